@@ -1,0 +1,94 @@
+"""Everything isthmus raises on purpose.
+
+    IsthmusError
+    ├── UsageError                  the call cannot be right; nothing was done
+    │   ├── UnknownName             no such method, data set, asset, column or label (suggests the nearest)
+    │   └── MissingExtra            an optional library is not installed (says what to install)
+    ├── DataError                   a data file or record cannot be used
+    ├── AssetError                  an asset cannot be had, or its hash is wrong
+    ├── ModelError                  a model folder cannot be read
+    ├── VictimError                 a victim raised, hung, or answered with the wrong shape or with NaN
+    │   └── VictimTimeout           it did not answer in time
+    ├── TrainingError               training cannot go on (a loss became NaN, say)
+    ├── RunError                    a run folder cannot be read or written
+    │   └── NewerRun                it was written by a newer isthmus
+    └── SuspiciousLabels            clean accuracy is at or under chance: the label map is probably swapped
+
+Every message names the thing, what was found, and what would work. The command line prints the message and no
+traceback; ``exit_code`` is what it exits with.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class IsthmusError(Exception):
+    """Root of every error isthmus raises on purpose."""
+
+    exit_code = 2
+
+
+class UsageError(IsthmusError):
+    """The call cannot be right; nothing was done."""
+
+
+class UnknownName(UsageError):
+    """No such method, data set, asset, column or label; the message suggests the nearest known name."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        super().__init__(" ".join(part for part in (self._sentence(), hint) if part))
+
+    def _sentence(self) -> str:
+        near = difflib.get_close_matches(self.name.lower(), self.known, n=1, cutoff=0.6)
+        if near:
+            return f"no {self.kind} named {self.name!r}. Did you mean {near[0]!r}?"
+        if not self.known:
+            return f"no {self.kind} named {self.name!r}."
+        shown = ", ".join(self.known[:20]) + (", …" if len(self.known) > 20 else "")
+        return f"no {self.kind} named {self.name!r}. Known: {shown}."
+
+
+class MissingExtra(UsageError):
+    """An optional library is not installed."""
+
+    def __init__(self, library: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {library}: pip install 'isthmus[{extra}]'")
+
+
+class DataError(IsthmusError):
+    """A data file or record cannot be used."""
+
+
+class AssetError(IsthmusError):
+    """An asset cannot be had, or its hash is wrong."""
+
+
+class ModelError(IsthmusError):
+    """A model folder cannot be read, or a model does not fit what is asked of it."""
+
+
+class VictimError(IsthmusError):
+    """A victim raised, hung, or answered with the wrong shape or with NaN."""
+
+
+class VictimTimeout(VictimError):
+    """A victim did not answer in time."""
+
+
+class TrainingError(IsthmusError):
+    """Training cannot go on."""
+
+
+class RunError(IsthmusError):
+    """A run folder cannot be read or written."""
+
+
+class NewerRun(RunError):
+    """The run folder was written by a newer isthmus."""
+
+
+class SuspiciousLabels(IsthmusError):
+    """Clean accuracy is at or under chance: the label map is probably swapped."""

@@ -1,0 +1,194 @@
+"""The nouns every layer shares, and the protocols by which the lower layers know a model.
+
+Engine, attacks and explanations never import a model class: they see it as a `Victim` (texts in, probabilities out),
+a `TokenVictim` (token ids in, probabilities out), a `Differentiable`, a `SentenceEncoder` or a `MaskedLM`. Whoever
+calls them hands the model in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+Field = str | NDArray[Any]
+"""One part of an input: a text, or an array (an image)."""
+
+Texts = Mapping[str, str]
+"""The text fields of one input in reading order, such as ``{"premise": ..., "hypothesis": ...}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One acceptable answer of a question-answering example."""
+
+    start: int
+    text: str
+
+
+Label = int | tuple[Answer, ...]
+"""A class index, or the acceptable answers of a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One labelled input. `fields` are in the order in which the model reads them."""
+
+    id: str
+    fields: Mapping[str, Field]
+    label: Label
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The fields that are texts, in reading order."""
+        return {name: value for name, value in self.fields.items() if isinstance(value, str)}
+
+
+@dataclass(slots=True)
+class Output:
+    """What a model returns. Question answering has logits of shape [batch, 2, length]."""
+
+    logits: torch.Tensor  # [batch, classes]
+    embeddings: torch.Tensor | None = None  # [batch, length, width], the word embeddings that went in
+    hidden: tuple[torch.Tensor, ...] | None = (
+        None  # per layer [batch, length, width]; hidden[0] = embedding block
+    )
+    latent: Any = None  # what the bottleneck slot made of the pooled vector
+
+
+@dataclass(slots=True)
+class TokenBatch:
+    """Token rows for one forward pass.
+
+    `mask` is None when every row fills the whole length (the engine packs rows of equal length), `types` is None for
+    single texts or tokenizers without segment ids. `keys` gives every row its own stream of randomness: a stochastic
+    victim draws its noise from it and from nothing else.
+    """
+
+    ids: Ints  # [rows, length]
+    mask: Ints | None = None  # [rows, length], 1 = token, 0 = padding
+    types: Ints | None = None  # [rows, length]
+    keys: NDArray[np.uint64] | None = None  # [rows]
+
+
+Pending = Callable[[], Floats]
+"""Work that was started: call it to wait for the rows [rows, classes]."""
+
+
+@runtime_checkable
+class Victim(Protocol):
+    """A classifier seen from outside: texts in, class probabilities out."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names; their order is the order of the columns of `scores`."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the same text may be scored differently twice."""
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        """Class probabilities, one row per text; `keys` as in `TokenBatch`."""
+
+
+@runtime_checkable
+class TokenVictim(Victim, Protocol):
+    """A victim that also takes token ids, so that the engine can splice instead of re-tokenising."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer whose ids `launch` takes."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest row the model reads, special tokens included; longer inputs are truncated to it."""
+
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``: decides how the engine packs batches."""
+
+    def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
+        """Start scoring; the pending result holds the rows of all batches, in order.
+
+        `exact` asks for float32 arithmetic where the victim otherwise scores in bfloat16.
+        """
+
+
+@runtime_checkable
+class Differentiable(Protocol):
+    """A victim whose loss can be differentiated with respect to its word embeddings."""
+
+    def embedding_gradients(
+        self, batch: TokenBatch, labels: Ints, *, draws: int = 1
+    ) -> Floats:  # [rows, length, width]
+        """Gradient of the cross-entropy of each row, averaged over `draws` of the victim's own randomness."""
+
+    def embedding_table(self) -> Floats:
+        """Word-piece embeddings [vocabulary, width]."""
+
+
+@runtime_checkable
+class SentenceEncoder(Protocol):
+    """Maps texts to unit vectors whose inner product is their similarity."""
+
+    @property
+    def name(self) -> str:
+        """Shown in every result that used it."""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Unit vectors [texts, width]; a text that cannot be encoded is an error, never NaN."""
+
+
+@runtime_checkable
+class MaskedLM(Protocol):
+    """Fills blanks. A blank is written as the tokenizer's mask token."""
+
+    @property
+    def name(self) -> str:
+        """Shown in every result that used it."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Its own tokenizer, which need not be the victim's."""
+
+    def fill(self, batch: TokenBatch, positions: Ints, k: int) -> tuple[Ints, Floats]:
+        """For each row the `k` likeliest tokens at its position, and their probabilities: two [rows, k] arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The task of giving one of `labels` to the texts in `fields` (one field, or two for a pair)."""
+
+    labels: tuple[str, ...]
+    fields: tuple[str, ...] = ("text",)
+
+    name: str = field(default="classification", init=False)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether inputs are pairs of texts."""
+        return len(self.fields) == 2
+
+    def predictions(self, scores: Floats) -> Ints:
+        """The likeliest class of each row."""
+        return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+
+    def metrics(self, scores: Floats, labels: Ints) -> dict[str, float]:
+        """Accuracy of a batch of scores."""
+        return {
+            "accuracy": float((self.predictions(scores) == labels).mean()) if len(labels) else float("nan")
+        }
+
+
+Task = Classification
+"""What outputs mean. Question answering and images join this union when their models do."""
