@@ -1,0 +1,1 @@
+"""Attacks: one method, one file, in words/ and gradient/; shared steps in parts/."""

@@ -1,0 +1,1 @@
+"""Types and protocols, errors, statistics, catalogue, seeds, assets: what every layer stands on."""

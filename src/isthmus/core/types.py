@@ -60,9 +60,7 @@ class Output:
 
     logits: torch.Tensor  # [batch, classes]
     embeddings: torch.Tensor | None = None  # [batch, length, width], the word embeddings that went in
-    hidden: tuple[torch.Tensor, ...] | None = (
-        None  # per layer [batch, length, width]; hidden[0] = embedding block
-    )
+    hidden: tuple[torch.Tensor, ...] | None = None  # per layer [batch, length, width]; hidden[0] = embedding block
     latent: Any = None  # what the bottleneck slot made of the pooled vector
 
 
@@ -185,9 +183,7 @@ class Classification:
 
     def metrics(self, scores: Floats, labels: Ints) -> dict[str, float]:
         """Accuracy of a batch of scores."""
-        return {
-            "accuracy": float((self.predictions(scores) == labels).mean()) if len(labels) else float("nan")
-        }
+        return {"accuracy": float((self.predictions(scores) == labels).mean()) if len(labels) else float("nan")}
 
 
 Task = Classification

@@ -1,0 +1,1 @@
+"""Runs many attacks at once and keeps the model's batches full."""

@@ -1,0 +1,1 @@
+"""Synonyms, word vectors and stop words."""

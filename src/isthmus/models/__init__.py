@@ -1,0 +1,1 @@
+"""Backbones, the slots a defence fills, and every kind of victim."""

@@ -1,0 +1,1 @@
+"""The run folder, and the verbs that fill and read it."""

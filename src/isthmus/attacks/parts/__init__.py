@@ -1,0 +1,1 @@
+"""Proposals, constraints, goals and searches that attacks are composed of."""

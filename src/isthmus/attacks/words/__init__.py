@@ -1,0 +1,1 @@
+"""Word-level attacks, one file each."""
