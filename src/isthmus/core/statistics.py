@@ -1,0 +1,197 @@
+"""Intervals and tests: no number leaves isthmus without one of these.
+
+Wilson            centre ± half = (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)
+Clopper-Pearson   low = Beta⁻¹(α/2; k, n-k+1),  high = Beta⁻¹(1-α/2; k+1, n-k)
+paired bootstrap  percentiles of mean(a* - b*) over resampled pairs
+McNemar           2 · P(Binomial(b+c, ½) ≤ min(b, c)), exact
+AUC               P(positive > negative) + ½ P(positive = negative)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from isthmus.core.errors import UsageError
+from isthmus.core.seeds import numpy_stream
+
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and the interval that covers the truth with probability `level`."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float = 0.95
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def to_dict(self) -> dict[str, float]:
+        """JSON-ready."""
+        return {"estimate": self.estimate, "low": self.low, "high": self.high, "level": self.level}
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """Examples that only the first got right (`b`), only the second got right (`c`), and the exact p-value."""
+
+    b: int
+    c: int
+    p_value: float
+
+
+def wilson(k: int, n: int, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a rate of `k` in `n`; (0, 1) with estimate NaN where n is 0."""
+    _check_counts(k, n)
+    _check_share("level", level)
+    if n == 0:
+        return Interval(math.nan, 0.0, 1.0, level)
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    rate = k / n
+    centre = rate + z * z / (2 * n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    # At k = 0 and k = n the bound is exactly 0 or 1, which rounding would miss by 1e-17.
+    low = 0.0 if k == 0 else max(0.0, (centre - half) / scale)
+    high = 1.0 if k == n else min(1.0, (centre + half) / scale)
+    return Interval(rate, low, high, level)
+
+
+def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
+    """The two-sided exact interval: covers the truth with probability at least `level`, for every truth."""
+    _check_counts(k, n)
+    _check_share("level", level)
+    if n == 0:
+        return Interval(math.nan, 0.0, 1.0, level)
+    tail = (1 - level) / 2
+    return Interval(k / n, _beta_lower(k, n, tail), 1.0 - _beta_lower(n - k, n, tail), level)
+
+
+def clopper_pearson_lower(k: int, n: int, alpha: float) -> float:
+    """The one-sided exact bound: the truth is below it with probability at most `alpha`."""
+    _check_counts(k, n)
+    _check_share("alpha", alpha)
+    return _beta_lower(k, n, alpha)
+
+
+def _beta_lower(k: int, n: int, tail: float) -> float:
+    if k == 0:
+        return 0.0
+    # scipy.special costs a tenth of the import time of scipy.stats and holds the same function.
+    from scipy.special import betaincinv
+
+    return float(betaincinv(k, n - k + 1, tail))
+
+
+def bootstrap_mean(values: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95) -> Interval:
+    """Percentile bootstrap interval of a mean."""
+    return _bootstrap(_vector("values", values), seed, draws, level)
+
+
+def paired_bootstrap(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95) -> Interval:
+    """Percentile bootstrap interval of mean(a - b), where a[i] and b[i] are of the same example."""
+    first, second = _vector("a", a), _vector("b", b)
+    if len(first) != len(second):
+        raise UsageError(f"a paired comparison needs equal lengths, not {len(first)} and {len(second)}")
+    return _bootstrap(first - second, seed, draws, level)
+
+
+def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:
+    _check_share("level", level)
+    if draws < 1:
+        raise UsageError(f"draws must be at least 1, not {draws}")
+    if len(values) == 0:
+        return Interval(math.nan, math.nan, math.nan, level)
+    rng = numpy_stream(seed, "bootstrap")
+    # A draw only depends on how often each distinct value is picked: for rates that is a handful of values, not n.
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) <= 64:
+        means = rng.multinomial(len(values), counts / len(values), size=draws) @ distinct / len(values)
+    else:
+        rows = max(1, 4_000_000 // len(values))
+        blocks = [min(rows, draws - start) for start in range(0, draws, rows)]
+        means = np.concatenate([values[rng.integers(len(values), size=(m, len(values)))].mean(axis=1) for m in blocks])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values.mean()), float(low), float(high), level)
+
+
+def mcnemar(a_right: Sequence[bool] | NDArray[np.bool_], b_right: Sequence[bool] | NDArray[np.bool_]) -> McNemar:
+    """Exact McNemar test of two models on the same examples."""
+    first, second = np.asarray(a_right, dtype=bool), np.asarray(b_right, dtype=bool)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise UsageError(f"a paired test needs two vectors of one length, not shapes {first.shape} and {second.shape}")
+    b, c = int((first & ~second).sum()), int((second & ~first).sum())
+    return McNemar(b, c, _sign_test(min(b, c), b + c))
+
+
+def _sign_test(k: int, n: int) -> float:
+    if n == 0:
+        return 1.0
+    from scipy.special import bdtr
+
+    return min(1.0, 2.0 * float(bdtr(k, n, 0.5)))
+
+
+def auc(positives: ArrayLike, negatives: ArrayLike) -> float:
+    """Probability that a positive scores above a negative, ties counted half; NaN where either is empty."""
+    up, down = _vector("positives", positives), np.sort(_vector("negatives", negatives))
+    if not len(up) or not len(down):
+        return math.nan
+    below = np.searchsorted(down, up, side="left")
+    not_above = np.searchsorted(down, up, side="right")
+    return float((below + not_above).sum() / (2 * len(up) * len(down)))
+
+
+def threshold_at_fpr(negative_scores: ArrayLike, fpr: float) -> float:
+    """The smallest threshold t with mean(negative_scores >= t) <= fpr.
+
+    It is the float just above the highest score that must not be flagged, so a score has to exceed that one.
+    """
+    if not 0 <= fpr <= 1:
+        raise UsageError(f"fpr must be between 0 and 1, not {fpr}")
+    # In the precision of the scores: rounded to float32, the next float64 would be the score itself.
+    precision = np.float32 if np.asarray(negative_scores).dtype == np.float32 else np.float64
+    scores = np.sort(_vector("negative_scores", negative_scores).astype(precision))
+    if not len(scores):
+        raise UsageError("a threshold at a false-positive rate needs at least one negative score")
+    # 1e-9 keeps 0.07 * 100 = 7.000000000000001 and its like from costing or gaining a whole example.
+    allowed = math.floor(fpr * len(scores) + 1e-9)
+    if allowed >= len(scores):
+        return -math.inf
+    return float(np.nextafter(scores[len(scores) - allowed - 1], precision(math.inf)))
+
+
+def tpr_at_fpr(positives: ArrayLike, negatives: ArrayLike, fpr: float) -> float:
+    """Share of positives at or above the threshold that keeps the false-positive rate at `fpr`."""
+    up = _vector("positives", positives)
+    if not len(up):
+        return math.nan
+    return float((up >= threshold_at_fpr(negatives, fpr)).mean())
+
+
+def _vector(name: str, values: ArrayLike) -> Doubles:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise UsageError(f"{name} must be a vector, not of shape {array.shape}")
+    if np.isnan(array).any():
+        raise UsageError(f"{name} holds NaN")
+    return array
+
+
+def _check_counts(k: int, n: int) -> None:
+    if not 0 <= k <= n:
+        raise UsageError(f"a rate needs 0 <= k <= n, not k={k}, n={n}")
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise UsageError(f"{name} must lie strictly between 0 and 1, not {value}")
