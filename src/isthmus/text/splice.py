@@ -1,0 +1,328 @@
+"""Sub-word ids of an edited text, spliced from cached pieces instead of tokenised again.
+
+    ids(text) = ids(unit_1) ++ ids(unit_2) ++ … ++ ids(unit_n)
+
+A *unit* is a stretch of text whose sub-words do not depend on its neighbours. Replacing a word changes one unit; its
+ids are looked up, and nothing else of the text is looked at. Where a text may be cut depends on the tokenizer:
+
+    bare     WordPiece after BERT's pre-tokenizer cuts around spaces and punctuation, and ignores the spaces:
+             a word alone is a unit
+    spaced   byte-level BPE and SentencePiece cut before spaces only: a unit is a space, what follows it, and the
+             punctuation that clings to it
+    whole    no cut is known to be safe: every edited text is tokenised again
+
+`Splicer` takes the first of the three that reproduces the tokenizer on a set of probes. A text that is not plain
+ASCII is compared with the tokenizer's own output before its cuts are trusted.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
+from isthmus.text.words import Words
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Int32 = NDArray[np.int32]
+Mode = Literal["bare", "spaced", "whole"]
+
+# What every tokenizer family treats as a space; the control characters that `\s` also matches are not among them.
+_SPACE = " \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
+_PLAIN_GAP = re.compile(rf"[ \t\n\r{_ASCII_PUNCTUATION}]*\Z")
+_BARE_CUT = re.compile(rf"[{_SPACE}{_ASCII_PUNCTUATION}]")
+_SPACES = re.compile(rf"[{_SPACE}]+\Z")
+_ANCHORS = ("a", "film", "1", "#", "\u4e2d", "zzq.")
+
+_PROBES = (
+    "the movie, which isn't well-known, was (almost) great!",
+    'Oil prices rose 3.5% -- to $50; "sharply"... on Monday',
+    "no  double   spaces ,  please . ",
+    " e-mail me@example.com or call 555-0199 , ok ? it 's a director 's cut",
+    "HELLO World\tTab\nnewline x",
+    "unapologetically antidisestablishmentarian zzxqj qqq1zz",
+)
+_PROBE_WORDS = ("a", "film", "zzq", "Don't", "re-do", "qx7", "unbelievable", "I", "s", "x y", "", "\u00e9t\u00e9")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one field falls into units. The first unit is an empty sentinel, so that no layout is empty."""
+
+    units: Int32  # [units] unit ids
+    unit_of: Int32  # [words] the unit in which each word lies; -1: an edit of it needs the whole text tokenised
+    frames: tuple[tuple[str, str] | None, ...] | None = None  # what stands before and after each word in its unit;
+    # None: nothing does, for any word (the usual case, and the fast one)
+    whole: bool = False  # nothing here can be spliced
+
+
+class Splicer:
+    """Cached sub-word ids of units, and the layout of texts into units, for one tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.backend = _backend(tokenizer)
+        self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
+        self.mode: Mode = self._find_mode()
+        self._clear(vocabulary)
+
+    def _clear(self, vocabulary: Vocabulary) -> None:
+        """Forget every unit (the vocabulary is new, or the mode is)."""
+        self.vocabulary = vocabulary
+        # In bare mode a unit is a word: both share one numbering. Otherwise units are numbered on their own.
+        self.units = vocabulary if self.mode == "bare" else Vocabulary(vocabulary.unknown)
+        self._framed: dict[tuple[str, str], dict[int, int]] = {}
+        self.starts = np.zeros(4096, np.int64)
+        self.lengths = np.zeros(4096, np.int64)
+        self.tokens = np.zeros(16384, np.int32)
+        self._used = 0
+        self._known = 0
+
+    # ------------------------------------------------------------------ where a text may be cut
+
+    def layout(self, text: Words) -> Layout:
+        """The units of a text."""
+        if self.mode == "bare":
+            layout = self._plain_layout(text)
+            if layout is not None:
+                return layout
+        if self.mode == "whole":
+            return self._whole(text)
+        layout = self._cut(text)
+        string = str(text)
+        if string.isascii() or self.ids_of(layout) == self.encode([string])[0]:
+            return layout
+        return self._whole(text)
+
+    def _whole(self, text: Words) -> Layout:
+        return Layout(np.zeros(1, np.int32), np.full(len(text), -1, np.int32), whole=True)
+
+    def _plain_layout(self, text: Words) -> Layout | None:
+        """Bare mode, gaps of spaces and ASCII punctuation only: every word and every gap is a unit of its own."""
+        units, unit_of, intern = [DELETE], [], self.vocabulary.id
+        for position, gap in enumerate(text.gaps):
+            if gap != " " and gap:
+                if not _PLAIN_GAP.match(gap):
+                    return None
+                stripped = gap.strip(" \t\n\r")
+                if stripped:
+                    units.append(intern(stripped))
+            if position < len(text.words):
+                unit_of.append(len(units))
+                units.append(intern(text.words[position]))
+        return Layout(np.array(units, np.int32), np.array(unit_of, np.int32))
+
+    def _cut(self, text: Words) -> Layout:
+        """Any text: cut wherever the mode allows it, and note what surrounds each word in its unit."""
+        string, spans = str(text), text.offsets()
+        bounds = [0, *self._cuts(string, spans), len(string)]
+        units, unit_of, frames = [DELETE], list[int](), list[tuple[str, str] | None]()
+        word = 0
+        for left, right in zip(bounds, bounds[1:], strict=False):
+            first = word
+            while word < len(spans) and spans[word][1] <= right:
+                word += 1
+            chunk = string[left:right]
+            if word - first == 1:
+                start, end = spans[first]
+                unit_of.append(len(units))
+                frames.append((self._mark(chunk[: start - left], left), chunk[end - left :]))
+            else:
+                unit_of += [-1] * (word - first)
+                frames += [None] * (word - first)
+            units.append(self.units.id(self._mark(chunk, left)))
+        plain = all(frame == ("", "") for frame in frames)
+        return Layout(np.array(units, np.int32), np.array(unit_of, np.int32), None if plain else tuple(frames))
+
+    def _cuts(self, string: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+        if self.mode == "spaced":
+            return [match.start() for match in self._spaced_cut.finditer(string) if match.start()]
+        # Wherever a run of spaces and punctuation outside the words begins or ends.
+        separates = np.zeros(len(string), bool)
+        separates[[match.start() for match in _BARE_CUT.finditer(string)]] = True
+        for start, end in spans:
+            separates[start:end] = False
+        return [int(at) + 1 for at in np.flatnonzero(separates[1:] != separates[:-1])]
+
+    def _separating_spaces(self) -> str:
+        """The spaces before which this tokenizer always cuts, whatever stands on either side."""
+        spaces = [chr(code) for code in range(0x3001) if re.match(f"[{_SPACE}]", chr(code))]
+        alone = self.encode(_ANCHORS)
+        texts = [left + space + right for space in spaces for left in _ANCHORS for right in _ANCHORS]
+        joined = iter(self.encode(texts))
+        separating = ""
+        for space in spaces:
+            rows = [[next(joined) for _ in _ANCHORS] for _ in _ANCHORS]
+            starts_alike = all(row[: len(ids)] == ids for ids, block in zip(alone, rows, strict=True) for row in block)
+            tails = [[row[len(ids) :] for row in block] for ids, block in zip(alone, rows, strict=True)]
+            if starts_alike and all(tail == tails[0] for tail in tails):
+                separating += space
+        return separating
+
+    def _mark(self, chunk: str, left: int) -> str:
+        # A field's first unit is tokenised without anything before it, which some tokenizers tell by its sub-words.
+        return "\x02" + chunk if left == 0 and self.mode == "spaced" else chunk
+
+    # ------------------------------------------------------------------ units and their ids
+
+    def framed(self, frame: tuple[str, str], word: int) -> int:
+        """The unit that holds `word` in `frame`, or -1 where only tokenising the whole text will do."""
+        table = self._framed.setdefault(frame, {})
+        unit = table.get(word)
+        if unit is None:
+            unit = table[word] = self._framed_unit(frame, word)
+        return unit
+
+    def _framed_unit(self, frame: tuple[str, str], word: int) -> int:
+        string = self.vocabulary.strings[word]
+        before, after = frame
+        if word == DELETE:
+            # The space before the word goes with it; whatever else is in its unit would then touch the unit before.
+            return DELETE if not after and before and _SPACES.fullmatch(before) else -1
+        if self.mode == "spaced" and _SPACES.search(string):
+            return -1
+        if word == UNKNOWN:
+            string = self.vocabulary.unknown
+        return self.units.id(before + string + after)
+
+    def flush(self) -> None:
+        """Tokenise every unit that has no ids yet, all in one call."""
+        known, total = self._known, len(self.units)
+        if known == total:
+            return
+        strings = self.units.strings[known:total]
+        pieces = self._tokenise(strings)
+        if known == 0:
+            pieces[DELETE] = []
+            if self.unknown is not None:
+                pieces[UNKNOWN] = [self.unknown]
+        counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        flat = [token for piece in pieces for token in piece]
+        self.starts = _grown(self.starts, total)
+        self.lengths = _grown(self.lengths, total)
+        self.tokens = _grown(self.tokens, self._used + len(flat))
+        self.lengths[known:total] = counts
+        self.starts[known:total] = self._used + np.cumsum(counts) - counts
+        self.tokens[self._used : self._used + len(flat)] = flat
+        self._used += len(flat)
+        self._known = total
+
+    def _tokenise(self, strings: Sequence[str]) -> list[list[int]]:
+        if self.mode == "spaced":
+            return self._tokenise_spaced(strings)
+        return _context_free(self.backend, strings)
+
+    def _tokenise_spaced(self, strings: Sequence[str]) -> list[list[int]]:
+        """Units that do not start a field are read behind an anchor, whose own ids are then taken off."""
+        anchor = self.encode(["a"])[0]
+        texts = [string[1:] if string.startswith("\x02") else "a" + string for string in strings]
+        return [
+            ids if string.startswith("\x02") else ids[len(anchor) :]
+            for string, ids in zip(strings, self.encode(texts), strict=True)
+        ]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokenizer's own ids, without special tokens, of whole texts."""
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def ids_of(self, layout: Layout) -> list[int]:
+        """The ids of a laid-out text."""
+        self.flush()
+        return [
+            int(token)
+            for unit in layout.units
+            for token in self.tokens[self.starts[unit] : self.starts[unit] + self.lengths[unit]]
+        ]
+
+    # ------------------------------------------------------------------ which mode holds
+
+    def _find_mode(self) -> Mode:
+        modes: tuple[Mode, ...] = ("bare", "spaced")
+        for mode in modes:
+            self.mode = mode
+            if mode == "spaced" and not self._learn_spaces():
+                continue
+            self._clear(Vocabulary(self.vocabulary.unknown))
+            if all(self._reproduces(probe) for probe in _PROBES):
+                return mode
+        return "whole"
+
+    def _learn_spaces(self) -> bool:
+        spaces = self._separating_spaces()
+        self._spaced_cut = re.compile(rf"(?<![{_SPACE}])[{re.escape(spaces)}]" if spaces else r"(?!)")
+        return " " in spaces
+
+    def _reproduces(self, probe: str) -> bool:
+        text = Words.of(probe)
+        layout = self.layout(text)
+        if self.ids_of(layout) != self.encode([probe])[0]:
+            return False
+        draw = random.Random(probe)
+        for _ in range(12):
+            position, word = draw.randrange(len(text)), draw.choice(_PROBE_WORDS)
+            edited = text.replace({position: word}) if word else text.delete(position)
+            spliced = self.spliced(layout, position, word)
+            if spliced is not None and spliced != self.encode([str(edited)])[0]:
+                return False
+        return True
+
+    def spliced(self, layout: Layout, position: int, word: str) -> list[int] | None:
+        """Ids of the text with another word at one position ("" deletes it), or None where it can't be spliced."""
+        unit = int(layout.unit_of[position])
+        if unit < 0 or layout.whole:
+            return None
+        frame = layout.frames[position] if layout.frames is not None else None
+        new = self.vocabulary.id(word)
+        if frame is not None and (frame != ("", "") or self.mode != "bare"):
+            new = self.framed(frame, new)
+        if new < 0:
+            return None
+        units = layout.units.copy()
+        units[unit] = new
+        return self.ids_of(Layout(units, layout.unit_of))
+
+
+def _context_free(backend: Any, strings: Sequence[str]) -> list[list[int]]:
+    """Ids of many strings. Plain words go straight to the WordPiece model, at a third of a full encoding's cost."""
+    pieces: list[list[int]] = [[] for _ in strings]
+    plain = [index for index, string in enumerate(strings) if string.isascii() and string.isalnum()]
+    if type(backend.model).__name__ == "WordPiece" and plain:
+        line = " ".join([strings[index] for index in plain])
+        if backend.normalizer is not None:
+            line = backend.normalizer.normalize_str(line)
+        words, tokenise = line.split(" "), backend.model.tokenize
+        if len(words) == len(plain):
+            for index, word in zip(plain, words, strict=True):
+                pieces[index] = [token.id for token in tokenise(word)]
+    rest = [index for index, piece in enumerate(pieces) if not piece]
+    encodings = backend.encode_batch_fast([strings[index] for index in rest], add_special_tokens=False)
+    for index, encoding in zip(rest, encodings, strict=True):
+        pieces[index] = encoding.ids
+    return pieces
+
+
+def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
+    if size <= len(array):
+        return array
+    grown = np.zeros(max(size, 2 * len(array)), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """A private copy of the fast tokenizer, which neither pads nor truncates."""
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    return backend
