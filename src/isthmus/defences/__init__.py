@@ -1,1 +1,28 @@
-"""Defences: one method, one file."""
+"""Defences: one method, one file.
+
+A class is imported when it is first asked for (``defences.LabelSmoothing``), so that listing the methods costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core import catalog
+from isthmus.defences.base import Batch, Defence, Terms
+
+if TYPE_CHECKING:
+    from isthmus.defences.confidence_penalty import ConfidencePenalty
+    from isthmus.defences.label_smoothing import LabelSmoothing
+    from isthmus.defences.standard import Standard
+
+__all__ = ["Batch", "ConfidencePenalty", "Defence", "LabelSmoothing", "Standard", "Terms"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return catalog.find("defences", name).load()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,142 @@
+"""What a defence is: a frozen record of hyper-parameters with four moments.
+
+    prepare(model, data)                  fill slots of the model, before training
+    examples(model, data, epoch, seed)    may replace the training examples, before each epoch
+    losses(model, batch)                  yields the terms of the loss, each back-propagated before it is resumed
+    deploy(model)                         the classifier to be attacked, after training
+
+The defaults are plain fine-tuning, so a method writes only the moment its idea lives in. `losses` is a generator
+because some methods need gradients in the middle of a step: what it yields has been back-propagated when it goes on,
+so FreeLB reads the gradient of its perturbation after each ``yield`` and takes the next ascent step.
+
+Whoever walks the generator scales what is yielded (by gradient accumulation, say). A method that needs the gradient of
+an unscaled loss asks `torch.autograd.grad` for it inside `losses`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from isthmus.core.seeds import derive
+from isthmus.core.types import Example, Ints, Output, Victim
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Named parts of the loss; their sum is back-propagated.
+
+    A term of zero strength is left out rather than yielded as zero: what is not computed draws no random numbers and
+    leaves no trace in the last bit.
+    """
+
+    values: Mapping[str, Tensor]
+    """Scalars. The same name may be yielded several times in a step; the log shows the sum."""
+    retain_graph: bool = False
+    """Whether a later yield of this step differentiates through the same graph again."""
+
+    def total(self) -> Tensor:
+        """The sum of the terms."""
+        first, *rest = self.values.values()
+        for value in rest:
+            first = first + value
+        return first
+
+
+@dataclass(slots=True)
+class Batch:
+    """One mini-batch: what the model reads, and what it should answer."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor  # [batch]
+    ids: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    """The examples themselves, for a method that pairs them with other texts; empty for resident tensors."""
+    seed: int = 0
+    """Different for every batch, step and process; `stream` draws from it."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def stream(self, name: str) -> torch.Generator:
+        """A random stream for the term called `name`, on the device of the batch.
+
+        It depends on the run's seed, the step and the name alone. So switching a term on shifts nobody else's
+        randomness, and a resumed run needs no stored state to draw the same numbers.
+        """
+        import torch
+
+        return torch.Generator(self.labels.device).manual_seed(derive(self.seed, name) >> 1)
+
+
+class Labelled(Protocol):
+    """What `Defence.prepare` can rely on, whether the data are texts or resident tensors."""
+
+    def __len__(self) -> int: ...
+
+    def label_indices(self) -> Ints:
+        """The class index of every example."""
+
+
+@dataclass(frozen=True)
+class Defence:
+    """Base of all defences; with every moment left alone it is plain fine-tuning."""
+
+    @final
+    @property
+    def name(self) -> str:
+        """The name `isthmus list defences` shows: the file's name, or the class's for a class of your own."""
+        module = type(self).__module__
+        own = module.startswith(__name__.rpartition(".")[0] + ".")
+        return module.rpartition(".")[2] if own else type(self).__name__
+
+    @final
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """Fill slots of `model`; called before training, and again when a run is resumed.
+
+        Everything trainable must live in the model, so that one checkpoint holds it. The caller has seeded torch's
+        global stream, so freshly initialised layers are the same each time.
+        """
+
+    def examples(self, model: Classifier, data: Sequence[Example], epoch: int, seed: int) -> Sequence[Example] | None:
+        """The training examples of `epoch` (counted from 0); None leaves those of the epoch before.
+
+        `data` are the original training examples and `seed` is the run's. A field the task does not name is not read
+        by the model but reaches `losses` in ``batch.examples``.
+        """
+        return None
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """Yield the loss of one mini-batch, term by term."""
+        output: Output = model(**batch.inputs)
+        yield Terms({"cross_entropy": cross_entropy(output, batch)})
+
+    def deploy(self, model: Classifier) -> Classifier | Victim:
+        """The classifier that is attacked; a defence that votes or smooths wraps the model here."""
+        return model
+
+    @final
+    @property
+    def replaces_examples(self) -> bool:
+        """Whether the class has its own `examples`."""
+        return type(self).examples is not Defence.examples
+
+
+def cross_entropy(output: Output, batch: Batch) -> Tensor:
+    """Mean cross-entropy of the true labels, in float32 whatever the model computes in."""
+    from torch.nn import functional
+
+    return functional.cross_entropy(output.logits.float(), batch.labels)
