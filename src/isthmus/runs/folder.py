@@ -1,0 +1,275 @@
+"""The run folder: everything about one model on one data set, and nothing that can execute.
+
+    run.json                    names, parameters, data fingerprints, seed, versions, machine
+    model/                      the classifier (absent where a foreign model was attacked)
+    train.jsonl                 the training log
+    attacks/<name>.jsonl        one row per example; <name>.json beside it is the header
+    attacks/<name>@<hex>.jsonl  the same attack with other settings
+    measures.json               what was measured on the model
+    report.html                 the page
+
+Everything after `train` and `attack` only reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import isthmus
+from isthmus.core.errors import NewerRun, RunError
+from isthmus.core.files import make_folder, read_json, write_json
+from isthmus.runs.journal import read_rows
+from isthmus.runs.provenance import machine, now, versions
+from isthmus.runs.settings import differences, plain, short_hash
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """Which data, and a fingerprint of each split that was used."""
+
+    source: str
+    name: str
+    labels: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ("text",)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Columns and label names as they were given, so that the data can be loaded again."""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """Which model: the backbone that was trained, or the victim that was given."""
+
+    spec: str
+    labels: tuple[str, ...] = ()
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class MethodRecord:
+    """A defence or an attack with its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What run.json holds."""
+
+    model: ModelRecord
+    data: DataRecord
+    defence: MethodRecord | None = None
+    training: Mapping[str, Any] | None = None
+    """Training settings; None where the run holds no model of its own."""
+    results: Mapping[str, Any] | None = None
+    """Figures of the finished training; None while it is under way."""
+    seed: int = 0
+    created: str = field(default_factory=now)
+    versions: Mapping[str, str] = field(default_factory=versions)
+    machine: Mapping[str, Any] = field(default_factory=machine)
+    isthmus: str = isthmus.__version__
+    schema: int = SCHEMA
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides the model: two trainings that agree in it end with the same weights."""
+        data = {"source": self.data.source, "fingerprints": self.data.fingerprints, "labels": self.data.labels}
+        parts = {
+            "model": {"spec": self.model.spec, "fingerprint": self.model.fingerprint},
+            "data": data,
+            "defence": self.defence,
+            "training": self.training,
+            "seed": self.seed,
+        }
+        settings = plain(parts)
+        assert isinstance(settings, dict)
+        return settings
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], path: Path) -> Self:
+        """Read run.json, leaving out keys this version does not know."""
+        try:
+            record = cls(
+                **{
+                    **_known(cls, value),
+                    "model": ModelRecord(**_known(ModelRecord, value["model"])),
+                    "data": DataRecord(**_known(DataRecord, value["data"])),
+                    "defence": MethodRecord(**_known(MethodRecord, value["defence"])) if value.get("defence") else None,
+                }
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} is not a run.json written by isthmus: {error}") from error
+        return record
+
+
+def _known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
+    names = {entry.name for entry in dataclasses.fields(kind)}
+    return {key: tuple(part) if isinstance(part, list) else part for key, part in value.items() if key in names}
+
+
+@dataclass(frozen=True)
+class AttackFile:
+    """The rows of one attack with one set of settings, and their header."""
+
+    folder: Path
+    key: str
+    """``pwws``, or ``pwws@1a2b3c4d`` for other settings."""
+
+    @property
+    def rows_path(self) -> Path:
+        """One JSON line per example."""
+        return self.folder / f"{self.key}.jsonl"
+
+    @property
+    def header_path(self) -> Path:
+        """Settings, effort and summary."""
+        return self.folder / f"{self.key}.json"
+
+    @property
+    def attack(self) -> str:
+        """The method's name."""
+        return self.key.split("@")[0]
+
+    def header(self) -> dict[str, Any]:
+        """What the header holds, checked for its version."""
+        return _versioned(self.header_path)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows written so far."""
+        return read_rows(self.rows_path)
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.resolve().name
+
+    @property
+    def record_path(self) -> Path:
+        """run.json."""
+        return self.path / "run.json"
+
+    @property
+    def model_path(self) -> Path:
+        """The folder of the trained classifier."""
+        return self.path / "model"
+
+    @property
+    def train_log_path(self) -> Path:
+        """train.jsonl."""
+        return self.path / "train.jsonl"
+
+    @property
+    def attacks_path(self) -> Path:
+        """The folder of the attacks' rows."""
+        return self.path / "attacks"
+
+    @property
+    def report_path(self) -> Path:
+        """The page."""
+        return self.path / "report.html"
+
+    @property
+    def exists(self) -> bool:
+        """Whether this is a run folder."""
+        return self.record_path.is_file()
+
+    def record(self) -> RunRecord:
+        """What run.json says."""
+        if not self.path.exists():
+            raise RunError(f"no run folder {self.path}: make one with `isthmus train --out {self.path}`")
+        if not self.exists:
+            raise RunError(f"{self.path} is not a run folder: it has no run.json")
+        return RunRecord.from_json(_versioned(self.record_path), self.record_path)
+
+    def write(self, record: RunRecord) -> None:
+        """Write run.json; the folder is made if need be."""
+        make_folder(self.path)
+        write_json(self.record_path, plain(record))
+
+    def claim(self, record: RunRecord) -> RunRecord:
+        """Write run.json, or continue the run that is there if it is the same one.
+
+        The first record stays, so that a continued run names the moment and the machine it began on.
+        """
+        if not self.exists:
+            self.write(record)
+            return record
+        there = self.record()
+        changed = differences(there.settings, record.settings)
+        if changed:
+            shown = "; ".join(changed[:4])
+            raise RunError(f"{self.path} holds a run with other settings ({shown}): choose another --out")
+        return there
+
+    def train_log(self) -> list[dict[str, Any]]:
+        """The rows of the training log; empty where nothing was trained."""
+        return read_rows(self.train_log_path)
+
+    def attack_files(self) -> tuple[AttackFile, ...]:
+        """Every attack that has a header, plain names before other settings of the same attack."""
+        found = sorted(path.stem for path in self.attacks_path.glob("*.json"))
+        return tuple(AttackFile(self.attacks_path, key) for key in found)
+
+    def attack_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
+        """Where rows of `attack` with these settings belong.
+
+        The first settings used take the plain name; others get their hash.
+        """
+        file = AttackFile(self.attacks_path, attack)
+        code = short_hash(settings)
+        if not file.header_path.exists() or file.header().get("hash") == code:
+            return file
+        return AttackFile(self.attacks_path, f"{attack}@{code}")
+
+
+def _versioned(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise RunError(f"{path} should hold a JSON object, not {type(value).__name__}")
+    schema = value.get("schema", 0)
+    if not isinstance(schema, int):
+        raise RunError(f"{path}: schema should be a number, not {schema!r}")
+    if schema > SCHEMA:
+        writer = value.get("isthmus", "a newer version")
+        raise NewerRun(
+            f"{path} was written by isthmus {writer} (schema {schema}); this is isthmus {isthmus.__version__}, which "
+            f"reads up to schema {SCHEMA}: upgrade isthmus to read it"
+        )
+    return value
+
+
+def default_path(model: str, data: str, defence: str | None = None) -> Path:
+    """``runs/<model>-<data>``, with the defence between them where there is one."""
+    parts = [model, defence if defence not in (None, "standard") else None, data]
+    return Path("runs") / "-".join(short_name(part) for part in parts if part)
+
+
+def short_name(spec: str) -> str:
+    """A folder-safe name for a model or data set given by path, hub name, address or module."""
+    stem = spec.split("://")[-1].split("?")[0].rstrip("/\\").replace("\\", "/")
+    parts = [part for part in stem.split("/") if part not in ("", ".", "..")]
+    last = parts[-1] if parts else "model"
+    # .../runs/demo/model says less than .../runs/demo
+    if last == "model" and len(parts) > 1:
+        last = parts[-2]
+    last = re.sub(r"\.(csv|tsv|jsonl|json|parquet|onnx)(\.gz)?$", "", last)
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", last).strip("._-") or "model"

@@ -1,0 +1,172 @@
+"""Figures of an attack, computed from its rows and from nothing else.
+
+With N examples asked for, of which every one has a row:
+
+    clean accuracy   sacc = correct / N
+    robust accuracy  racc = (correct and the attack failed) / N
+    attack success   asr  = succeeded / (succeeded + failed)
+    avg_queries      mean logical queries over succeeded and failed
+    words_changed    mean share of words changed over succeeded
+
+An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
+time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
+Rates carry Wilson intervals, means carry bootstrap intervals.
+
+Robust accuracy at a budget of q queries counts an attack that needed more than q as failed, so one run gives the whole
+curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.core.statistics import Interval, bootstrap_mean, wilson
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error")
+_DRAWS = 2_000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of one attack on one sample."""
+
+    n: int
+    correct: int
+    succeeded: int
+    failed: int
+    skipped: int
+    timed_out: int
+    errors: int
+    sacc: Interval
+    racc: Interval
+    asr: Interval
+    avg_queries: Interval
+    words_changed: Interval
+    queries: int
+    physical_queries: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat figures, and the bounds of each under ``intervals``."""
+        rates = {name: getattr(self, name) for name in ("sacc", "racc", "asr", "avg_queries", "words_changed")}
+        return {
+            "n": self.n,
+            **{name: _number(interval.estimate) for name, interval in rates.items()},
+            "queries": self.queries,
+            "physical_queries": self.physical_queries,
+            "outcomes": {
+                "succeeded": self.succeeded,
+                "failed": self.failed,
+                "skipped": self.skipped,
+                "timed_out": self.timed_out,
+                "error": self.errors,
+            },
+            "intervals": {name: [_number(interval.low), _number(interval.high)] for name, interval in rates.items()},
+        }
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 6)
+
+
+def summarise(rows: Rows, threshold: float | None = None) -> Summary:
+    """The figures of `rows`; `threshold` is that of an evasion goal, where "correct" means detected."""
+    counts = {outcome: sum(row["outcome"] == outcome for row in rows) for outcome in OUTCOMES}
+    correct = [is_correct(row, threshold) for row in rows]
+    robust = sum(right and row["outcome"] == "failed" for right, row in zip(correct, rows, strict=True))
+    attacked = [row for row in rows if row["outcome"] in ("succeeded", "failed")]
+    return Summary(
+        n=len(rows),
+        correct=sum(correct),
+        succeeded=counts["succeeded"],
+        failed=counts["failed"],
+        skipped=counts["skipped"],
+        timed_out=counts["timed_out"],
+        errors=counts["error"],
+        sacc=wilson(sum(correct), len(rows)),
+        racc=wilson(robust, len(rows)),
+        asr=wilson(counts["succeeded"], len(attacked)),
+        avg_queries=bootstrap_mean([float(queries(row)) for row in attacked], draws=_DRAWS),
+        words_changed=bootstrap_mean(words_changed(rows), draws=_DRAWS),
+        queries=sum(queries(row) for row in rows),
+        physical_queries=sum(int(row.get("physical_queries") or 0) for row in rows),
+    )
+
+
+def is_correct(row: Row, threshold: float | None = None) -> bool:
+    """Whether the classifier got the example right before it was attacked; False where it never answered."""
+    if threshold is None:
+        return row.get("prediction_before") is not None and row["prediction_before"] == row["label"]
+    scores = row.get("score_before")
+    return scores is not None and bool(scores[row["label"]] >= threshold)
+
+
+def queries(row: Row) -> int:
+    """Logical queries of one row: every score the attack asked for, whether or not a cache answered."""
+    return int(row.get("logical_queries") or 0)
+
+
+def words_changed(rows: Rows) -> list[float]:
+    """Share of words changed in each success."""
+    return [float(row["words_changed"]) for row in rows if row["outcome"] == "succeeded"]
+
+
+@dataclass(frozen=True)
+class BudgetCurve:
+    """Robust accuracy against the number of queries an attacker may spend on one example."""
+
+    budgets: tuple[int, ...]
+    racc: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def budget_curve(rows: Rows, threshold: float | None = None) -> BudgetCurve:
+    """The exact step curve: it falls at each number of queries with which some attack succeeded."""
+    total = len(rows)
+    robust = sum(is_correct(row, threshold) and row["outcome"] == "failed" for row in rows)
+    needed = np.sort(
+        [queries(row) for row in rows if row["outcome"] == "succeeded" and is_correct(row, threshold)]
+    ).astype(int)
+    budgets = [0, *np.unique(needed).tolist()]
+    standing = [robust + len(needed) - int(np.searchsorted(needed, budget, side="right")) for budget in budgets]
+    intervals = [wilson(count, total) for count in standing]
+    return BudgetCurve(
+        tuple(budgets),
+        tuple(interval.estimate for interval in intervals),
+        tuple(interval.low for interval in intervals),
+        tuple(interval.high for interval in intervals),
+    )
+
+
+def together(attacks: Sequence[Rows]) -> list[dict[str, Any]]:
+    """Rows of an attacker who tries every attack on each example and keeps the success with the fewest words changed.
+
+    Only examples that every attack has a row for count; queries add up.
+    """
+    tables = [{str(row["id"]): row for row in rows} for rows in attacks]
+    if not tables:
+        return []
+    shared = [key for key in tables[0] if all(key in table for table in tables)]
+    return [_strongest([table[key] for table in tables]) for key in shared]
+
+
+def _strongest(rows: Rows) -> dict[str, Any]:
+    won = [row for row in rows if row["outcome"] == "succeeded"]
+    if won:
+        best = min(won, key=lambda row: (float(row["words_changed"]), queries(row)))
+    else:
+        # An error or a time-out leaves open whether the example holds, so it must not read as robust.
+        rank = {"error": 0, "timed_out": 1, "skipped": 2, "failed": 3}
+        best = min(rows, key=lambda row: rank[row["outcome"]])
+    return {
+        **best,
+        "logical_queries": sum(queries(row) for row in rows),
+        "physical_queries": sum(int(row.get("physical_queries") or 0) for row in rows),
+    }

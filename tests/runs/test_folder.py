@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from isthmus.core.errors import NewerRun, RunError
+from isthmus.core.files import write_json
+from isthmus.runs.folder import (
+    SCHEMA,
+    AttackFile,
+    DataRecord,
+    MethodRecord,
+    ModelRecord,
+    RunFolder,
+    RunRecord,
+    default_path,
+    short_name,
+)
+from isthmus.runs.settings import short_hash
+
+
+def record(**changes: object) -> RunRecord:
+    base = RunRecord(
+        model=ModelRecord("minilm", ("neg", "pos")),
+        data=DataRecord("reviews.csv", "reviews", ("neg", "pos"), fingerprints={"test": "00ff"}),
+        defence=MethodRecord("label_smoothing", {"rate": 0.1}),
+        training={"epochs": 1},
+        seed=3,
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "deep" / "run")
+    folder.write(record())
+    assert folder.record() == record(created=folder.record().created)
+
+
+def test_unknown_keys_of_the_same_schema_are_left_out(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write(record())
+    value = json.loads(folder.record_path.read_text())
+    value["novelty"] = 1
+    value["model"]["novelty"] = 2
+    write_json(folder.record_path, value)
+    assert folder.record().model == record().model
+
+
+def test_a_newer_run_is_refused_by_name(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write(record(schema=SCHEMA + 1, isthmus="9.9.9"))
+    with pytest.raises(NewerRun, match=r"isthmus 9\.9\.9.*upgrade"):
+        folder.record()
+
+
+def test_a_newer_attack_header_is_refused_too(tmp_path: Path) -> None:
+    file = AttackFile(tmp_path, "pwws")
+    write_json(file.header_path, {"schema": SCHEMA + 1})
+    with pytest.raises(NewerRun):
+        file.header()
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"schema": "x"}', '{"schema": 1}', '{"schema": 1, "model": 3, "data": {}}', "{"]
+)
+def test_a_file_that_is_no_record_is_a_clean_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(RunError):
+        RunFolder(tmp_path).record()
+
+
+def test_a_folder_without_record_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run folder"):
+        RunFolder(tmp_path).record()
+    with pytest.raises(RunError, match="no run folder"):
+        RunFolder(tmp_path / "absent").record()
+
+
+def test_the_same_run_is_continued_and_another_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    first = folder.claim(record(created="2001-01-01"))
+    assert folder.claim(record(created="2002-02-02")) == first
+    with pytest.raises(RunError, match=r"seed: 3 -> 4.*--out"):
+        folder.claim(record(seed=4))
+    assert folder.record() == first
+
+
+def test_other_settings_of_an_attack_get_their_own_file(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    one, two = {"seed": 0}, {"seed": 1}
+    first = folder.attack_file("pwws", one)
+    assert first.key == "pwws"
+    write_json(first.header_path, {"schema": SCHEMA, "hash": short_hash(one)})
+    assert folder.attack_file("pwws", one) == first
+    other = folder.attack_file("pwws", two)
+    assert other.key == f"pwws@{short_hash(two)}"
+    assert other.attack == "pwws"
+    write_json(other.header_path, {"schema": SCHEMA, "hash": short_hash(two)})
+    assert [file.key for file in folder.attack_files()] == ["pwws", other.key]
+
+
+def test_an_unwritable_place_is_a_clean_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write"):
+        RunFolder(tmp_path / "file" / "run").write(record())
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("minilm", "minilm"),
+        ("textattack/bert-base-uncased-SST-2", "bert-base-uncased-SST-2"),
+        ("data/reviews.jsonl.gz", "reviews"),
+        ("https://user:key@host:8000/classify?token=abc", "classify"),
+        ("runs/demo/model/", "demo"),
+        ("my.package:pipeline", "my.package_pipeline"),
+        ("../..", "model"),
+        ("C:\\data\\set.csv", "set"),
+    ],
+)
+def test_names_are_safe_for_folders(spec: str, name: str) -> None:
+    assert short_name(spec) == name
+
+
+def test_the_default_folder_names_model_defence_and_data() -> None:
+    assert default_path("minilm", "sst2") == Path("runs/minilm-sst2")
+    assert default_path("minilm", "sst2", "standard") == Path("runs/minilm-sst2")
+    assert default_path("minilm", "a/b.csv", "rsmi") == Path("runs/minilm-rsmi-b")
