@@ -1,0 +1,124 @@
+"""Reading transformers folders and hub names: quietly, in float32, from safetensors, and running nobody's code."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+ASSET_BACKBONES = ("minilm", "mpnet")
+"""Encoders that come as assets of isthmus, so that they work where no hub can be reached."""
+
+_ATTENTION = (None, "eager", "sdpa")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers' loading bars and reports, and put its verbosity back afterwards."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def seeded(seed: int, *key: str | int) -> Iterator[None]:
+    """Initialise parameters from (seed, key) without touching torch's global stream."""
+    import torch
+
+    from isthmus.core.seeds import derive
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, *key))
+        yield
+
+
+@contextlib.contextmanager
+def reading(source: str | Path) -> Iterator[None]:
+    """Turn whatever transformers raises about `source` into one `ModelError`."""
+    try:
+        with quiet():
+            yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        where = "folder" if Path(source).is_dir() else "name (no such folder here, and the hub did not answer for it)"
+        raise ModelError(
+            f"cannot read a model from {where} {str(source)!r}: {first} "
+            "Needed: config.json, the tokenizer's files and safetensors weights."
+        ) from error
+
+
+def locate(source: str | Path) -> str:
+    """The folder of an asset backbone, a local folder, or the hub name as it is."""
+    if str(source) in ASSET_BACKBONES and not Path(source).is_dir():
+        from isthmus.core import assets
+
+        return str(assets.path(str(source)))
+    return str(source)
+
+
+def read_config(source: str | Path, labels: Sequence[str] | None = None) -> PretrainedConfig:
+    """The configuration, with class names where given; one that would fetch foreign kernels is refused."""
+    from transformers import AutoConfig
+
+    with reading(source):
+        config = AutoConfig.from_pretrained(locate(source), trust_remote_code=False)
+    attention = getattr(config, "_attn_implementation_internal", None)
+    if isinstance(attention, dict) or attention not in _ATTENTION:
+        raise ModelError(
+            f"the configuration of {str(source)!r} asks for the attention kernel {attention!r}, which would run code "
+            f"from elsewhere; remove the entry from its config.json"
+        )
+    if labels is not None:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {name: index for index, name in enumerate(labels)}
+    return config
+
+
+def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub name."""
+    from transformers import AutoTokenizer
+
+    folder = Path(locate(source))
+    if folder.is_dir() and not any(folder.glob("tokenizer*")) and not any(folder.glob("*vocab*")):
+        raise ModelError(
+            f"the model folder {str(source)!r} has no tokenizer. Save it beside the weights: "
+            "AutoTokenizer.from_pretrained(<the model it came from>).save_pretrained(<this folder>)"
+        )
+    with reading(source):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(source), trust_remote_code=False)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def read_weights(auto: Any, source: str | Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str]]:
+    """The model of class family `auto`, in float32, and the names of parameters the folder did not hold."""
+    import torch
+
+    with reading(source):
+        model, report = auto.from_pretrained(
+            locate(source),
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    odd = report.get("mismatched_keys")
+    if odd:
+        raise ModelError(f"weights in {str(source)!r} have other shapes than its config.json says: {sorted(odd)[:3]}")
+    return model, set(report.get("missing_keys") or ())

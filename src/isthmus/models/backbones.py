@@ -1,0 +1,183 @@
+"""What a classifier is built on, behind one interface: ids or embeddings in, one vector per text out.
+
+`StockBackbone` wraps a whole ``AutoModelForSequenceClassification`` and returns its logits; with its last linear layer
+taken away it returns the vector that layer would have read. `EncoderBackbone` wraps an encoder without a usable stock
+classifier (T5) and returns the mean of the last hidden states. `words.py` has the recurrent and convolutional ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor, nn
+
+from isthmus.core.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+
+class Encoded(NamedTuple):
+    """One vector per text, and on request the hidden states of every block."""
+
+    vector: Tensor  # [batch, classes] if the backbone has its own head, else [batch, pooled_size]
+    hidden: tuple[Tensor, ...] | None
+
+
+class Backbone(nn.Module):
+    """Base of all backbones."""
+
+    form: str
+    """How it is stored: ``stock``, ``encoder``, ``lstm`` or ``cnn``."""
+
+    has_head: bool = False
+    """Whether its vectors are logits already."""
+
+    accepts_types: bool = False
+    """Whether it reads segment ids."""
+
+    pooled_size: int
+    hidden_size: int
+    depth: int
+
+    @property
+    @abstractmethod
+    def table(self) -> nn.Embedding:
+        """The word embeddings."""
+
+    @abstractmethod
+    def blocks(self) -> list[nn.Module]:
+        """The modules after which noise may be added, each once; a shared block is called several times."""
+
+    @abstractmethod
+    def forward(
+        self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
+    ) -> Encoded:
+        """Encode ids, or embeddings where given."""
+
+    def take_head_away(self) -> None:
+        """Make `forward` return pooled vectors from now on."""
+        raise ModelError(f"the {self.form} backbone has no head of its own")
+
+
+class StockBackbone(Backbone):
+    """A stock sequence classifier of transformers."""
+
+    form = "stock"
+    has_head = True
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+        self.hidden_size, self.depth = int(model.config.hidden_size), int(model.config.num_hidden_layers)
+        self._head_path, head = _last_linear(model)
+        self.pooled_size = head.in_features
+        self.accepts_types = _accepts_types(model.base_model)
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return _table(self.model)
+
+    def blocks(self) -> list[nn.Module]:
+        """The encoder's blocks."""
+        return encoder_blocks(self.model.base_model, self.model.config)
+
+    def take_head_away(self) -> None:
+        """Put the identity in the place of the last linear layer."""
+        self.model.set_submodule(self._head_path, nn.Identity())
+        self.has_head = False
+
+    def forward(
+        self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
+    ) -> Encoded:
+        """Logits, or the pooled vector once the head is taken away."""
+        inputs: dict[str, Any] = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
+        if types is not None and self.accepts_types:
+            inputs["token_type_ids"] = types
+        if hidden:
+            inputs["output_hidden_states"] = True
+        output = self.model(attention_mask=mask, **inputs)
+        return Encoded(output.logits, output.hidden_states if hidden else None)
+
+
+class EncoderBackbone(Backbone):
+    """An encoder whose last hidden states are averaged over the tokens that are not padding."""
+
+    form = "encoder"
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+        self.hidden_size = self.pooled_size = int(model.config.hidden_size)
+        self.depth = int(model.config.num_hidden_layers)
+        self.accepts_types = _accepts_types(model)
+        rates = (getattr(model.config, name, None) for name in ("dropout_rate", "hidden_dropout_prob", "dropout"))
+        self.dropout = nn.Dropout(float(next((rate for rate in rates if rate is not None), 0.0)))
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return _table(self.model)
+
+    def blocks(self) -> list[nn.Module]:
+        """The encoder's blocks."""
+        return encoder_blocks(self.model, self.model.config)
+
+    def forward(
+        self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
+    ) -> Encoded:
+        """The mean of the last hidden states."""
+        inputs: dict[str, Any] = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
+        if types is not None and self.accepts_types:
+            inputs["token_type_ids"] = types
+        if hidden:
+            inputs["output_hidden_states"] = True
+        output = self.model(attention_mask=mask, **inputs)
+        pooled = mean_pool(output.last_hidden_state, mask)
+        return Encoded(self.dropout(pooled), output.hidden_states if hidden else None)
+
+
+def mean_pool(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over the tokens of each row that are not padding."""
+    if mask is None:
+        return hidden.mean(dim=1)
+    weight = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
+
+
+def encoder_blocks(encoder: nn.Module, config: PretrainedConfig) -> list[nn.Module]:
+    """The blocks of any encoder: its first list of modules with one entry per layer (per group, in ALBERT)."""
+    depth = int(config.num_hidden_layers)
+    lists = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
+    for wanted in (depth, getattr(config, "num_hidden_groups", depth)):
+        for candidate in lists:
+            if len(candidate) == wanted:
+                return list(candidate)
+    raise ModelError(f"cannot find the {depth} blocks of {type(encoder).__name__}, so noise cannot be put on them")
+
+
+def _table(model: PreTrainedModel) -> nn.Embedding:
+    table = model.get_input_embeddings()
+    if not isinstance(table, nn.Embedding):
+        raise ModelError(f"{type(model).__name__} has no plain table of word embeddings")
+    return table
+
+
+def _last_linear(model: PreTrainedModel) -> tuple[str, nn.Linear]:
+    inside = {id(module) for module in model.base_model.modules()}
+    found = [
+        (path, module)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear) and id(module) not in inside and module.out_features == model.config.num_labels
+    ]
+    if not found:
+        raise ModelError(f"{type(model).__name__} does not end in a linear layer, so it cannot be used as a classifier")
+    return found[-1]
+
+
+def _accepts_types(encoder: nn.Module) -> bool:
+    takes = "token_type_ids" in inspect.signature(encoder.forward).parameters
+    return takes and int(getattr(encoder.config, "type_vocab_size", 2)) > 1

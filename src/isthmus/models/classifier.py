@@ -1,0 +1,264 @@
+"""One classifier class over any transformers encoder, a recurrent or a convolutional network, with slots for defences.
+
+    ids -> word embeddings -> [word mask] -> encoder blocks, each -> [noise] -> pooled -> [bottleneck] -> head -> logits
+
+With no slot filled and a stock sequence classifier inside, the logits are that classifier's own to the last bit, and
+so is the folder it is saved to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.core.errors import ModelError, UsageError
+from isthmus.core.types import Classification, Output, Texts
+from isthmus.models._hub import seeded
+from isthmus.models.backbones import Backbone
+from isthmus.models.randomness import keyed
+from isthmus.models.slots import Bottleneck, Noise, Slots, WordMask
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Classifier(nn.Module):
+    """A text classifier that defences can reach into.
+
+    Attributes:
+        tokenizer: turns texts into ids.
+        task: label names and field names.
+        max_tokens: longest input it reads, special tokens included; longer ones are truncated.
+        slots: which of the three slots are filled.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        tokenizer: PreTrainedTokenizerBase,
+        task: Classification,
+        *,
+        max_tokens: int,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.task = task
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self.slots = Slots()
+        self.head: nn.Linear | None = None
+        if not backbone.has_head:
+            with seeded(seed, "head"):
+                self.head = nn.Linear(backbone.pooled_size, len(task.labels))
+        self.register_buffer("special_ids", _special_ids(tokenizer, backbone.table.num_embeddings), persistent=False)
+
+    @staticmethod
+    def create(
+        backbone: str | Path,
+        labels: Sequence[str],
+        fields: Sequence[str] = ("text",),
+        *,
+        seed: int = 0,
+        max_tokens: int | None = None,
+        texts: Sequence[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Classifier:
+        """A new, untrained classifier.
+
+        `backbone` is ``minilm``, ``mpnet``, ``lstm``, ``cnn``, a folder of an encoder, or a hub name. ``lstm`` and
+        ``cnn`` build their vocabulary from `texts` and take `options` (see `isthmus.models.words`).
+        """
+        from isthmus.models.storage import create
+
+        return create(
+            backbone, tuple(labels), tuple(fields), seed=seed, max_tokens=max_tokens, texts=texts, options=options
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names, in the order of the logits."""
+        return self.task.labels
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return self.table.weight.device
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.backbone.table
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the encoder's hidden states."""
+        return self.backbone.hidden_size
+
+    @property
+    def pooled_size(self) -> int:
+        """Width of the vector that a bottleneck reads."""
+        return self.backbone.pooled_size
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether it is exactly a stock transformers sequence classifier."""
+        return self.backbone.has_head and not self.slots.filled()
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the same input may be scored differently twice outside training."""
+        return any(slot.stochastic for slot in self.slots.filled().values())
+
+    def fill(
+        self,
+        *,
+        word_mask: WordMask | None = None,
+        noise: Noise | None = None,
+        bottleneck: Bottleneck | None = None,
+    ) -> Classifier:
+        """Fill slots; a bottleneck comes with a new head of its own width."""
+        for name, slot in (("word_mask", word_mask), ("noise", noise), ("bottleneck", bottleneck)):
+            if slot is not None:
+                self.slots.put(name, slot.to(self.device), self.seed)
+        if noise is not None:
+            self._check_layers(noise)
+        if bottleneck is not None:
+            if self.backbone.has_head:
+                self.backbone.take_head_away()
+            with seeded(self.seed, "head", "bottleneck"):
+                self.head = nn.Linear(bottleneck.latent_size, len(self.labels)).to(self.device)
+        return self
+
+    def _check_layers(self, noise: Noise) -> None:
+        depth = self.backbone.depth
+        if any(not 0 <= layer < depth for layer in noise.layers):
+            raise UsageError(f"noise on blocks {list(noise.layers)}, but this encoder has blocks 0 to {depth - 1}")
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Word embeddings, before positions and normalisation."""
+        return self.table(input_ids)  # type: ignore[no-any-return]
+
+    def special_mask(self, input_ids: Tensor) -> Tensor:
+        """True where a token is a special one (separators, padding), unknown and mask tokens excepted."""
+        return self.special_ids[input_ids]  # type: ignore[no-any-return, index]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        *,
+        hidden: bool = False,
+    ) -> Output:
+        """Logits and what led to them. `inputs_embeds` takes the place of the table's rows for `input_ids`.
+
+        `Output.embeddings` is the tensor that entered (before the word mask); `Output.hidden` is there if asked for.
+        """
+        entered = inputs_embeds
+        if entered is None and self.slots.word_mask is not None:
+            entered = self.embed(_needed(input_ids))
+        embeddings = entered
+        if self.slots.word_mask is not None:
+            assert entered is not None
+            embeddings = self.slots.word_mask(entered, attention_mask, self.special_mask(_needed(input_ids)))
+        with self._watched(attention_mask) as seen:
+            encoded = self.backbone(input_ids, embeddings, attention_mask, token_type_ids, hidden)
+        vector, latent = encoded.vector, None
+        if self.slots.bottleneck is not None:
+            latent = self.slots.bottleneck(vector)
+            vector = latent.sample
+        logits = vector if self.head is None else self.head(vector)
+        return Output(logits, seen[0] if entered is None else entered, encoded.hidden, latent)
+
+    @contextlib.contextmanager
+    def _watched(self, attention_mask: Tensor | None) -> Iterator[list[Tensor]]:
+        """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
+        seen: list[Tensor] = []
+        hooks = [self.table.register_forward_hook(lambda _module, _inputs, output: seen.append(output))]
+        if self.slots.noise is not None:
+            hook = _NoiseHook(self.slots.noise, attention_mask)
+            # First in line, so that recorded hidden states contain the noise.
+            hooks += [block.register_forward_hook(hook, prepend=True) for block in self.backbone.blocks()]
+        try:
+            yield seen
+        finally:
+            for handle in hooks:
+                handle.remove()
+
+    @contextlib.contextmanager
+    def keyed(self, keys: Tensor | None) -> Iterator[None]:
+        """Inside the block each row's randomness comes from its own key (see `isthmus.models.randomness`)."""
+        with keyed(self, keys):
+            yield
+
+    def encode(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
+        """Token ids and masks of a batch, truncated to `max_tokens` and padded to the longest; on the CPU."""
+        columns = self.columns(texts)
+        encoded = self.tokenizer(
+            *columns,
+            truncation="longest_first",
+            max_length=self.max_tokens,
+            padding=True,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        wanted = ("input_ids", "attention_mask", "token_type_ids")
+        return {name: encoded[name] for name in wanted if name in encoded}
+
+    def columns(self, texts: Sequence[Texts]) -> list[list[str]]:
+        """One list per field, in reading order."""
+        count = len(self.task.fields)
+        for text in texts:
+            if len(text) != count:
+                raise UsageError(
+                    f"this model reads {count} text field{'s' * (count > 1)} ({', '.join(self.task.fields)}), "
+                    f"the input has {len(text)} ({', '.join(text)})"
+                )
+        return [list(column) for column in zip(*(text.values() for text in texts), strict=True)] or [[]] * count
+
+    def save(self, folder: str | Path) -> None:
+        """Write the classifier to `folder`, from which `load_model` reads it back to the last bit."""
+        from isthmus.models.storage import save
+
+        save(self, Path(folder))
+
+
+class _NoiseHook:
+    """Counts the blocks as they are called (ALBERT calls one block many times) and perturbs the chosen ones."""
+
+    def __init__(self, noise: Noise, attention_mask: Tensor | None) -> None:
+        self.noise, self.attention_mask, self.layer = noise, attention_mask, -1
+
+    def __call__(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        self.layer += 1
+        if self.layer not in self.noise.layers:
+            return output
+        if isinstance(output, tuple):
+            return (self.noise(self.layer, output[0], self.attention_mask), *output[1:])
+        return self.noise(self.layer, output, self.attention_mask)
+
+
+def _needed(input_ids: Tensor | None) -> Tensor:
+    if input_ids is None:
+        raise UsageError(
+            "the word mask must know which tokens are special: pass input_ids too, beside inputs_embeds if those are set"
+        )
+    return input_ids
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
+    table = torch.zeros(size, dtype=torch.bool)
+    kept = {tokenizer.unk_token_id, tokenizer.mask_token_id}
+    ids = [index for index in tokenizer.all_special_ids if index not in kept]
+    if any(index >= size for index in ids):
+        raise ModelError(f"the tokenizer has token {max(ids)}, but the model has only {size} word embeddings")
+    table[ids] = True
+    return table

@@ -1,0 +1,121 @@
+"""Randomness inside a model: keyed by what it is for, never torch's global stream.
+
+    with row keys:    value(row, i) = mix64(mix64(key[row] ^ name ^ tag) + (i + 1) * gamma)        (SplitMix64)
+    without:          the n-th draw of a stream comes from (seed, name, rank, n)
+
+With row keys a row's noise depends on its own key and on nothing else: not on the other rows, not on padding, not on
+the device. Without them (training) a stream counts its draws; the count is part of the model's state, so a training
+that resumes from a checkpoint draws what it would have drawn, and dropout elsewhere in the model is not shifted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.core.seeds import derive
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+def _signed(value: int) -> int:
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _shift(value: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right (torch's is arithmetic)."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix64(value: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64, whose multiplication wraps around as unsigned arithmetic does."""
+    value = (value ^ _shift(value, 30)) * _signed(_MIX[0])
+    value = (value ^ _shift(value, 27)) * _signed(_MIX[1])
+    return value ^ _shift(value, 31)
+
+
+def keyed_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
+    """64 random bits for every element of `shape`; row r draws from keys[r] and the stream alone."""
+    count = math.prod(shape[1:])
+    start = mix64(keys ^ _signed(stream)).view(-1, 1)
+    steps = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64) * _signed(_GAMMA)
+    return mix64(start + steps).view(*shape)
+
+
+def keyed_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
+    """Uniform draws in (0, 1), float32."""
+    return (_shift(keyed_bits(keys, shape, stream), 40).float() + 0.5) * 2.0**-24
+
+
+def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
+    """Standard normal draws, float32, by Box and Muller from the two halves of 64 bits."""
+    bits = keyed_bits(keys, shape, stream)
+    radius = torch.sqrt(-2.0 * torch.log((_shift(bits, 32).float() + 0.5) * 2.0**-32))
+    return radius * torch.cos((bits & 0xFFFFFFFF).float() * (2.0 * math.pi * 2.0**-32))
+
+
+class Stream(nn.Module):
+    """A named source of draws. Two streams with the same seed and other names are independent."""
+
+    def __init__(self, name: str, seed: int = 0) -> None:
+        super().__init__()
+        self.name, self.seed, self.count = name, seed, 0
+        self.keys: Tensor | None = None
+
+    def normal(self, like: Tensor, tag: int = 0) -> Tensor:
+        """Standard normal draws of the shape, device and type of `like`, whose first dimension is the rows."""
+        if self.keys is not None:
+            return keyed_normal(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
+        return torch.randn(like.shape, generator=self._next(like.device), device=like.device, dtype=like.dtype)
+
+    def uniform(self, like: Tensor, tag: int = 0) -> Tensor:
+        """Uniform draws of the shape, device and type of `like`, whose first dimension is the rows."""
+        if self.keys is not None:
+            return keyed_uniform(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
+        return torch.rand(like.shape, generator=self._next(like.device), device=like.device, dtype=like.dtype)
+
+    def _rows(self, like: Tensor) -> Tensor:
+        assert self.keys is not None
+        if len(self.keys) != len(like):
+            raise ValueError(f"{len(self.keys)} keys for {len(like)} rows")
+        return self.keys.to(like.device)
+
+    def _next(self, device: torch.device) -> torch.Generator:
+        rank = torch.distributed.get_rank() if _distributed() else 0
+        generator = torch.Generator(device).manual_seed(derive(self.seed, "slot", self.name, rank, self.count))
+        self.count += 1
+        return generator
+
+    def get_extra_state(self) -> Tensor:
+        """The number of draws so far, so that a checkpoint holds it."""
+        return torch.tensor(self.count, dtype=torch.int64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Continue after `state` draws."""
+        self.count = int(state)
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+@contextlib.contextmanager
+def keyed(model: nn.Module, keys: Tensor | None) -> Iterator[None]:
+    """Inside the block every stream of `model` draws row by row from `keys` (uint64 bits held as int64)."""
+    if keys is None:
+        yield
+        return
+    streams = [module for module in model.modules() if isinstance(module, Stream)]
+    for stream in streams:
+        stream.keys = keys
+    try:
+        yield
+    finally:
+        for stream in streams:
+            stream.keys = None

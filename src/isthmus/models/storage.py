@@ -1,0 +1,273 @@
+"""Making, writing and reading classifiers.
+
+A classifier's folder holds
+
+    config.json, model.safetensors, tokenizer files    the stock classifier, or, where a slot is filled, its encoder
+    isthmus.safetensors                                the head and the slots (only where a slot is filled, or no stock
+                                                       class fits)
+    isthmus.json                                       fields, labels, length, and how to build the slots again
+
+so a classifier with no slot filled is loaded by ``AutoModelForSequenceClassification`` without isthmus. Only safetensors
+and JSON are read, and reading runs no code that came with the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from isthmus import __version__
+from isthmus.core.errors import ModelError, RunError, UsageError
+from isthmus.core.files import read_json, write_json, writing
+from isthmus.core.types import Classification
+from isthmus.models._hub import quiet, read_config, read_tokenizer, read_weights, seeded
+from isthmus.models.backbones import Backbone, EncoderBackbone, StockBackbone
+from isthmus.models.classifier import Classifier
+from isthmus.models.slots import build_slot, describe_slot
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+FORMAT = 1
+DESCRIPTION = "isthmus.json"
+WEIGHTS = "isthmus.safetensors"
+WORD_BACKBONES = ("lstm", "cnn")
+_UNLIMITED = 512
+"""Where neither tokenizer nor positions set a limit (T5)."""
+
+
+def create(
+    backbone: str | Path,
+    labels: Sequence[str],
+    fields: Sequence[str],
+    *,
+    seed: int = 0,
+    max_tokens: int | None = None,
+    texts: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Classifier:
+    """See `Classifier.create`."""
+    task = Classification(tuple(labels), tuple(fields))
+    if len(task.labels) < 2:
+        raise UsageError(f"a classifier needs at least two labels, not {list(task.labels)}")
+    if str(backbone) in WORD_BACKBONES:
+        from isthmus.models import words
+
+        return words.create(str(backbone), task, seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
+    config = read_config(backbone, task.labels)
+    tokenizer = read_tokenizer(backbone)
+    with seeded(seed, "backbone"):
+        body = _encoder(backbone, config) if config.is_encoder_decoder else _stock(backbone, config)
+    limit = max_tokens or token_limit(tokenizer, config)
+    return Classifier(body, tokenizer, task, max_tokens=limit, seed=seed).eval()
+
+
+def _stock(source: str | Path, config: PretrainedConfig, *, complete: bool = False) -> Backbone:
+    from transformers import AutoModelForSequenceClassification
+
+    model, missing = read_weights(AutoModelForSequenceClassification, source, config)
+    inside = {f"{model.base_model_prefix}.{name}" for name, _ in model.base_model.named_parameters()}
+    # A pooler may be absent from an encoder's folder; the rest of the encoder must not be.
+    lost = missing if complete else {name for name in missing & inside if ".pooler." not in name}
+    if lost:
+        raise ModelError(f"{str(source)!r} does not hold the weights {', '.join(sorted(lost)[:3])}, …")
+    return StockBackbone(model)
+
+
+def _encoder(source: str | Path, config: PretrainedConfig) -> Backbone:
+    from transformers import AutoModelForTextEncoding
+
+    model, missing = read_weights(AutoModelForTextEncoding, source, config)
+    if missing:
+        raise ModelError(f"{str(source)!r} does not hold the weights {', '.join(sorted(missing)[:3])}, …")
+    return EncoderBackbone(model)
+
+
+def token_limit(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig | None) -> int:
+    """The longest input that both the tokenizer and the position embeddings allow."""
+    positions = getattr(config, "max_position_embeddings", None) or _UNLIMITED
+    if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"):
+        positions -= (config.pad_token_id or 0) + 1  # type: ignore[union-attr]  # positions start after the padding id
+    return int(min(tokenizer.model_max_length, positions))
+
+
+def save(model: Classifier, folder: Path) -> None:
+    """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
+    if folder.exists() and any(folder.iterdir()) and not _is_model(folder):
+        raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+        try:
+            _write(model, fresh)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(fresh, folder)  # noqa: PTH105
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+
+
+def _write(model: Classifier, folder: Path) -> None:
+    from safetensors import SafetensorError
+
+    description: dict[str, Any] = {
+        "format": FORMAT,
+        "isthmus": __version__,
+        "form": model.backbone.form,
+        "labels": list(model.labels),
+        "fields": list(model.task.fields),
+        "max_tokens": model.max_tokens,
+        "seed": model.seed,
+        "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
+    }
+    try:
+        with quiet():
+            model.tokenizer.save_pretrained(folder)
+            own = _write_backbone(model, folder, description)
+        if own:
+            from safetensors.torch import save_file
+
+            save_file(own, folder / WEIGHTS)
+    except SafetensorError as error:
+        raise RunError(f"cannot write {folder}: {error}; is the disk full?") from error
+    write_json(folder / DESCRIPTION, description)
+
+
+def _write_backbone(model: Classifier, folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
+    """Write what transformers can write, and return the tensors that are left."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    body = model.backbone
+    if isinstance(body, StockBackbone):
+        if model.is_stock:
+            body.model.save_pretrained(folder)
+            return {}
+        inner, prefix = body.model.base_model, f"backbone.model.{body.model.base_model_prefix}."
+    elif isinstance(body, EncoderBackbone):
+        inner, prefix = body.model, "backbone.model."
+    else:
+        description["options"] = body.options()  # type: ignore[operator]
+        return state
+    inner.save_pretrained(folder)
+    return {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / DESCRIPTION).is_file() or (folder / "config.json").is_file()
+
+
+def load_model(source: str | Path, *, labels: Sequence[str] | None = None, device: str | None = None) -> Classifier:
+    """Read a classifier: a run folder, a folder written by `Classifier.save`, a transformers folder, or a hub name.
+
+    `labels` replaces the class names.
+    """
+    folder = Path(source)
+    if (folder / "model").is_dir() and not _is_model(folder):
+        folder = folder / "model"
+    if folder.is_dir() and not _is_model(folder):
+        raise ModelError(f"the folder {str(source)!r} holds no model: no {DESCRIPTION} and no config.json in it")
+    if (folder / DESCRIPTION).is_file():
+        model = _load_own(folder)
+    else:
+        model = _load_stock(folder if folder.is_dir() else str(source))
+    if labels is not None:
+        model = _renamed(model, labels, source)
+    return model.to(device).eval() if device else model.eval()
+
+
+def _renamed(model: Classifier, labels: Sequence[str], source: str | Path) -> Classifier:
+    if len(labels) != len(model.labels):
+        raise UsageError(
+            f"{len(labels)} labels were given ({', '.join(labels)}), but the model {str(source)!r} has "
+            f"{len(model.labels)} ({', '.join(model.labels)})"
+        )
+    model.task = Classification(tuple(labels), model.task.fields)
+    return model
+
+
+def _load_stock(source: str | Path) -> Classifier:
+    config = read_config(source)
+    architectures = getattr(config, "architectures", None) or ["?"]
+    if not any("ForSequenceClassification" in name for name in architectures):
+        raise ModelError(
+            f"{str(source)!r} is a {architectures[0]}, not a classifier: train one on it with "
+            f"`isthmus train --backbone {source}`"
+        )
+    if config.num_labels < 2 or config.problem_type in ("regression", "multi_label_classification"):
+        kind = config.problem_type or "regression"
+        raise ModelError(
+            f"{str(source)!r} does not choose one of several classes ({config.num_labels} outputs, {kind}): "
+            "wrap it in a function that returns one probability per class and attack that"
+        )
+    tokenizer = read_tokenizer(source)
+    task = Classification(tuple(str(config.id2label[index]) for index in range(config.num_labels)))
+    return Classifier(_stock(source, config, complete=True), tokenizer, task, max_tokens=token_limit(tokenizer, config))
+
+
+def _load_own(folder: Path) -> Classifier:
+    described = _description(folder)
+    task = Classification(tuple(described["labels"]), tuple(described["fields"]))
+    tokenizer = read_tokenizer(folder)
+    form, slots = described["form"], described["slots"]
+    with seeded(0, "loading"):
+        if form in WORD_BACKBONES:
+            from isthmus.models import words
+
+            body: Backbone = words.build(form, len(tokenizer), described["options"])
+        else:
+            config = read_config(folder, task.labels)
+            stock_folder = form == "stock" and not slots
+            body = _encoder(folder, config) if form == "encoder" else _stock(folder, config, complete=stock_folder)
+        model = Classifier(
+            body, tokenizer, task, max_tokens=int(described["max_tokens"]), seed=int(described["seed"])
+        ).fill(**{name: build_slot(slot) for name, slot in slots.items()})
+    if not model.is_stock:
+        _load_rest(model, folder)
+    return model
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    described = read_json(folder / DESCRIPTION)
+    needed = {"format": int, "form": str, "labels": list, "fields": list, "max_tokens": int, "seed": int, "slots": dict}
+    if not isinstance(described, dict):
+        raise ModelError(f"{folder / DESCRIPTION} is not a description of a model")
+    if isinstance(described.get("format"), int) and described["format"] > FORMAT:
+        raise ModelError(
+            f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one "
+            f"({__version__}): upgrade isthmus to read it"
+        )
+    wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)]
+    if wrong or described["form"] not in ("stock", "encoder", *WORD_BACKBONES):
+        raise ModelError(f"{folder / DESCRIPTION} is damaged: no valid {wrong[0] if wrong else 'form'!r} in it")
+    return described
+
+
+def _load_rest(model: Classifier, folder: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        rest = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"cannot read {folder / WEIGHTS}: {error}") from error
+    body = model.backbone
+    inner = getattr(body, "model", None)
+    prefix = (
+        ""
+        if inner is None
+        else "backbone.model." + (f"{inner.base_model_prefix}." if isinstance(body, StockBackbone) else "")
+    )
+    expected = {name for name in model.state_dict() if not prefix or not name.startswith(prefix)}
+    if expected != set(rest):
+        odd = ", ".join(sorted(expected ^ set(rest))[:3])
+        raise ModelError(f"{folder / WEIGHTS} does not fit the model it lies beside: {odd}")
+    try:
+        model.load_state_dict(rest, strict=False)
+    except RuntimeError as error:
+        raise ModelError(f"{folder / WEIGHTS} does not fit the model it lies beside: {error}") from error
