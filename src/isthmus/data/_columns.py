@@ -1,0 +1,199 @@
+"""Turns a table into examples: which columns hold the texts and the label, and what the labels are called."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.core.errors import DataError, UnknownName, UsageError
+from isthmus.core.types import Classification, Example
+from isthmus.data._tables import Table
+from isthmus.data.dataset import Dataset, Rejected
+
+_PAIRS = (
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("sentence1", "sentence2"),
+    ("question", "sentence"),
+    ("text1", "text2"),
+)
+_TEXTS = ("text", "sentence", "review", "content", "document", "comment", "message", "body", "tweet", "question")
+_LABELS = ("label", "labels", "class", "target", "category", "sentiment", "coarse_label", "y")
+_MOST_NUMBERED = 1_000
+"""More classes than this under plain numbers are not class numbers but something else (an id, a price)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns to read, in the order the model reads the texts."""
+
+    texts: tuple[str, ...]
+    label: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """A single text is called ``text`` whatever its column, so that one model fits files of any origin."""
+        return self.texts if len(self.texts) > 1 else ("text",)
+
+
+def choose_columns(table: Table, text: str | None, label: str | None, pair: tuple[str, str] | None) -> Columns:
+    """The columns asked for, or the usual names."""
+    if text is not None and pair is not None:
+        raise UsageError("give either a text column or a pair of columns, not both")
+    asked = (text,) if text is not None else pair or ()
+    for column in (*asked, *(() if label is None else (label,))):
+        if column not in table.columns:
+            raise UnknownName(f"column in {table.source}", column, table.columns)
+    if len({*asked, label}) != len(asked) + 1:
+        raise UsageError(f"texts and label must be different columns, not {', '.join(map(repr, (*asked, label)))}")
+    label = label or _usual_label(table, asked)
+    return Columns(tuple(asked) or _usual_texts(table, label), label)
+
+
+def _usual_label(table: Table, taken: Sequence[str]) -> str:
+    lowered = {column.lower(): column for column in table.columns if column not in taken}
+    for column in _LABELS:
+        if column in lowered:
+            return lowered[column]
+    if len(lowered) == 1:
+        return next(iter(lowered.values()))
+    raise UnknownName(f"column in {table.source}", "label", table.columns, "Say which column holds the label.")
+
+
+def _usual_texts(table: Table, label: str) -> tuple[str, ...]:
+    lowered = {column.lower(): column for column in table.columns if column != label}
+    for first, second in _PAIRS:
+        if first in lowered and second in lowered:
+            return lowered[first], lowered[second]
+    for column in _TEXTS:
+        if column in lowered:
+            return (lowered[column],)
+    if len(lowered) == 1:
+        return tuple(lowered.values())
+    raise UnknownName(f"column in {table.source}", "text", table.columns, "Say which column holds the text.")
+
+
+class LabelNames:
+    """Maps the values of a label column to indices.
+
+    Names that are given (by the caller, a ``meta.json``, or the hub's features) fix the order, and whole numbers are
+    positions in them. Otherwise texts are sorted by name; numbers that begin at 0 are class numbers, and other numbers
+    (1 to 5 stars) are sorted.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        if len(set(names)) != len(names):
+            raise UsageError(f"label names must differ: {', '.join(names)}")
+        self.names = tuple(names)
+        self._known = {name: index for index, name in enumerate(self.names)}
+        self._numbered = all(_whole(name) is not None for name in self.names)
+
+    @classmethod
+    def found_in(cls, values: Iterable[Any], source: str) -> LabelNames:
+        """The names in a column none were given for."""
+        distinct = {_plain(value) for value in values if not is_missing(value)}
+        numbers = [_whole(value) for value in distinct]
+        whole = [number for number in numbers if number is not None]
+        if not distinct:
+            raise DataError(f"{source}: no row has a label")
+        if len(whole) < len(numbers):
+            return cls(sorted(map(str, distinct)))
+        if min(whole) == 0 and max(whole) < _MOST_NUMBERED:
+            return cls([str(number) for number in range(max(whole) + 1)])
+        return cls([str(number) for number in sorted(set(whole))])
+
+    def index(self, value: Any) -> int | None:
+        """The index of one value, None where it is unknown."""
+        plain = _plain(value)
+        if plain in self._known:
+            return self._known[plain]
+        number = _whole(plain)
+        if number is None:
+            return None
+        if str(number) in self._known:
+            return self._known[str(number)]
+        return number if not self._numbered and 0 <= number < len(self.names) else None
+
+    def unknown(self, value: Any) -> str:
+        """What to say about a value without index."""
+        near = difflib.get_close_matches(_plain(value), self.names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        shown = ", ".join(self.names[:20]) + (", …" if len(self.names) > 20 else "")
+        return f"unknown label {_plain(value)!r}.{hint} Known labels: {shown}."
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a row has no label: null, nothing between two separators, NaN, or the hub's -1."""
+    if isinstance(value, str):
+        return not value.strip()
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (not isinstance(value, bool) and value == -1)
+    )
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _whole(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def make_dataset(table: Table, columns: Columns, names: LabelNames, name: str, split: str) -> Dataset:
+    """Examples of one split; a row without usable texts or label is put aside with the reason, never dropped."""
+    examples: list[Example] = []
+    rejected: list[Rejected] = []
+    for number, row in enumerate(table.rows):
+        identity = f"{split}:{number}"
+        reason = _unusable(row, columns)
+        if reason:
+            rejected.append(Rejected(identity, f"{table.place(number)}: {reason}"))
+            continue
+        texts = dict(zip(columns.fields, (row[column] for column in columns.texts), strict=True))
+        index = names.index(row[columns.label])
+        if index is None:
+            raise DataError(f"{table.place(number)}: {names.unknown(row[columns.label])}")
+        examples.append(Example(identity, texts, index))
+    task = Classification(names.names, columns.fields)
+    return Dataset(name, split, task, tuple(examples), tuple(rejected))
+
+
+def _unusable(row: Mapping[str, Any], columns: Columns) -> str | None:
+    for column in columns.texts:
+        value = row.get(column)
+        if value is None:
+            return f"no value for {column!r}"
+        if not isinstance(value, str):
+            return f"{column!r} holds {_kind(value)}, not a text"
+        if not _is_encodable(value):
+            return f"{column!r} holds half of a surrogate pair, which no tokenizer can read"
+    if is_missing(row.get(columns.label)):
+        return "no label"
+    if isinstance(row[columns.label], dict | list):
+        return f"{columns.label!r} holds {_kind(row[columns.label])}, not a label"
+    return None
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), f"a value of type {type(value).__name__}")

@@ -1,0 +1,81 @@
+"""Data sets of the Hugging Face hub, through the `datasets` library."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from isthmus.core import assets, hub
+from isthmus.core.errors import DataError, IsthmusError, MissingExtra, UnknownName
+from isthmus.data._sources import Source, canonical
+from isthmus.data._tables import Table
+
+_FULL_NAMES = {
+    "sst2": "stanfordnlp/sst2",
+    "ag_news": "fancyzhx/ag_news",
+    "snli": "stanfordnlp/snli",
+    "mnli": "nyu-mll/glue:mnli",
+    "qnli": "nyu-mll/glue:qnli",
+    "trec6": "CogComp/trec",
+    "yelp_polarity": "fancyzhx/yelp_polarity",
+    "dbpedia_14": "fancyzhx/dbpedia_14",
+}
+"""Names the literature uses, and where the hub keeps them."""
+
+
+def from_hub(source: str) -> Source:
+    """A data set by hub name; ``owner/name:configuration`` chooses a configuration."""
+    name, _, configuration = _FULL_NAMES.get(source, source).partition(":")
+    try:
+        import datasets
+    except ImportError as error:
+        if "/" in name:
+            raise MissingExtra("datasets", "data", f"reading {source} from the Hugging Face hub") from error
+        raise _unknown(source, "") from error
+    try:
+        with hub.patient_only_if_reachable():
+            loaded = _load(datasets, name, configuration or None)
+    except Exception as error:  # The library raises dozens of types, many of them not its own.
+        raise _refusal(source, error) from error
+    parts = {canonical(split): part for split, part in loaded.items()}
+    readers = {split: functools.cache(functools.partial(_table, f"{source}/{split}", parts[split])) for split in parts}
+    return Source(source, readers, lambda split, column: _class_names(parts[split].features, column))
+
+
+def _load(library: Any, name: str, configuration: str | None) -> Mapping[str, Any]:
+    progress_was_on = library.is_progress_bar_enabled()
+    library.disable_progress_bars()
+    try:
+        loaded: Mapping[str, Any] = library.load_dataset(name, configuration)
+        return loaded
+    finally:
+        if progress_was_on:
+            library.enable_progress_bars()
+
+
+def _refusal(source: str, error: Exception) -> IsthmusError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    if isinstance(error, OSError) and not hub.reachable():
+        unreachable = "The Hugging Face hub cannot be reached from here, and its cache does not hold it."
+        if "/" not in source and source not in _FULL_NAMES:
+            return _unknown(source, unreachable)
+        remedy = "Give a file or a folder instead, or put a folder of that name into $ISTHMUS_ASSETS."
+        return DataError(f"no file or folder {source}. {unreachable} {remedy}")
+    if "NotFound" in type(error).__name__ or isinstance(error, FileNotFoundError):
+        return _unknown(source, "The Hugging Face hub has none either.")
+    return DataError(f"cannot read {source} from the Hugging Face hub: {reason}")
+
+
+def _unknown(source: str, hint: str) -> UnknownName:
+    known = {*assets.names("data"), *_FULL_NAMES}
+    return UnknownName("data set", source, known - {source}, f"There is no such file or folder. {hint}".strip())
+
+
+def _table(source: str, part: Any) -> Table:
+    return Table(source, tuple(part.column_names), tuple(part.to_list()), lambda row: f"{source}, row {row + 1}")
+
+
+def _class_names(features: Mapping[str, Any], column: str) -> tuple[str, ...] | None:
+    names = getattr(features.get(column), "names", None)
+    return tuple(names) if names else None

@@ -1,0 +1,249 @@
+"""What a data set is once it is read: labelled examples, the rows that could not be used, and the splits they form."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+
+from isthmus.core.errors import DataError, UnknownName, UsageError
+from isthmus.core.strata import stratified_order
+from isthmus.core.types import Classification, Example, Field, Ints
+
+SPLIT_ALIASES = {"validation": "dev", "valid": "dev", "val": "dev", "development": "dev", "training": "train"}
+_REJECTED = -1
+"""Stratum of the rows that could not be used; labels are never negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that holds no usable text or label. An attack writes it as a row whose outcome is `error`."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples of one split, in the order of the source."""
+
+    name: str
+    split: str
+    task: Classification
+    examples: tuple[Example, ...]
+    rejected: tuple[Rejected, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: int | slice) -> Example | Dataset:
+        """One example, or the examples of a slice as a data set (rows that were rejected belong to no slice)."""
+        if isinstance(index, slice):
+            return replace(self, examples=self.examples[index], rejected=())
+        return self.examples[index]
+
+    def __repr__(self) -> str:
+        rejected = f", {len(self.rejected)} rejected" if self.rejected else ""
+        labels = ", ".join(self.labels[:6]) + (", …" if len(self.labels) > 6 else "")
+        return f"<Dataset {self.name}/{self.split}: {len(self)} examples{rejected}, labels {labels}>"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names; an example's label is an index into them."""
+        return self.task.labels
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the text fields, in reading order."""
+        return self.task.fields
+
+    def label_indices(self) -> Ints:
+        """The label of every example."""
+        return np.array([_index_of(example) for example in self.examples], dtype=np.int64)
+
+    def texts(self) -> list[dict[str, str]]:
+        """The text fields of every example."""
+        return [example.texts for example in self.examples]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when any text, label, label name or rejected row changes, or their order."""
+        digest = hashlib.sha256()
+        _update(digest, *self.labels, "|", *self.fields)
+        for example in self.examples:
+            _update(digest, *(part for item in example.fields.items() for part in item), str(example.label))
+        for row in self.rejected:
+            _update(digest, "rejected", row.id)
+        return digest.hexdigest()[:16]
+
+    def sample(self, n: int | None, seed: int = 0, only_label: int | str | None = None) -> Dataset:
+        """The first `n` rows of one seeded stratified order; all of them where `n` is None or larger than the set.
+
+        Samples are nested: a larger `n` starts with the rows of a smaller one. Rejected rows take their share of the
+        `n`, so that the rate of errors is estimated like any other; with `only_label` there are none.
+        """
+        if n is not None and n < 0:
+            raise UsageError(f"cannot sample {n} examples")
+        examples, rejected = self.examples, self.rejected
+        if only_label is not None:
+            wanted = self.label_index(only_label)
+            examples, rejected = tuple(example for example in examples if example.label == wanted), ()
+        strata = [_index_of(example) for example in examples] + [_REJECTED] * len(rejected)
+        chosen = stratified_order(strata, seed, "sample")[:n]
+        return replace(
+            self,
+            examples=tuple(examples[row] for row in chosen if row < len(examples)),
+            rejected=tuple(rejected[row - len(examples)] for row in chosen if row >= len(examples)),
+        )
+
+    def label_index(self, label: int | str) -> int:
+        """The index of a label given by name or index."""
+        if isinstance(label, int):
+            if not 0 <= label < len(self.labels):
+                raise UsageError(f"label {label} is outside 0 … {len(self.labels) - 1} of {self.name}")
+            return label
+        found = _match(label, self.labels)
+        if found is None:
+            raise UnknownName(f"label in {self.name}", label, self.labels)
+        return found
+
+    def aligned(self, labels: Sequence[str]) -> Dataset:
+        """The same examples with labels renumbered to the order of `labels` (a victim's, say), matched by name.
+
+        Case does not matter. Where one side has only numbers (``0``, ``LABEL_1``) they are positions on the other.
+        """
+        if tuple(labels) == self.labels:
+            return self
+        order = _alignment(self.labels, tuple(labels), {_index_of(example) for example in self.examples})
+        if order is None:
+            raise DataError(
+                f"the labels of {self.name} ({', '.join(self.labels)}) do not match {', '.join(labels)}. "
+                "Give the label names in the order the data numbers them."
+            )
+        examples = tuple(replace(example, label=order[_index_of(example)]) for example in self.examples)
+        return replace(self, task=Classification(tuple(labels), self.fields), examples=examples)
+
+
+class Splits(Mapping[str, Dataset]):
+    """The splits of one data set by name. Validation splits are called ``dev`` whatever the source calls them."""
+
+    def __init__(self, name: str, splits: Mapping[str, Dataset]) -> None:
+        self.name = name
+        self._splits = dict(splits)
+
+    def __getitem__(self, split: str) -> Dataset:
+        return self._splits[split if split in self._splits else SPLIT_ALIASES.get(split, split)]
+
+    def __contains__(self, split: object) -> bool:
+        return split in self._splits or (isinstance(split, str) and SPLIT_ALIASES.get(split) in self._splits)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._splits)
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def __repr__(self) -> str:
+        return f"<Splits {self.name}: " + ", ".join(f"{split} {len(data)}" for split, data in self.items()) + ">"
+
+    @property
+    def train(self) -> Dataset:
+        """The training split."""
+        return self.named("train")
+
+    @property
+    def dev(self) -> Dataset:
+        """The development split."""
+        return self.named("dev")
+
+    @property
+    def test(self) -> Dataset:
+        """The test split."""
+        return self.named("test")
+
+    @property
+    def task(self) -> Classification:
+        """The task of the training split, or of the first one."""
+        return self._splits["train" if "train" in self._splits else next(iter(self._splits))].task
+
+    def named(self, split: str) -> Dataset:
+        """The split called `split`; an unknown one is an error that suggests the nearest."""
+        if split not in self:
+            raise UnknownName(f"split in {self.name}", split, self)
+        return self[split]
+
+    def evaluation(self) -> Dataset:
+        """The split to attack and evaluate on: test, else dev, else the only one."""
+        for split in ("test", "dev"):
+            if split in self._splits:
+                return self._splits[split]
+        if len(self) != 1:
+            raise UsageError(f"{self.name} has neither test nor dev: choose one of its splits ({', '.join(self)})")
+        return next(iter(self.values()))
+
+    def with_dev(self, seed: int = 0, share: float = 0.1) -> Splits:
+        """These splits; where there is no dev, a seeded stratified `share` of train becomes it."""
+        if "dev" in self._splits:
+            return self
+        train = self.train
+        size = max(1, round(share * len(train)))
+        if size >= len(train):
+            raise DataError(f"{self.name} has {len(train)} training examples: too few to take a dev split from")
+        order = stratified_order([_index_of(example) for example in train], seed, "dev")
+        held_out = set(order[:size])
+        parts = {
+            "train": replace(train, examples=tuple(e for row, e in enumerate(train) if row not in held_out)),
+            "dev": Dataset(train.name, "dev", train.task, tuple(e for row, e in enumerate(train) if row in held_out)),
+        }
+        return Splits(self.name, {**parts, **{split: data for split, data in self.items() if split != "train"}})
+
+
+def _index_of(example: Example) -> int:
+    if not isinstance(example.label, int):
+        raise DataError(f"example {example.id} has no class label")
+    return example.label
+
+
+def _match(name: str, names: Sequence[str]) -> int | None:
+    if name in names:
+        return list(names).index(name)
+    folded = [known.casefold() for known in names]
+    return folded.index(name.casefold()) if folded.count(name.casefold()) == 1 else None
+
+
+def _alignment(ours: tuple[str, ...], theirs: tuple[str, ...], used: set[int]) -> dict[int, int] | None:
+    """Our label index -> theirs for every used one, or None where names do not say."""
+    by_name = {index: _match(name, theirs) for index, name in enumerate(ours) if index in used}
+    found = {index: place for index, place in by_name.items() if place is not None}
+    if len(found) == len(by_name):
+        return found
+    positions = [_position(name) for name in ours]
+    if all(place is not None and place < len(theirs) for place in positions):
+        return {index: place for index, place in enumerate(positions) if place is not None}
+    if len(ours) == len(theirs) and sorted(_position(name) or 0 for name in theirs) == list(range(len(ours))):
+        return {index: theirs.index(name) for index, name in enumerate(sorted(theirs, key=lambda n: _position(n) or 0))}
+    return None
+
+
+def _position(name: str) -> int | None:
+    digits = name.removeprefix("LABEL_").removeprefix("label_")
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+def _update(digest: hashlib._Hash, *parts: Field) -> None:
+    for part in parts:
+        data = part.encode(errors="surrogatepass") if isinstance(part, str) else part.tobytes()
+        kind = "text" if isinstance(part, str) else f"{part.dtype} {part.shape}"
+        # Lengths keep ("ab", "c") and ("a", "bc") apart.
+        digest.update(f"{kind} {len(data)}:".encode() + data)

@@ -1,0 +1,133 @@
+"""`load_data`: one call for a registered name, a hub name, a file, or a folder of splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import overload
+
+from isthmus.core import assets
+from isthmus.core.errors import DataError, UnknownName
+from isthmus.data._columns import Columns, LabelNames, choose_columns, is_missing, make_dataset
+from isthmus.data._sources import Source, canonical, from_path
+from isthmus.data._tables import Table, is_readable
+from isthmus.data.dataset import Dataset, Splits
+
+
+@overload
+def load_data(
+    source: str | Path,
+    split: None = None,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    pair: tuple[str, str] | None = None,
+    labels: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Splits: ...
+@overload
+def load_data(
+    source: str | Path,
+    split: str,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    pair: tuple[str, str] | None = None,
+    labels: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Dataset: ...
+def load_data(
+    source: str | Path,
+    split: str | None = None,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    pair: tuple[str, str] | None = None,
+    labels: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Splits | Dataset:
+    """Read a data set, or one `split` of it.
+
+    source: a registered name (``rotten_tomatoes``), a file, a folder with one file a split, or a hub name
+        (``owner/name``, or ``owner/name:configuration``).
+    text, pair, label: columns; without them the usual names are looked for.
+    labels: label names in the order the data numbers them; otherwise those of the folder's ``meta.json`` or of the
+        hub, otherwise those found in the training split (in all splits where there is none).
+    name: what to call it in results; otherwise its own name.
+    """
+    found = _find(source)
+    title = name or found.name
+    reading = _Reading(found, title, text, label, pair, tuple(labels) if labels is not None else None)
+    if split is not None:
+        wanted = split if split in found.splits else canonical(split)
+        if wanted not in found.splits:
+            raise UnknownName(f"split in {title}", split, found.splits)
+        return reading.dataset(wanted)
+    usable = [part for part in found.splits if reading.is_labelled(part)]
+    if not usable:
+        raise DataError(f"no row of {title} has a label")
+    return Splits(title, {part: reading.dataset(part) for part in usable})
+
+
+def _find(source: str | Path) -> Source:
+    """The source a user means; a path that exists wins over a name."""
+    path = Path(source).expanduser()
+    if isinstance(source, Path) or path.exists() or _looks_like_path(source):
+        return from_path(path)
+    folder = assets.user_folder(source)
+    if folder is not None:
+        return _named(source, folder)
+    if source in assets.names("data"):
+        return _named(source, assets.path(source))
+    from isthmus.data._hub import from_hub
+
+    return from_hub(source)
+
+
+def _named(name: str, folder: Path) -> Source:
+    found = from_path(folder)
+    return Source(name, found.splits, found.labels)
+
+
+def _looks_like_path(source: str) -> bool:
+    return is_readable(Path(source)) or source.startswith((".", "~", "/")) or "\\" in source or source.count("/") > 1
+
+
+class _Reading:
+    """One call of `load_data`: columns and label names are settled once and hold for every split."""
+
+    def __init__(
+        self,
+        source: Source,
+        title: str,
+        text: str | None,
+        label: str | None,
+        pair: tuple[str, str] | None,
+        labels: tuple[str, ...] | None,
+    ) -> None:
+        self.source, self.title = source, title
+        self.text, self.label, self.pair, self.labels = text, label, pair, labels
+
+    def dataset(self, split: str) -> Dataset:
+        table = self.source.splits[split]()
+        columns = self._columns(table)
+        if not self.is_labelled(split):
+            raise DataError(f"no row of the {split} split of {self.title} has a label")
+        return make_dataset(table, columns, self._names(split), self.title, split)
+
+    def is_labelled(self, split: str) -> bool:
+        table = self.source.splits[split]()
+        label = self._columns(table).label
+        return not all(is_missing(row.get(label)) for row in table.rows)
+
+    def _columns(self, table: Table) -> Columns:
+        return choose_columns(table, self.text, self.label, self.pair)
+
+    def _names(self, split: str) -> LabelNames:
+        known = self.labels or self.source.labels(split, self._columns(self.source.splits[split]()).label)
+        if known is not None:
+            return LabelNames(known)
+        deciding = ["train"] if "train" in self.source.splits else list(self.source.splits)
+        tables = [self.source.splits[part]() for part in deciding]
+        values = [row.get(self._columns(table).label) for table in tables for row in table.rows]
+        return LabelNames.found_in(values, self.title)
