@@ -72,6 +72,8 @@ class RunRecord:
     """Training settings; None where the run holds no model of its own."""
     results: Mapping[str, Any] | None = None
     """Figures of the finished training; None while it is under way."""
+    command: str | None = None
+    """The command line that made the run, without secrets."""
     seed: int = 0
     created: str = field(default_factory=now)
     versions: Mapping[str, str] = field(default_factory=versions)

@@ -1,0 +1,165 @@
+"""Sentences about a run: what it is, what it found, where it comes from, and what to do next."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from isthmus.report.view import AttackView, RunView
+
+
+def subtitle(run: RunView) -> str:
+    """Model, defence and data on one line."""
+    record = run.record
+    parts = [record.model.spec]
+    if record.defence is not None and record.defence.name != "standard":
+        parts.append(record.defence.name)
+    splits = {str(_part(view.settings, "data").get("split")) for view in run.attacks} - {"None"}
+    parts.append(record.data.name + (f" ({', '.join(sorted(splits))})" if splits else ""))
+    if record.data.labels:
+        shown = ", ".join(record.data.labels[:6]) + (", …" if len(record.data.labels) > 6 else "")
+        parts.append(shown)
+    return " · ".join(parts)
+
+
+def headline_sentence(run: RunView) -> str:
+    """The main finding in words."""
+    summary = run.headline
+    if summary is None or math.isnan(summary.racc.estimate):
+        return ""
+    who = "every attack tried" if run.together is not None else _strongest(run)
+    fooled = summary.correct - round(summary.racc.estimate * summary.n) - summary.timed_out
+    return (
+        f"Of {summary.n} examples the model gets {summary.correct} right. Against {who}, "
+        f"{round(summary.racc.estimate * summary.n)} stay right and {max(fooled, 0)} are turned."
+    )
+
+
+def _strongest(run: RunView) -> str:
+    views = [view for view in run.attacks if view.rows]
+    return min(views, key=lambda view: view.summary.racc.estimate).key
+
+
+def settings_line(view: AttackView) -> str:
+    """What sets this attack apart, in a few words."""
+    parts = [f"{key} {value}" for key, value in _part(view.settings, "parameters").items() if _is_short(value)]
+    goal = _goal(view)
+    if goal:
+        parts.append(goal)
+    for key, name in (("budget", "at most {} queries"), ("time_limit", "at most {} s")):
+        value = _part(view.settings, "limits").get(key)
+        if value is not None:
+            parts.append(name.format(value))
+    return ", ".join(parts[:4])
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and len(str(value)) <= 16
+
+
+def _goal(view: AttackView) -> str:
+    kind = view.goal.get("kind")
+    if kind == "targeted":
+        return f"towards {view.label(view.goal.get('target'))}"
+    if kind == "evasion" and view.threshold is not None:
+        return f"score under {view.threshold:.4g}"
+    return ""
+
+
+def warnings(run: RunView) -> list[str]:
+    """What a reader must know before trusting the figures."""
+    found = []
+    for view in run.attacks:
+        summary = view.summary
+        if not view.is_complete:
+            found.append(
+                f"{view.key} is not finished: {len(view.rows)} of {view.header.get('n')} examples. "
+                "The same command again continues it."
+            )
+        if summary.n and (summary.errors + summary.timed_out) / summary.n > 0.05:
+            found.append(
+                f"{view.key}: {summary.errors} errors and {summary.timed_out} time-outs in {summary.n} examples. "
+                "They count neither as right nor as fooled, so the accuracies are lower bounds."
+            )
+        if 0 < summary.n < 50:
+            found.append(f"{view.key}: {summary.n} examples only; the intervals are wide. Attack more with --n.")
+    return found
+
+
+def provenance(run: RunView) -> list[tuple[str, str]]:
+    """Where the figures come from, line by line."""
+    record = run.record
+    lines = [("model", record.model.spec)]
+    if record.training is not None and record.defence is not None:
+        lines.append(("defence", _method(record.defence.name, record.defence.parameters)))
+        lines.append(("training", ", ".join(f"{key} {value}" for key, value in record.training.items())))
+        lines.append(("seed", str(record.seed)))
+    sizes = ", ".join(f"{size:,} {split}" for split, size in record.data.sizes.items())
+    lines.append(("data", record.data.source + (f" ({sizes})" if sizes else "")))
+    prints = ", ".join(f"{split} {code}" for split, code in record.data.fingerprints.items())
+    if prints:
+        lines.append(("fingerprint", prints))
+    lines.extend((view.key, _effort(view)) for view in run.attacks)
+    lines.append(("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())))
+    lines.append(("machine", ", ".join(str(value) for value in _machine(record.machine))))
+    lines.append(("begun", record.created.replace("T", " ").replace("+00:00", " UTC")))
+    return lines
+
+
+def _machine(machine: Mapping[str, Any]) -> list[str]:
+    shown = [str(machine[key]) for key in ("device", "processor") if machine.get(key)]
+    if machine.get("cores"):
+        shown.append(f"{machine['cores']} cores")
+    if machine.get("memory_gib"):
+        shown.append(f"{machine['memory_gib']} GiB")
+    return [*shown, str(machine.get("system", ""))]
+
+
+def _effort(view: AttackView) -> str:
+    parts = [_method(view.attack, _part(view.settings, "parameters")), f"seed {view.settings.get('seed', 0)}"]
+    effort = _part(view.header, "effort")
+    if effort.get("wall_s"):
+        parts.append(f"{view.summary.queries:,} queries in {float(effort['wall_s']):,.1f} s")
+    precision = view.settings.get("precision")
+    if precision:
+        parts.append(str(precision))
+    return ", ".join(parts)
+
+
+def _method(name: str, parameters: Mapping[str, Any]) -> str:
+    inside = ", ".join(f"{key}={value}" for key, value in parameters.items())
+    return f"{name}({inside})"
+
+
+def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = value.get(key)
+    return part if isinstance(part, Mapping) else {}
+
+
+def commands(run: RunView) -> list[str]:
+    """The commands that make the same run again, as far as the folder knows them."""
+    found = [
+        str(command)
+        for command in (run.record.command, *(view.header.get("command") for view in run.attacks))
+        if command
+    ]
+    return list(dict.fromkeys(found))
+
+
+def next_steps(run: RunView) -> list[tuple[str, str]]:
+    """What to run next, and why."""
+    path = shlex.quote(run.folder.path.as_posix())
+    views = [view for view in run.attacks if view.rows]
+    if views:
+        names = ",".join(dict.fromkeys(view.attack for view in views))
+        more = 5 * max(view.summary.n for view in views)
+        steps = [(f"isthmus attack {path} --attack {names} --n {more}", "narrower intervals, continuing these rows")]
+    else:
+        steps = [(f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")]
+    record = run.record
+    if record.training is not None and record.defence is not None and record.defence.name == "standard":
+        given = f"--data {shlex.quote(record.data.source)} --backbone {shlex.quote(record.model.spec)}"
+        steps.append((f"isthmus train {given} --defence label_smoothing", "can it be made harder to fool"))
+    return [*steps, ("isthmus list", "every attack, defence and data set")]

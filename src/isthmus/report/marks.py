@@ -1,0 +1,140 @@
+"""Two texts side by side, cut into pieces that stayed and pieces that changed.
+
+The pieces come from the character offsets of a row's edits. Long stretches that stayed are shortened, so that a text of
+a hundred thousand words still fits on a page. Characters that would be invisible, or would steer a terminal, are
+spelled out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of text that stayed, or that changed."""
+
+    text: str
+    changed: bool = False
+
+
+@dataclass(frozen=True)
+class Marked:
+    """One field before and after."""
+
+    field: str
+    before: tuple[Piece, ...]
+    after: tuple[Piece, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was done to this field."""
+        return any(piece.changed for piece in (*self.before, *self.after))
+
+
+def mark(row: Mapping[str, Any], context: int = 160) -> tuple[Marked, ...]:
+    """Every field of a row; of a stretch that stayed, `context` characters are shown beside each change."""
+    original, perturbed = row["original"], row.get("perturbed") or row["original"]
+    marked = []
+    for field, before in original.items():
+        after = perturbed.get(field, before)
+        edits = [edit for edit in row.get("edits") or () if edit.get("field") == field]
+        spans = _spans(edits, before, after)
+        if spans is None:
+            spans = _compare(before, after)
+        marked.append(Marked(field, _cut(before, spans[0], context), _cut(after, spans[1], context)))
+    return tuple(marked)
+
+
+def _spans(edits: Sequence[Mapping[str, Any]], before: str, after: str) -> tuple[list[Span], list[Span]] | None:
+    """Offsets of the edits, or None where they do not account for the whole difference."""
+    old = [(edit.get("start"), edit.get("end")) for edit in edits]
+    new = [(edit.get("new_start"), edit.get("new_end")) for edit in edits]
+    if not all(isinstance(end, int) for span in (*old, *new) for end in span):
+        return None
+    first: list[Span] = [(int(a or 0), int(b or 0)) for a, b in old]
+    second: list[Span] = [(int(a or 0), int(b or 0)) for a, b in new]
+    if not all(0 <= a <= b <= len(before) for a, b in first) or not all(0 <= a <= b <= len(after) for a, b in second):
+        return None
+    if _outside(before, first) != _outside(after, second):
+        return None
+    return first, second
+
+
+def _outside(text: str, spans: Iterable[Span]) -> str:
+    kept, position = [], 0
+    for start, end in sorted(spans):
+        kept.append(text[position:start])
+        position = max(position, end)
+    # A deleted or inserted word takes a space with it, which is no difference worth showing.
+    return re.sub(r"\s+", "", "".join([*kept, text[position:]]))
+
+
+def _compare(before: str, after: str) -> tuple[list[Span], list[Span]]:
+    """Changed words found by comparison, for rows without usable offsets."""
+    old, new = _words(before), _words(after)
+    matcher = difflib.SequenceMatcher(None, [before[a:b] for a, b in old], [after[a:b] for a, b in new], autojunk=False)
+    first: list[Span] = []
+    second: list[Span] = []
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind != "equal":
+            first += old[i:j]
+            second += new[k:m]
+    return first, second
+
+
+def _words(text: str) -> list[Span]:
+    # Beyond this a comparison takes too long for a page, and nobody reads that far.
+    return [match.span() for match in re.finditer(r"\w+|[^\w\s]+", text)][:5_000]
+
+
+def _cut(text: str, spans: Iterable[Span], context: int) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    position = 0
+    for start, end in sorted(spans):
+        if start > position:
+            pieces.append(Piece(text[position:start]))
+        if end > max(start, position):
+            pieces.append(Piece(text[max(start, position) : end], changed=True))
+        position = max(position, end)
+    if position < len(text):
+        pieces.append(Piece(text[position:]))
+    last = len(pieces) - 1
+    return tuple(_shorten(piece, context, number == 0, number == last) for number, piece in enumerate(pieces))
+
+
+def _shorten(piece: Piece, context: int, first: bool, last: bool) -> Piece:
+    text = piece.text
+    head, tail = (context // 2 if first else context), (context // 2 if last else context)
+    if len(text) > head + tail + 20:
+        text = text[:head].rstrip() + " … " + text[len(text) - tail :].lstrip()
+    return Piece(visible(text, everything=piece.changed), piece.changed)
+
+
+def visible(text: str, *, everything: bool = False) -> str:
+    """`text` without characters that steer a terminal; with `everything`, invisible ones are spelled out as well."""
+    return "".join(_shown(character, everything) for character in text)
+
+
+def _shown(character: str, everything: bool) -> str:
+    if character in "\n\t" or " " <= character <= "~":
+        return character
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    category = unicodedata.category(character)
+    if category == "Cc" or category == "Cs" or code == 0x7F:
+        return "\ufffd"
+    # Overrides of the reading direction could make the page around them read backwards.
+    if 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
+        return f"‹U+{code:04X}›"
+    if everything and category in ("Cf", "Zl", "Zp") and code != 0x200D:
+        return f"‹U+{code:04X}›"
+    return character

@@ -1,0 +1,47 @@
+"""Numbers as the page and the terminal write them; a dash where there is no number."""
+
+from __future__ import annotations
+
+import math
+
+from isthmus.core.statistics import Interval
+
+
+def percent(value: float | None) -> str:
+    """``83.0 %``."""
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def bare_percent(value: float) -> str:
+    """``83.0``."""
+    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def bounds(interval: Interval, unit: bool = True) -> str:
+    """``77.2 – 87.6 %``, or ``77.2–87.6`` without the unit."""
+    if math.isnan(interval.estimate):
+        return ""
+    low, high = f"{100 * interval.low:.1f}", f"{100 * interval.high:.1f}"
+    return f"{low} – {high} %" if unit else f"{low}–{high}"
+
+
+def decimal(value: float) -> str:
+    """``41.3``, or without decimals from a hundred on."""
+    if math.isnan(value):
+        return "–"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}"
+
+
+def decimal_bounds(interval: Interval) -> str:
+    """``38.0–44.9``."""
+    return "" if math.isnan(interval.estimate) else f"{decimal(interval.low)}–{decimal(interval.high)}"
+
+
+def width(value: float) -> str:
+    """A share as the width of a bar."""
+    return "0" if math.isnan(value) else f"{100 * value:.2f}%"
+
+
+def three(value: float | None) -> str:
+    """``0.934``."""
+    return "–" if value is None or math.isnan(value) else f"{value:.3f}"

@@ -1,0 +1,180 @@
+"""The report: one HTML page that needs no network and runs no script.
+
+Every text on it is escaped by the template engine, and the page's own policy forbids scripts and requests, so that an
+adversarial text cannot be adversarial to its reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import isthmus
+from isthmus.core.errors import MissingExtra
+from isthmus.core.files import write_atomic
+from isthmus.core.statistics import Interval
+from isthmus.report import figures, numerals
+from isthmus.report.describe import commands, headline_sentence, provenance, settings_line, subtitle, warnings
+from isthmus.report.marks import Marked, mark, visible
+from isthmus.report.view import AttackView, RunView, read_run
+from isthmus.runs.folder import RunFolder
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_SHOWN, _MORE = 5, 25
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the model says of one side."""
+
+    name: str
+    label: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One adversarial example as the page shows it."""
+
+    id: str
+    fields: tuple[Marked, ...]
+    before: Verdict
+    after: Verdict
+    words: str
+    queries: int
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Adversarial examples of one attack."""
+
+    key: str
+    series: int
+    shown: tuple[Item, ...]
+    more: tuple[Item, ...]
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Write report.html from what the run folder holds."""
+    page = render(read_run(folder))
+    write_atomic(folder.report_path, page.encode("utf-8", errors="replace"))
+    return folder.report_path
+
+
+def render(run: RunView) -> str:
+    """The page as text."""
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingExtra("jinja2", "report", "the report") from None
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        # What autoescaping leaves: control characters and overrides of the reading direction.
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    for name in ("percent", "bare_percent", "bounds", "decimal", "decimal_bounds", "width", "three"):
+        environment.filters[name] = getattr(numerals, name)
+    environment.filters["described"] = settings_line
+    attacked = [view for view in run.attacks if view.rows]
+    drawn = {
+        "robust_accuracy": figures.robust_accuracy(run) if attacked else "",
+        "query_budget": figures.query_budget(run) if attacked else "",
+        "words_changed": figures.words_changed(run) if attacked else "",
+        "training": figures.training(run.log),
+    }
+    return environment.get_template("report.html").render(
+        version=isthmus.__version__,
+        style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
+        run=run,
+        path=run.folder.path.as_posix(),
+        subtitle=subtitle(run),
+        headline=run.headline,
+        sentence=headline_sentence(run),
+        warnings=warnings(run),
+        attacks=attacked,
+        together=run.together,
+        any_trouble=any(view.summary.errors + view.summary.timed_out for view in attacked),
+        figures={name: Markup(svg) for name, svg in drawn.items()},
+        detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
+        galleries=[
+            gallery(view, number % 6 + 1) for number, view in enumerate(run.attacks) if view.rows and view.successes
+        ],
+        troubles=_troubles(attacked),
+        provenance=provenance(run),
+        commands=commands(run),
+    )
+
+
+def gallery(view: AttackView, series: int) -> Gallery:
+    """The first successes of an attack, in the order of the sample."""
+    items = tuple(item(view, row) for row in view.successes[: _SHOWN + _MORE])
+    return Gallery(view.key, series, items[:_SHOWN], items[_SHOWN:])
+
+
+def item(view: AttackView, row: Mapping[str, Any]) -> Item:
+    """One adversarial example, its texts cut into what stayed and what changed."""
+    words = int(row.get("words") or 0)
+    changed = round(float(row.get("words_changed") or 0.0) * words)
+    return Item(
+        id=visible(str(row["id"]), everything=True),
+        fields=mark(row),
+        before=_verdict("original", view, row.get("prediction_before"), row.get("score_before")),
+        after=_verdict("adversarial", view, row.get("prediction_after"), row.get("score_after")),
+        words=f"{changed} of {words} words changed" if words else "words changed",
+        queries=int(row.get("logical_queries") or 0),
+    )
+
+
+def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[float] | None) -> Verdict:
+    score = None
+    if isinstance(prediction, int) and scores is not None and 0 <= prediction < len(scores):
+        score = float(scores[prediction])
+    return Verdict(name, visible(view.label(prediction), everything=True), score)
+
+
+def _troubles(views: Sequence[AttackView]) -> list[dict[str, Any]]:
+    return [
+        {"key": view.key, "reason": reason[:300], "count": count}
+        for view in views
+        for reason, count in view.reasons()[:12]
+    ]
+
+
+def _detection(view: AttackView, figure: Any) -> dict[str, Any]:
+    found = dict(view.detection or {})
+    label = view.label(found.get("label"))
+    negatives = int(found.get("negatives") or 0)
+    threshold = found.get("threshold")
+    decided = "the likeliest class" if threshold is None else f"a score of at least {float(threshold):.4g}"
+    chosen = f", chosen for a false-positive rate of {found['at_fpr']:.2%} on the clean development split" if found.get(
+        "at_fpr"
+    ) else ""  # fmt: skip
+    note = (
+        f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were scored only. "
+        f"Flagged means {decided}{chosen}."
+    )
+    return {
+        "key": view.key,
+        "label": visible(label, everything=True),
+        "note": note,
+        "figure": figure,
+        "tpr_before": _interval(found.get("tpr_before")),
+        "tpr_after": _interval(found.get("tpr_after")),
+        "fpr": _interval(found.get("fpr")),
+        "auc_before": found.get("auc_before"),
+        "auc_after": found.get("auc_after"),
+    }
+
+
+def _interval(value: Any) -> Interval:
+    if not isinstance(value, Mapping):
+        return Interval(math.nan, 0.0, 1.0)
+    estimate = value.get("estimate")
+    return Interval(math.nan if estimate is None else float(estimate), float(value["low"]), float(value["high"]))

@@ -1,0 +1,140 @@
+"""A run folder as the page and the terminal show it: read once, figures computed, nothing rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from isthmus.core.errors import RunError
+from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
+from isthmus.runs.summary import BudgetCurve, Rows, Summary, budget_curve, summarise, together, words_changed
+
+
+@dataclass(frozen=True)
+class AttackView:
+    """One attack: its header, its rows and what follows from them."""
+
+    key: str
+    header: Mapping[str, Any]
+    rows: Rows
+
+    @property
+    def attack(self) -> str:
+        """The method's name."""
+        return self.key.split("@")[0]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What decided the rows."""
+        settings = self.header.get("settings")
+        return settings if isinstance(settings, Mapping) else {}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names, in the order of the scores."""
+        return tuple(str(label) for label in self.header.get("labels") or ())
+
+    @property
+    def goal(self) -> Mapping[str, Any]:
+        """What the attack was after."""
+        goal = self.settings.get("goal")
+        return goal if isinstance(goal, Mapping) else {}
+
+    @property
+    def threshold(self) -> float | None:
+        """The detection threshold of an evasion goal."""
+        value = self.goal.get("threshold")
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
+    def detection(self) -> Mapping[str, Any] | None:
+        """Figures of an evasion: true- and false-positive rates, AUC."""
+        value = self.header.get("detection")
+        return value if isinstance(value, Mapping) else None
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The figures."""
+        return summarise(self.rows, self.threshold)
+
+    @cached_property
+    def curve(self) -> BudgetCurve:
+        """Robust accuracy against the query budget."""
+        return budget_curve(self.rows, self.threshold)
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of words changed in each success."""
+        return words_changed(self.rows)
+
+    @property
+    def successes(self) -> list[Mapping[str, Any]]:
+        """Rows in which the classifier was fooled, in the order of the sample: not picked."""
+        return [row for row in self.rows if row["outcome"] == "succeeded"]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every example asked for has its row."""
+        return len(self.rows) >= int(self.header.get("n") or 0)
+
+    def label(self, index: Any) -> str:
+        """The name of a class."""
+        if isinstance(index, int) and 0 <= index < len(self.labels):
+            return self.labels[index]
+        return "?" if index is None else str(index)
+
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why rows have no result, commonest first."""
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            if row["outcome"] in ("error", "timed_out"):
+                reason = str(row.get("reason") or row["outcome"].replace("_", " "))
+                counts[reason] = counts.get(reason, 0) + 1
+        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A whole run."""
+
+    name: str
+    folder: RunFolder
+    record: RunRecord
+    attacks: tuple[AttackView, ...]
+    log: Sequence[Mapping[str, Any]]
+
+    @cached_property
+    def together(self) -> Summary | None:
+        """All attacks on the examples they share: an example holds only if it holds against each of them."""
+        groups = [view for view in self.attacks if view.threshold is None and view.rows]
+        # Attacks with another goal or on another label answer another question.
+        alike = [view for view in groups if view.goal == groups[0].goal]
+        if len(alike) < 2:
+            return None
+        rows = together([view.rows for view in alike])
+        return summarise(rows) if rows else None
+
+    @property
+    def headline(self) -> Summary | None:
+        """The strongest statement the run supports: all attacks together, else the strongest one."""
+        if self.together is not None:
+            return self.together
+        summaries = [view.summary for view in self.attacks if view.rows]
+        return min(summaries, key=lambda summary: summary.racc.estimate) if summaries else None
+
+
+def read_attack(file: AttackFile) -> AttackView:
+    """One attack of a run."""
+    rows = file.rows()
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row.get("outcome"), str) or "original" not in row:
+            raise RunError(f"{file.rows_path} line {number} is not a row of an attack")
+    return AttackView(file.key, file.header(), rows)
+
+
+def read_run(folder: RunFolder) -> RunView:
+    """Everything a report shows."""
+    attacks = tuple(read_attack(file) for file in folder.attack_files())
+    return RunView(folder.name, folder, folder.record(), attacks, folder.train_log())
