@@ -1,0 +1,104 @@
+"""The figures as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from speed.record import Record
+
+
+def show_sides(recipe: str, records: Sequence[Record], console: Console) -> None:
+    """One line per side, then the ratios the benchmark exists for."""
+    table = Table(title=f"{recipe}, first {max(record.examples for record in records)} texts", title_justify="left")
+    for name in ("side", "precision"):
+        table.add_column(name)
+    for name in ("examples/s", "queries/s", "queries", "mean batch", "padding", "memory MB", "success", "host"):
+        table.add_column(name, justify="right")
+    for record in records:
+        table.add_row(*_cells(record))
+    console.print(table)
+    for line in ratios(records):
+        console.print(f"  {line}")
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    if "failed" in record.notes:
+        return (record.side, record.precision, record.notes["failed"], *[""] * 7)
+    attacked = bool(record.outcomes)
+    return (
+        record.side,
+        record.precision,
+        f"{record.examples_per_s:,.2f}" if attacked else "",
+        f"{record.queries_per_s:,.0f}",
+        f"{record.rows:,}",
+        f"{record.mean_batch:,.1f}",
+        f"{record.padding_waste:.1%}",
+        f"{record.peak_memory_mb:,.0f}",
+        f"{record.success:.1%}" if attacked else "",
+        f"{record.host_share:.1%}" if attacked else "",
+    )
+
+
+def ratios(records: Sequence[Record]) -> list[str]:
+    """isthmus against TextAttack and against the ideal, and how far the two agree on each example."""
+    found = {(record.side, record.precision): record for record in records if "failed" not in record.notes}
+    theirs = found.get(("textattack", "fp32"))
+    lines = []
+    for precision in ("fp32", "bf16"):
+        ours, ideal = found.get(("isthmus", precision)), found.get(("ideal", precision))
+        if ours is None:
+            continue
+        if theirs is not None:
+            faster = ours.examples_per_s / theirs.examples_per_s
+            lines.append(f"isthmus {precision}: {faster:.2f} times TextAttack's examples/s; {agreement(ours, theirs)}")
+        if ideal is not None:
+            lines.append(f"isthmus {precision}: {ours.queries_per_s / ideal.queries_per_s:.1%} of the ideal queries/s")
+        if precision == "bf16":
+            lines.append(unconfirmed(ours))
+    return lines
+
+
+def unconfirmed(record: Record) -> str:
+    """The successes in bfloat16 that float32 took back."""
+    gone = record.notes.get("unconfirmed", 0)
+    held = sum(row["outcome"] == "succeeded" for row in record.outcomes)
+    return f"bf16: {gone} successes did not hold in fp32, while {held} examples ended as successes"
+
+
+def agreement(ours: Record, theirs: Record) -> str:
+    """How many examples end alike: the outcome, and the very text."""
+    pairs = list(zip(ours.outcomes, theirs.outcomes, strict=True))
+    outcomes = sum(mine["outcome"] == other["outcome"] for mine, other in pairs)
+    texts = sum(mine["perturbed"] == other["perturbed"] for mine, other in pairs)
+    return f"same outcome on {outcomes}, same text on {texts} of {len(pairs)}"
+
+
+def show_rates(title: str, records: Sequence[Record], console: Console) -> None:
+    """Sides without a counterpart (host alone, GPU): rates and where the time goes."""
+    table = Table(title=title, title_justify="left")
+    for name in ("side", "precision"):
+        table.add_column(name)
+    for name in ("queries/s", "queries", "examples/s", "mean batch", "padding", "seconds", "host", "notes"):
+        table.add_column(name, justify="right", overflow="fold")
+    for record in records:
+        notes = ", ".join(f"{key} {_short(value)}" for key, value in record.notes.items())
+        table.add_row(
+            record.side,
+            record.precision,
+            f"{record.queries_per_s:,.0f}",
+            f"{record.rows:,}",
+            f"{record.examples_per_s:,.0f}" if record.examples else "",
+            f"{record.mean_batch:,.0f}",
+            f"{record.padding_waste:.1%}",
+            f"{record.seconds:.2f}",
+            f"{record.host_share:.1%}" if record.examples else "",
+            notes,
+        )
+    console.print(table)
+
+
+def _short(value: object) -> str:
+    return f"{value:,.3g}" if isinstance(value, float) else str(value)
