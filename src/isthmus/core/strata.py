@@ -27,10 +27,10 @@ def stratified_order(labels: Sequence[int], seed: int, *key: str | int) -> list[
 
 
 def stratified_split(labels: Sequence[int], sizes: Sequence[int], seed: int, *key: str | int) -> list[list[int]]:
-    """Disjoint groups of the given sizes, each stratified; row numbers ascend within a group."""
+    """Disjoint groups of the given sizes, each stratified and with its labels mixed from the first row on."""
     order = stratified_order(labels, seed, *key)
     groups, start = [], 0
     for size in sizes:
-        groups.append(sorted(order[start : start + size]))
+        groups.append(order[start : start + size])
         start += size
     return groups
