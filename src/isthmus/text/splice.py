@@ -21,13 +21,14 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
-from isthmus.text.words import Words
+from isthmus.text.words import SPACES, Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,12 +36,10 @@ if TYPE_CHECKING:
 Int32 = NDArray[np.int32]
 Mode = Literal["bare", "spaced", "whole"]
 
-# What every tokenizer family treats as a space; the control characters that `\s` also matches are not among them.
-_SPACE = " \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
 _PLAIN_GAP = re.compile(rf"[ \t\n\r{_ASCII_PUNCTUATION}]*\Z")
-_BARE_CUT = re.compile(rf"[{_SPACE}{_ASCII_PUNCTUATION}]")
-_SPACES = re.compile(rf"[{_SPACE}]+\Z")
+_BARE_CUT = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}]")
+_SPACES = re.compile(rf"[{SPACES}]+\Z")
 _ANCHORS = ("a", "film", "1", "#", "\u4e2d", "zzq.")
 
 _PROBES = (
@@ -73,9 +72,9 @@ class Splicer:
         self.backend = _backend(tokenizer)
         self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
         self.mode: Mode = self._find_mode()
-        self._clear(vocabulary)
+        self.clear(vocabulary)
 
-    def _clear(self, vocabulary: Vocabulary) -> None:
+    def clear(self, vocabulary: Vocabulary) -> None:
         """Forget every unit (the vocabulary is new, or the mode is)."""
         self.vocabulary = vocabulary
         # In bare mode a unit is a word: both share one numbering. Otherwise units are numbered on their own.
@@ -127,7 +126,7 @@ class Splicer:
         bounds = [0, *self._cuts(string, spans), len(string)]
         units, unit_of, frames = [DELETE], list[int](), list[tuple[str, str] | None]()
         word = 0
-        for left, right in zip(bounds, bounds[1:], strict=False):
+        for left, right in pairwise(bounds):
             first = word
             while word < len(spans) and spans[word][1] <= right:
                 word += 1
@@ -155,12 +154,11 @@ class Splicer:
 
     def _separating_spaces(self) -> str:
         """The spaces before which this tokenizer always cuts, whatever stands on either side."""
-        spaces = [chr(code) for code in range(0x3001) if re.match(f"[{_SPACE}]", chr(code))]
         alone = self.encode(_ANCHORS)
-        texts = [left + space + right for space in spaces for left in _ANCHORS for right in _ANCHORS]
+        texts = [left + space + right for space in SPACES for left in _ANCHORS for right in _ANCHORS]
         joined = iter(self.encode(texts))
         separating = ""
-        for space in spaces:
+        for space in SPACES:
             rows = [[next(joined) for _ in _ANCHORS] for _ in _ANCHORS]
             starts_alike = all(row[: len(ids)] == ids for ids, block in zip(alone, rows, strict=True) for row in block)
             tails = [[row[len(ids) :] for row in block] for ids, block in zip(alone, rows, strict=True)]
@@ -251,14 +249,14 @@ class Splicer:
             self.mode = mode
             if mode == "spaced" and not self._learn_spaces():
                 continue
-            self._clear(Vocabulary(self.vocabulary.unknown))
+            self.clear(Vocabulary(self.vocabulary.unknown))
             if all(self._reproduces(probe) for probe in _PROBES):
                 return mode
         return "whole"
 
     def _learn_spaces(self) -> bool:
         spaces = self._separating_spaces()
-        self._spaced_cut = re.compile(rf"(?<![{_SPACE}])[{re.escape(spaces)}]" if spaces else r"(?!)")
+        self._spaced_cut = re.compile(rf"(?<![{SPACES}])[{re.escape(spaces)}]" if spaces else r"(?!)")
         return " " in spaces
 
     def _reproduces(self, probe: str) -> bool:

@@ -2,9 +2,9 @@
 
     str(Words.of(text)) == text            for every text, to the last byte
 
-A word starts with a letter or a digit and may contain apostrophes, hyphens, underscores, asterisks and at signs
-(``don't``, ``well-known``); everything else (spaces, punctuation, emoji) lies in the gaps and is never changed by an
-edit of a word. The rule is the one of the standard toolkit, so that word positions agree with its positions, widened
+A word starts and ends with a letter or a digit and may contain apostrophes, hyphens, underscores, asterisks and at
+signs (``don't``, ``well-known``); everything else (spaces, punctuation, emoji) lies in the gaps and is never changed by
+an edit of a word. The rule is the one of the standard toolkit, so that word positions agree with its positions, widened
 by combining marks, without which a word of Hindi or of vocalised Arabic would fall apart.
 """
 
@@ -22,8 +22,10 @@ _MARKS = (
     "\u06d6-\u06dc\u06df-\u06e4\u06e7-\u06e8\u06ea-\u06ed\u0900-\u0963\u0966-\u0dff\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f"
 )
-_WORD = re.compile(rf"[^\W_][\w'\-*@{_MARKS}]*")
-_SPACE_AT_END = re.compile(r"\s+\Z")
+SPACES = " \t\n\r\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""What every tokenizer family treats as a space; the control characters that `str.isspace` adds are not among them."""
+
+_WORD = re.compile(rf"[^\W_](?:[\w'\-*@{_MARKS}]*(?:[^\W_]|[{_MARKS}]))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class Words:
         return type(self)(words, self.gaps[: position + 1] + self.gaps[position + 2 :])
 
     def delete(self, position: int) -> Self:
-        """The text without a word and without the space before it (after it, for the first word)."""
+        """The text without a word and without the space before it (after it, where there is none before)."""
         before, after = self.gaps[position], self.gaps[position + 1]
-        gap = before + after.lstrip() if position == 0 else _SPACE_AT_END.sub("", before) + after
+        gap = before.rstrip(SPACES) + after if before.endswith(tuple(SPACES)) else before + after.lstrip(SPACES)
         words = self.words[:position] + self.words[position + 1 :]
         return type(self)(words, (*self.gaps[:position], gap, *self.gaps[position + 2 :]))

@@ -1,0 +1,53 @@
+"""Scores already seen, within a fixed amount of memory.
+
+A set-associative table: a key names a row of four places, a new entry takes the place written longest ago. Look-ups and
+insertions are array operations over a whole round of queries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.types import Floats
+
+Keys = NDArray[np.uint64]
+_WAYS = 4
+
+
+class ScoreCache:
+    """Maps 64-bit keys to rows of scores; forgets when full, never grows past `megabytes`."""
+
+    def __init__(self, classes: int, megabytes: float) -> None:
+        entry = 8 + 4 * classes
+        sets = max(1, int(megabytes * 2**20) // (entry * _WAYS))
+        self.sets = 1 << (sets.bit_length() - 1)
+        self.keys = np.zeros((self.sets, _WAYS), np.uint64)  # 0 = empty
+        self.scores = np.zeros((self.sets, _WAYS, classes), np.float32)
+        self.turn = np.zeros(self.sets, np.uint8)
+
+    def find(self, keys: Keys) -> tuple[NDArray[np.bool_], Floats]:
+        """Which keys are held, and their scores (rows of zeros for the others)."""
+        places = self._sets(keys)
+        match = self.keys[places] == keys[:, None]  # [keys, ways]
+        held = match.any(axis=1)
+        scores = np.zeros((len(keys), self.scores.shape[2]), np.float32)
+        scores[held] = self.scores[places[held], match[held].argmax(axis=1)]
+        return held, scores
+
+    def put(self, keys: Keys, scores: Floats) -> None:
+        """Hold these rows; keys must be distinct and not yet held."""
+        places = self._sets(keys)
+        # Of several new keys with the same set only the last would survive one assignment: give each its own turn.
+        order = np.argsort(places, kind="stable")
+        sorted_places = places[order]
+        first = np.r_[True, sorted_places[1:] != sorted_places[:-1]]
+        run = np.arange(len(keys)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+        ways = (self.turn[sorted_places].astype(np.int64) + run) % _WAYS
+        self.keys[sorted_places, ways] = keys[order]
+        self.scores[sorted_places, ways] = scores[order]
+        counts = np.bincount(np.cumsum(first) - 1)
+        self.turn[sorted_places[first]] = (self.turn[sorted_places[first]] + counts) % _WAYS
+
+    def _sets(self, keys: Keys) -> NDArray[np.int64]:
+        return (keys >> np.uint64(7)).astype(np.int64) & (self.sets - 1)

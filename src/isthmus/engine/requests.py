@@ -1,0 +1,123 @@
+"""What an attack may ask of the engine.
+
+An attack is a generator, written for one text; it *yields* one of these and is resumed with the answer:
+
+    scores       = yield Score(draft, edits, count)                     float32 [count, classes]
+    similarities = yield Similarity(draft, edits, count, reference)     float32 [count]
+    fills        = yield Fill(draft, positions, k, span)                Fills: word ids and probabilities [positions, k]
+    gradient     = yield Gradient(draft, label)                         TokenGradient: float32 [tokens, width]
+
+`edits` is int32 [edits, 4]: (candidate, position, span, word), sorted by candidate. Span 0 inserts before the position,
+1 replaces it, 2 merges it with the next; `word` is a vocabulary id (DELETE and UNKNOWN are reserved). A candidate
+without edits is the draft itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.types import Floats
+from isthmus.text.draft import DELETE, INSERT, MERGE, REPLACE, UNKNOWN, Draft
+
+Edits = NDArray[np.int32]
+NO_EDITS: Edits = np.zeros((0, 4), np.int32)
+
+
+class Score:
+    """Class probabilities of `count` candidates. `exact` asks for full precision."""
+
+    __slots__ = ("base", "count", "edits", "exact")
+
+    def __init__(self, base: Draft, edits: Edits = NO_EDITS, count: int = 1, exact: bool = False) -> None:
+        self.base, self.edits, self.count, self.exact = base, edits, count, exact
+
+
+class Similarity:
+    """Similarity (cosine of sentence vectors) of `count` candidates to `reference`.
+
+    `window` is the number of words around the edit that are compared; None compares the whole field. Only the field
+    that was edited is read.
+    """
+
+    __slots__ = ("base", "count", "edits", "reference", "window")
+
+    def __init__(
+        self, base: Draft, edits: Edits, count: int, reference: Draft | None = None, window: int | None = None
+    ) -> None:
+        self.base, self.edits, self.count = base, edits, count
+        self.reference = base if reference is None else reference
+        self.window = window
+
+
+class Fill:
+    """The `k` words a masked language model finds likeliest at each position.
+
+    Span 0 opens a blank before the position, 1 blanks it, 2 blanks it together with the next. With `keep` the word
+    stays where it is and the model is asked what else could stand there.
+    """
+
+    __slots__ = ("base", "k", "keep", "positions", "span")
+
+    def __init__(
+        self, base: Draft, positions: NDArray[np.int32], k: int, span: int = REPLACE, keep: bool = False
+    ) -> None:
+        self.base, self.positions, self.k, self.span, self.keep = base, positions, k, span, keep
+
+
+class Gradient:
+    """Gradient of the victim's cross-entropy for `label` with respect to its word embeddings."""
+
+    __slots__ = ("base", "draws", "label")
+
+    def __init__(self, base: Draft, label: int, draws: int = 1) -> None:
+        self.base, self.label, self.draws = base, label, draws
+
+
+@dataclass(frozen=True, slots=True)
+class Fills:
+    """Answer to `Fill`: whole words only; rows are padded with DELETE at probability 0."""
+
+    words: NDArray[np.int32]  # [positions, k]
+    probabilities: Floats  # [positions, k]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGradient:
+    """Answer to `Gradient`; `position_of` says which word each token belongs to (-1: none)."""
+
+    values: Floats  # [tokens, width]
+    position_of: NDArray[np.int32]  # [tokens]
+
+
+Request = Score | Similarity | Fill | Gradient
+
+
+def replacing(position: int, words: NDArray[np.int32]) -> Edits:
+    """Edits: candidate i has `words[i]` at `position`."""
+    edits = np.empty((len(words), 4), np.int32)
+    edits[:, 0] = _COUNT[: len(words)] if len(words) <= len(_COUNT) else np.arange(len(words))
+    edits[:, 1] = position
+    edits[:, 2] = REPLACE
+    edits[:, 3] = words
+    return edits
+
+
+def at_each(positions: NDArray[np.int32], word: int, span: int = REPLACE) -> Edits:
+    """Edits: candidate i has `word` at `positions[i]`."""
+    edits = np.empty((len(positions), 4), np.int32)
+    edits[:, 0] = _COUNT[: len(positions)] if len(positions) <= len(_COUNT) else np.arange(len(positions))
+    edits[:, 1] = positions
+    edits[:, 2] = span
+    edits[:, 3] = word
+    return edits
+
+
+_COUNT = np.arange(1024, dtype=np.int32)
+
+__all__ = [
+    "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Request",
+    "Score", "Similarity", "TokenGradient", "at_each", "replacing",
+]  # fmt: skip

@@ -1,0 +1,341 @@
+"""Runs hundreds of attacks at once and keeps the model's batches full.
+
+Every attack is a generator that yields requests (see `isthmus.engine.requests`). A round collects what all attacks in
+flight ask for, answers it in a few large batches, and resumes each attack with its part:
+
+    admit ─► collect requests ─► assemble, de-duplicate, batch ─► victim ─► resume every attack ─► finished results
+       ▲                                                                            │
+       └────────────────────────────────────────────────────────────────────────────┘
+
+The engine counts queries, enforces budgets and time limits by throwing `BudgetSpent` or `TimeSpent` into the
+generator, and turns a failing victim into an error of the attacks it concerned. On a GPU two cohorts take turns, so
+that the host resumes one while the device scores the other.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import IsthmusError, UsageError, VictimError
+from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
+from isthmus.engine.cache import ScoreCache
+from isthmus.engine.requests import Fill, Gradient, Request, Score, Similarity
+from isthmus.engine.scoring import Asked, Scorer, ScoreStatistics
+from isthmus.engine.services import serve_fills, serve_gradients, serve_similarities
+from isthmus.engine.text_scoring import TextScorer
+from isthmus.engine.token_scoring import TokenScorer
+from isthmus.text.vocabulary import Vocabulary
+
+Value = TypeVar("Value", covariant=True)
+Steps = Generator[Request, Any, Value]
+
+
+class Stop(Exception):
+    """Thrown into an attack that must end; it should conclude with the best it has."""
+
+
+class BudgetSpent(Stop):
+    """The next request does not fit in what is left of the query budget."""
+
+
+class TimeSpent(Stop):
+    """The example's share of the time is used up."""
+
+
+class Program(Protocol[Value]):
+    """One attack on one example, ready to run."""
+
+    @property
+    def key(self) -> int:
+        """Names its stream of randomness (64 bits)."""
+
+    @property
+    def budget(self) -> int | None:
+        """Most queries it may ask for."""
+
+    def start(self, vocabulary: Vocabulary) -> Steps[Value]:
+        """The generator to be run."""
+
+    def reached(self, scores: Floats) -> NDArray[np.bool_]:
+        """Which rows of scores count as success."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engine works; none of this changes a result on a CPU, except the limits."""
+
+    in_flight: int | None = None
+    """Attacks run at once; by default 256 on a CPU and 8,192 on a GPU."""
+    cache_megabytes: float = 64.0
+    """Memory for scores already seen; 0 turns the cache off."""
+    cache_stochastic: bool = False
+    """Answer a stochastic victim's repeated texts from the cache (never done unless asked for)."""
+    time_limit: float | None = None
+    """Seconds an example may use: its own steps plus its share of the batches."""
+    confirm: bool = True
+    """Check successes found in bfloat16 again in float32 before they count."""
+    vocabulary_limit: int = 2_000_000
+    """Distinct words held before the engine drains and starts afresh."""
+
+    def __post_init__(self) -> None:
+        if self.in_flight is not None and self.in_flight < 1:
+            raise UsageError(f"in_flight must be at least 1, not {self.in_flight}")
+        if self.time_limit is not None and self.time_limit <= 0:
+            raise UsageError(f"the time limit must be positive, not {self.time_limit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[Value]):
+    """A program that ended: its value, or why it has none."""
+
+    program: Program[Value]
+    value: Value | None
+    error: str | None
+    logical: int  # queries asked for
+    physical: int  # distinct texts among them
+
+
+@dataclass(slots=True)
+class EngineStatistics:
+    """What a run cost. `host_s` is everything but waiting for models."""
+
+    scores: ScoreStatistics
+    examples: int = 0
+    rounds: int = 0
+    total_s: float = 0.0
+    service_s: float = 0.0
+
+    @property
+    def host_s(self) -> float:
+        """Seconds spent outside models."""
+        return max(0.0, self.total_s - self.scores.model_s - self.service_s)
+
+
+@dataclass(slots=True, eq=False)
+class _Task(Generic[Value]):
+    program: Program[Value]
+    steps: Steps[Value]
+    request: Request | None = None
+    logical: int = 0
+    seen: set[int] = field(default_factory=set)
+    seconds: float = 0.0
+
+
+Wait = Callable[[], Sequence[Any]]
+
+
+class Engine:
+    """Runs programs against one victim."""
+
+    def __init__(
+        self,
+        victim: Victim,
+        settings: EngineSettings | None = None,
+        *,
+        encoder: SentenceEncoder | None = None,
+        masked_lm: MaskedLM | None = None,
+    ) -> None:
+        self.victim, self.settings = victim, settings or EngineSettings()
+        self.encoder, self.masked_lm = encoder, masked_lm
+        self.vocabulary = Vocabulary(_unknown_token(victim))
+        self.scorer = self._scorer()
+        self.statistics = EngineStatistics(self.scorer.statistics)
+        on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
+        self.cohorts = 2 if on_gpu else 1
+        self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
+
+    def _scorer(self) -> Scorer:
+        settings, victim = self.settings, self.victim
+        cache = None
+        if settings.cache_megabytes > 0 and (settings.cache_stochastic or not victim.stochastic):
+            cache = ScoreCache(len(victim.labels), settings.cache_megabytes)
+        if isinstance(victim, TokenVictim):
+            return TokenScorer(victim, self.vocabulary, cache, confirm=settings.confirm)
+        return TextScorer(victim, cache)
+
+    def run(self, programs: Iterable[Program[Value]]) -> Iterator[Finished[Value]]:
+        """Run programs to their ends, yielding each as it finishes."""
+        source = iter(programs)
+        with _frozen_garbage(), _timed(self.statistics):
+            while True:
+                began = yield from self._run_until_full(source)
+                if not began:
+                    return
+                # The vocabulary was full: nothing is in flight now, so every id may be forgotten.
+                self.vocabulary = Vocabulary(self.vocabulary.unknown)
+                self.scorer.renew(self.vocabulary)
+
+    def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
+        """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
+        waiting: deque[tuple[list[_Task[Value]], Wait]] = deque()
+        share = max(1, self.in_flight // self.cohorts)
+        empty = False
+        for _ in range(self.cohorts):
+            cohort, empty = yield from self._admit(source, [], share)
+            if cohort:
+                waiting.append((cohort, self._launch(cohort)))
+        while waiting:
+            cohort, wait = waiting.popleft()
+            cohort = yield from self._resume(cohort, wait)
+            if not empty and len(self.vocabulary) < self.settings.vocabulary_limit:
+                cohort, empty = yield from self._admit(source, cohort, share)
+            if cohort:
+                waiting.append((cohort, self._launch(cohort)))
+        return not empty
+
+    def _admit(
+        self, source: Iterator[Program[Value]], cohort: list[_Task[Value]], share: int
+    ) -> Generator[Finished[Value], None, tuple[list[_Task[Value]], bool]]:
+        """Start programs until the cohort is full; True if the source is empty."""
+        while len(cohort) < share:
+            program = next(source, None)
+            if program is None:
+                return cohort, True
+            task = _Task(program, program.start(self.vocabulary))
+            finished = self._advance(task, task.steps.send, None)
+            if finished is None:
+                cohort.append(task)
+            else:
+                yield finished
+        return cohort, False
+
+    def _resume(self, cohort: list[_Task[Value]], wait: Wait) -> Generator[Finished[Value], None, list[_Task[Value]]]:
+        """Give every task its answer; the ones that go on."""
+        began = time.perf_counter()
+        answers = wait()
+        limit = self.settings.time_limit
+        if limit is not None:
+            self._charge(cohort, time.perf_counter() - began)
+        going = []
+        for task, answer in zip(cohort, answers, strict=True):
+            if limit is not None and task.seconds > limit:
+                finished = self._advance(task, task.steps.throw, TimeSpent())
+            elif isinstance(answer, IsthmusError):
+                finished = self._advance(task, task.steps.throw, answer)
+            else:
+                finished = self._advance(task, task.steps.send, answer)
+            if finished is None:
+                going.append(task)
+            else:
+                yield finished
+        self.statistics.rounds += 1
+        return going
+
+    def _charge(self, cohort: list[_Task[Value]], seconds: float) -> None:
+        sizes = [task.request.count if isinstance(task.request, Score | Similarity) else 1 for task in cohort]
+        total = sum(sizes)
+        for task, size in zip(cohort, sizes, strict=True):
+            task.seconds += seconds * size / total
+
+    def _advance(self, task: _Task[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
+        """Take a task to its next request; its result if it ended instead."""
+        timed = self.settings.time_limit is not None
+        began = time.perf_counter() if timed else 0.0
+        try:
+            request = step(answer)
+            budget = task.program.budget
+            if budget is not None:
+                while isinstance(request, Score) and task.logical + request.count > budget:
+                    request = task.steps.throw(BudgetSpent())
+            task.request = request
+        except StopIteration as ended:
+            return self._finished(task, ended.value, None)
+        except Exception as error:
+            return self._finished(task, None, f"{type(error).__name__}: {error}")
+        finally:
+            if timed:
+                task.seconds += time.perf_counter() - began
+        return None
+
+    def _finished(self, task: _Task[Value], value: Value | None, error: str | None) -> Finished[Value]:
+        self.statistics.examples += 1
+        return Finished(task.program, value, error, task.logical, len(task.seen))
+
+    # ------------------------------------------------------------------ answering
+
+    def _launch(self, cohort: list[_Task[Value]]) -> Wait:
+        """Start answering what the cohort asks for; the result waits for one answer per task."""
+        scoring = [index for index, task in enumerate(cohort) if isinstance(task.request, Score)]
+        asked = []
+        for index in scoring:
+            task = cohort[index]
+            request = task.request
+            assert isinstance(request, Score)
+            asked.append(Asked(request, task.program.reached, task.program.key, task.logical, task.seen))
+            task.logical += request.count
+        pending = self.scorer.start(asked) if asked else None
+        if len(scoring) == len(cohort) and pending is not None:
+            return pending
+        return lambda: self._with_services(cohort, scoring, pending)
+
+    def _with_services(self, cohort: list[_Task[Value]], scoring: list[int], pending: Wait | None) -> list[Any]:
+        answers: list[Any] = [None] * len(cohort)
+        if pending is not None:
+            for index, answer in zip(scoring, pending(), strict=True):
+                answers[index] = answer
+        began = time.perf_counter()
+        for kind, serve in (
+            (Similarity, lambda requests: serve_similarities(self._need_encoder(), requests)),
+            (Fill, lambda requests: serve_fills(self._need_masked_lm(), requests, self.vocabulary)),
+            (Gradient, lambda requests: serve_gradients(self.victim, requests)),
+        ):
+            chosen = [index for index, task in enumerate(cohort) if isinstance(task.request, kind)]
+            if chosen:
+                served: Sequence[Any] = serve([cohort[index].request for index in chosen])
+                for index, answer in zip(chosen, served, strict=True):
+                    answers[index] = answer
+        self.statistics.service_s += time.perf_counter() - began
+        return answers
+
+    def _need_encoder(self) -> SentenceEncoder:
+        if self.encoder is None:
+            raise UsageError("this attack compares sentences: give it a sentence encoder")
+        return self.encoder
+
+    def _need_masked_lm(self) -> MaskedLM:
+        if self.masked_lm is None:
+            raise UsageError("this attack fills blanks: give it a masked language model")
+        return self.masked_lm
+
+
+def _unknown_token(victim: Victim) -> str:
+    token = getattr(getattr(victim, "tokenizer", None), "unk_token", None)
+    return token if isinstance(token, str) else "[UNK]"
+
+
+@contextmanager
+def _timed(statistics: EngineStatistics) -> Iterator[None]:
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        statistics.total_s += time.perf_counter() - began
+
+
+@contextmanager
+def _frozen_garbage() -> Iterator[None]:
+    """Let the collector leave alone what exists now: walking it again and again would cost more than the attacks."""
+    gc.collect()
+    gc.freeze()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(200_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+__all__ = [
+    "BudgetSpent", "Engine", "EngineSettings", "EngineStatistics", "Finished", "Program", "Steps", "Stop", "TimeSpent",
+    "VictimError",
+]  # fmt: skip

@@ -1,0 +1,257 @@
+"""Answers `Score` requests: de-duplicated, cached, in full batches.
+
+The steps that both kinds of victim share are here; `token_scoring` serves victims that take token ids, `text_scoring`
+those that take texts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import VictimError
+from isthmus.core.types import Floats, Victim
+from isthmus.engine.cache import Keys, ScoreCache
+from isthmus.engine.requests import Score
+from isthmus.text.vocabulary import Vocabulary
+
+Int64 = NDArray[np.int64]
+Reached = Callable[[Floats], NDArray[np.bool_]]
+Answer = Floats | VictimError
+Failures = dict[int, VictimError]
+
+_MOST_UNITS = 1 << 22
+"""Words or units assembled at once; larger requests are served in parts, so that memory stays bounded."""
+
+
+@dataclass(slots=True)
+class ScoreStatistics:
+    """What scoring cost."""
+
+    logical: int = 0  # rows asked for
+    forwarded: int = 0  # rows the victim really saw
+    repeated: int = 0  # rows that another row of the same round answered
+    cached: int = 0  # rows that the cache answered
+    batches: int = 0
+    tokens: int = 0  # tokens of forwarded rows
+    padded_tokens: int = 0  # the same, padding included
+    model_s: float = 0.0
+    confirmed: int = 0  # successes checked in full precision
+    unconfirmed: int = 0  # of those, the ones that did not hold
+
+    @property
+    def mean_batch(self) -> float:
+        """Rows per batch."""
+        return self.forwarded / self.batches if self.batches else 0.0
+
+    @property
+    def padding_waste(self) -> float:
+        """Share of forwarded tokens that were padding."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+
+@dataclass(slots=True)
+class Asked:
+    """A `Score` request, and what the engine must know of whoever asked."""
+
+    request: Score
+    reached: Reached | None = None  # which rows count as success; those are confirmed in full precision
+    key: int = 0  # names the asker's randomness
+    first_query: int = 0  # queries it made before
+    seen: set[int] = field(default_factory=set)  # keys of the distinct texts it asked for
+
+
+@dataclass(slots=True)
+class Plan:
+    """Which rows must really be scored, and which row answers which."""
+
+    fresh: Int64  # one row of each set of equal rows
+    inverse: Int64  # [rows] index into `fresh`
+    missing: Int64  # indices into `fresh` that the cache does not hold
+    scores: Floats  # [fresh, classes]
+
+    @property
+    def wanted(self) -> Int64:
+        """The rows to be scored."""
+        return self.fresh[self.missing]
+
+
+class Scorer(ABC):
+    """Shared steps: cut into parts, de-duplicate, look up, hand out."""
+
+    def __init__(self, victim: Victim, cache: ScoreCache | None) -> None:
+        self.victim, self.cache = victim, cache
+        self.statistics = ScoreStatistics()
+
+    def start(self, asked: Sequence[Asked]) -> Callable[[], list[Answer]]:
+        """Start answering; call the result to wait for one answer per request."""
+        parts = list(self._parts(asked))
+        waiting = [self._start([item for _, item in part]) for part in parts]
+
+        def finish() -> list[Answer]:
+            pieces: dict[int, list[Answer]] = defaultdict(list)
+            for part, wait in zip(parts, waiting, strict=True):
+                for (index, _), answer in zip(part, wait(), strict=True):
+                    pieces[index].append(answer)
+            return [_joined(pieces[index]) for index in range(len(asked))]
+
+        return waiting[0] if len(waiting) == 1 and len(parts[0]) == len(asked) else finish
+
+    @abstractmethod
+    def renew(self, vocabulary: Vocabulary) -> None:
+        """Forget every word."""
+
+    @abstractmethod
+    def _size(self, item: Asked) -> int:
+        """Units that one candidate of a request takes while it is assembled."""
+
+    @abstractmethod
+    def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]: ...
+
+    def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
+        """The work in parts that fit in memory; a request may be spread over several."""
+        part: list[tuple[int, Asked]] = []
+        filled = 0
+        for index, item in enumerate(asked):
+            size = max(1, self._size(item))
+            pieces = [item]
+            if size * item.request.count > _MOST_UNITS:
+                pieces = list(_split(item, max(1, _MOST_UNITS // size)))
+            for piece in pieces:
+                if part and filled + size * piece.request.count > _MOST_UNITS:
+                    yield part
+                    part, filled = [], 0
+                part.append((index, piece))
+                filled += size * piece.request.count
+        if part:
+            yield part
+
+    def _plan(self, asked: Sequence[Asked], keys: Keys) -> Plan:
+        at = 0
+        for item in asked:
+            stop = at + item.request.count
+            item.seen.update(keys[at:stop].tolist())
+            at = stop
+        if self.cache is None and self.victim.stochastic:
+            fresh = inverse = np.arange(len(keys))
+        else:
+            _, fresh, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        if self.cache is None:
+            scores = np.zeros((len(fresh), len(self.victim.labels)), np.float32)
+            missing = np.arange(len(fresh))
+        else:
+            held, scores = self.cache.find(keys[fresh])
+            missing = np.flatnonzero(~held)
+        statistics = self.statistics
+        statistics.logical += len(keys)
+        statistics.repeated += len(keys) - len(fresh)
+        statistics.cached += len(fresh) - len(missing)
+        return Plan(fresh, inverse, missing, scores)
+
+    def _settle(self, plan: Plan, keys: Keys, answers: Floats, failed: Failures) -> tuple[Floats, Failures]:
+        """Scores of all rows, and the rows that failed, once the wanted rows are scored."""
+        plan.scores[plan.missing] = answers
+        if self.cache is not None:
+            good = np.ones(len(answers), bool)
+            good[list(failed)] = False
+            self.cache.put(keys[plan.wanted[good]], answers[good])
+        failures: Failures = {}
+        if failed:
+            bad = {int(plan.missing[index]): error for index, error in failed.items()}
+            failures = {row: bad[at] for row, at in enumerate(plan.inverse.tolist()) if at in bad}
+        return plan.scores[plan.inverse], failures
+
+    def _streams(self, asked: Sequence[Asked]) -> Keys | None:
+        """A key for the randomness of every row, from the asker and the number of the query."""
+        if not self.victim.stochastic:
+            return None
+        counts = [item.request.count for item in asked]
+        key = np.repeat(np.array([item.key for item in asked], np.uint64), counts)
+        first = np.repeat(np.array([item.first_query for item in asked], np.uint64), counts)
+        offsets = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
+        return _splitmix(key + _splitmix(first + offsets))
+
+
+def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> list[Answer]:
+    """Each request's own rows; a request one of whose rows failed is answered with the failure."""
+    answers: list[Answer] = []
+    at = 0
+    for item in asked:
+        stop = at + item.request.count
+        answer: Answer = scores[at:stop]
+        if failures:
+            answer = next((failures[row] for row in range(at, stop) if row in failures), answer)
+        answers.append(answer)
+        at = stop
+    return answers
+
+
+def not_finite(scores: Floats, failed: Failures) -> None:
+    """Count rows that hold NaN or infinity among the failed."""
+    for index in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
+        failed.setdefault(int(index), VictimError("the model returned NaN or infinity"))
+
+
+def as_victim_error(error: Exception) -> VictimError:
+    """Any exception, as the error of a victim."""
+    if isinstance(error, VictimError):
+        return error
+    return VictimError(f"the victim raised {type(error).__name__}: {error}")
+
+
+@dataclass(slots=True)
+class Range:
+    """Rows start to stop; set `split` to be given its halves next."""
+
+    start: int
+    stop: int
+    split: bool = False
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def halves(count: int) -> Iterator[Range]:
+    """The whole range; then, wherever the caller asks for a split, its halves, down to single rows."""
+    stack = [Range(0, count)] if count else []
+    while stack:
+        current = stack.pop()
+        yield current
+        if current.split:
+            middle = (current.start + current.stop) // 2
+            stack += [Range(middle, current.stop), Range(current.start, middle)]
+
+
+def _split(item: Asked, most: int) -> Iterator[Asked]:
+    """A request in parts of at most `most` candidates."""
+    request = item.request
+    for start in range(0, request.count, most):
+        stop = min(start + most, request.count)
+        low, high = np.searchsorted(request.edits[:, 0], [start, stop])
+        edits = request.edits[low:high].copy()
+        edits[:, 0] -= start
+        part = Score(request.base, edits, stop - start, request.exact)
+        yield Asked(part, item.reached, item.key, item.first_query + start, item.seen)
+
+
+def _joined(pieces: list[Answer]) -> Answer:
+    scores: list[Floats] = []
+    for piece in pieces:
+        if isinstance(piece, VictimError):
+            return piece
+        scores.append(piece)
+    return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+
+def _splitmix(values: Keys) -> Keys:
+    """Scramble 64-bit counters (the finaliser of SplitMix64)."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    scrambled: Keys = mixed ^ (mixed >> np.uint64(31))
+    return scrambled

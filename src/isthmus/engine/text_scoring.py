@@ -1,0 +1,78 @@
+"""Scores for victims that take texts only: a function, a service, somebody else's pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from isthmus.core.errors import VictimTimeout
+from isthmus.core.types import Floats, Texts
+from isthmus.engine.cache import Keys
+from isthmus.engine.requests import Score
+from isthmus.engine.scoring import Answer, Asked, Failures, Scorer, as_victim_error, halves, handed_out, not_finite
+from isthmus.text.vocabulary import Vocabulary
+
+
+class TextScorer(Scorer):
+    """For victims that take texts only."""
+
+    batch_size = 64
+
+    def renew(self, vocabulary: Vocabulary) -> None:
+        """Nothing is kept by word."""
+
+    def _size(self, item: Asked) -> int:
+        return len(item.request.base)
+
+    def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]:
+        texts = [text for item in asked for text in _rendered(item.request)]
+        keys = np.array([_text_key(text) for text in texts], np.uint64)
+        plan = self._plan(asked, keys)
+        streams = self._streams(asked)
+        wanted = None if streams is None else streams[plan.wanted]
+        answers, failed = self._evaluate([texts[row] for row in plan.wanted], wanted)
+        scores, failures = self._settle(plan, keys, answers, failed)
+        result = handed_out(asked, scores, failures)
+        return lambda: result
+
+    def _evaluate(self, texts: Sequence[Texts], streams: Keys | None) -> tuple[Floats, Failures]:
+        scores = np.zeros((len(texts), len(self.victim.labels)), np.float32)
+        failed: Failures = {}
+        began = time.perf_counter()
+        for start in range(0, len(texts), self.batch_size):
+            chosen = range(start, min(start + self.batch_size, len(texts)))
+            self.statistics.batches += 1
+            self.statistics.forwarded += len(chosen)
+            for rows in halves(len(chosen)):
+                own = [chosen[row] for row in range(rows.start, rows.stop)]
+                keys = None if streams is None else streams[own]
+                try:
+                    scores[own] = self.victim.scores([texts[index] for index in own], keys)
+                except VictimTimeout as error:
+                    # Asking again for each half would wait as long again: all of them are lost.
+                    failed.update(dict.fromkeys(own, error))
+                except Exception as error:
+                    if len(own) > 1:
+                        rows.split = True
+                        continue
+                    failed[own[0]] = as_victim_error(error)
+        self.statistics.model_s += time.perf_counter() - began
+        not_finite(scores, failed)
+        return scores, failed
+
+
+def _rendered(request: Score) -> Iterator[dict[str, str]]:
+    """The candidates of a request as texts."""
+    bounds = np.searchsorted(request.edits[:, 0], np.arange(request.count + 1))
+    edits = request.edits[:, 1:].tolist()
+    for candidate in range(request.count):
+        own = [(position, span, word) for position, span, word in edits[bounds[candidate] : bounds[candidate + 1]]]
+        yield request.base.apply(own).texts
+
+
+def _text_key(text: Texts) -> int:
+    packed = "\x1f".join(text.values()).encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") | 1

@@ -1,0 +1,183 @@
+"""A text under attack, as arrays.
+
+A `Draft` is one state of an input: its words as integers over all fields, in reading order, and the gaps between them.
+Drafts are immutable; an edit gives a new one that shares everything it did not change. Where the words came from is
+remembered, so that the final draft can be laid beside the original word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
+from isthmus.text.words import Words
+
+Int32 = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Units:
+    """How a structure falls into sub-word units (see `isthmus.text.splice`); filled in by whoever splices."""
+
+    unit_of: Int32  # [words]
+    sections: Int32  # [fields] where each field's units begin
+    frames: tuple[tuple[str, str] | None, ...] | None
+    plain: bool  # every word is a unit of its own: an edit is one assignment
+    whole: bool  # some field can't be spliced
+
+
+class Structure:
+    """What drafts share: the fields, and the gaps between their words."""
+
+    __slots__ = ("fields", "gaps", "starts", "units", "vocabulary")
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        fields: tuple[str, ...],
+        gaps: tuple[tuple[str, ...], ...],
+        starts: tuple[int, ...],
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.fields = fields
+        self.gaps = gaps
+        self.starts = starts  # word position at which each field starts, and the total at the end
+        self.units: Units | None = None
+
+
+class Draft:
+    """One state of a text under attack."""
+
+    __slots__ = ("editable", "ids", "origin", "structure", "units")
+
+    def __init__(
+        self, structure: Structure, ids: Int32, origin: Int32, editable: Bools, units: Int32 | None = None
+    ) -> None:
+        self.structure = structure
+        self.ids = ids  # [words] vocabulary ids
+        self.origin = origin  # [words] position in the original text; -1 for an inserted word
+        self.editable = editable  # [words]
+        self.units = units  # [units], once somebody spliced it
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
+        """The first draft: the original text."""
+        intern, ids, gaps, starts = vocabulary.id, list[int](), [], [0]
+        for text in texts.values():
+            words = Words.of(text)
+            ids += [intern(word) for word in words.words]
+            gaps.append(words.gaps)
+            starts.append(len(ids))
+        structure = Structure(vocabulary, tuple(texts), tuple(gaps), tuple(starts))
+        everything = np.ones(len(ids), bool) if editable is None else editable
+        return cls(structure, np.array(ids, np.int32), np.arange(len(ids), dtype=np.int32), everything)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of all fields, in reading order."""
+        strings = self.structure.vocabulary.strings
+        return [strings[word] for word in self.ids.tolist()]
+
+    def word(self, position: int) -> str:
+        """The word at a position."""
+        return self.structure.vocabulary.strings[int(self.ids[position])]
+
+    def field_of(self, position: int) -> int:
+        """Index of the field in which a position lies."""
+        return int(np.searchsorted(self.structure.starts, position, side="right")) - 1
+
+    def parsed(self) -> list[Words]:
+        """Each field as `Words`."""
+        words, starts = self.words, self.structure.starts
+        return [
+            Words(tuple(words[starts[field] : starts[field + 1]]), gaps)
+            for field, gaps in enumerate(self.structure.gaps)
+        ]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Each field as a string."""
+        return {name: str(words) for name, words in zip(self.structure.fields, self.parsed(), strict=True)}
+
+    # ------------------------------------------------------------------ edits
+
+    def replace(self, position: int, word: int) -> Draft:
+        """The draft with another word at a position."""
+        if word == DELETE:
+            return self.delete(position)
+        ids = self.ids.copy()
+        ids[position] = word
+        known, units = self.structure.units, None
+        structure = self.structure
+        if known is not None and known.plain and self.units is not None:
+            units = self.units.copy()
+            units[known.unit_of[position]] = word
+        elif known is not None:
+            structure = Structure(structure.vocabulary, structure.fields, structure.gaps, structure.starts)
+        return Draft(structure, ids, self.origin, self.editable, units)
+
+    def insert(self, position: int, word: int) -> Draft:
+        """The draft with a new word before the word at `position`."""
+        field = self.field_of(position)
+        text = self.parsed()[field].insert(position - self.structure.starts[field], "")
+        return self._restructured(
+            field,
+            text.gaps,
+            1,
+            np.insert(self.ids, position, word),
+            np.insert(self.origin, position, -1),
+            np.insert(self.editable, position, True),
+        )
+
+    def delete(self, position: int) -> Draft:
+        """The draft without the word at `position`."""
+        field = self.field_of(position)
+        text = self.parsed()[field].delete(position - self.structure.starts[field])
+        return self._without(field, text.gaps, position)
+
+    def merge(self, position: int, word: int) -> Draft:
+        """The draft with one word in place of the words at `position` and `position + 1`."""
+        field = self.field_of(position)
+        text = self.parsed()[field].merge(position - self.structure.starts[field], "")
+        merged = self._without(field, text.gaps, position + 1)
+        merged.ids[position] = word
+        return merged
+
+    def _without(self, field: int, gaps: tuple[str, ...], position: int) -> Draft:
+        ids, origin, editable = (np.delete(array, position) for array in (self.ids, self.origin, self.editable))
+        return self._restructured(field, gaps, -1, ids, origin, editable)  # type: ignore[arg-type]
+
+    def _restructured(
+        self, field: int, gaps: tuple[str, ...], growth: int, ids: Int32, origin: Int32, editable: Bools
+    ) -> Draft:
+        old = self.structure
+        all_gaps = (*old.gaps[:field], gaps, *old.gaps[field + 1 :])
+        starts = tuple(start + growth * (index > field) for index, start in enumerate(old.starts))
+        return Draft(Structure(old.vocabulary, old.fields, all_gaps, starts), ids, origin, editable)
+
+    def apply(self, edits: Iterable[tuple[int, int, int]]) -> Draft:
+        """The draft after several edits (position, span, word), all counted in this draft's positions."""
+        draft = self
+        # From the right, so that an edit does not move the positions of those still to come.
+        for position, span, word in sorted(edits, reverse=True):
+            if span == INSERT:
+                draft = draft.insert(position, word)
+            elif span == MERGE:
+                draft = draft.merge(position, word)
+            else:
+                draft = draft.replace(position, word)
+        return draft
+
+
+INSERT, REPLACE, MERGE = 0, 1, 2
+"""What an edit does: a word before the position, in place of it, or in place of it and the next."""
+
+__all__ = ["DELETE", "INSERT", "MERGE", "REPLACE", "UNKNOWN", "Draft", "Structure", "Units"]
