@@ -74,7 +74,7 @@ class NotingVictim:
 
     def _note(self, batch: TokenBatch, exact: bool) -> None:
         rows, length = batch.ids.shape
-        self.batches.append(batch.ids)
+        self.batches.append(batch.ids.copy())  # The engine may use its buffer again.
         self.rows += rows
         self.exact_rows += rows if exact else 0
         self.padded_tokens += rows * length
