@@ -1,0 +1,63 @@
+"""Levenshtein distance between the original text and a candidate, kept under a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.attacks.parts.trial import Trial
+
+
+def levenshtein(left: str, right: str, limit: int | None = None) -> int:
+    """Fewest insertions, deletions and substitutions that turn one string into the other.
+
+    With a limit only a band of that width is computed, and any distance above it is given as limit + 1.
+    """
+    if len(left) > len(right):
+        left, right = right, left
+    band = len(right) if limit is None else limit
+    if len(right) - len(left) > band:
+        return band + 1
+    above = list(range(len(right) + 1))
+    far = len(right) + len(left) + 1
+    for row, letter in enumerate(left, 1):
+        low, high = max(1, row - band), min(len(right), row + band)
+        here = [far] * (len(right) + 1)
+        here[0] = row if low == 1 else far
+        for column in range(low, high + 1):
+            here[column] = min(
+                above[column] + 1 if column <= row - 1 + band else far,
+                here[column - 1] + 1,
+                above[column - 1] + (letter != right[column - 1]),
+            )
+        above = here
+    return above[-1] if limit is None else min(above[-1], limit + 1)
+
+
+def within(trial: Trial, position: int, words: Sequence[str], limit: int) -> list[bool]:
+    """Which words may stand at `position` while the text stays within `limit` edits of the original.
+
+    The distances of the single words add up to at least the distance of the texts, so the texts are only compared
+    where that sum is over the limit.
+    """
+    strings = trial.vocabulary.strings
+    old = trial.original.ids
+    changed = [at for at in np.flatnonzero(trial.draft.ids != old).tolist() if at != position]
+    longest = max(map(len, words), default=0)
+    before = strings[old[position]]
+    if (
+        sum(max(len(strings[old[at]]), len(trial.draft.word(at))) for at in changed) + max(longest, len(before))
+        <= limit
+    ):
+        return [True] * len(words)
+    spent = sum(levenshtein(strings[old[at]], trial.draft.word(at)) for at in changed)
+    original = "\x00".join(trial.original.texts.values())
+    allowed = []
+    for word in words:
+        fits = spent + levenshtein(before, word) <= limit
+        if not fits:
+            candidate = trial.draft.replace(position, trial.vocabulary.id(word))
+            fits = levenshtein(original, "\x00".join(candidate.texts.values()), limit) <= limit
+        allowed.append(fits)
+    return allowed

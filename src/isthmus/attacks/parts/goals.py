@@ -1,0 +1,99 @@
+"""What an attack wants, how far a candidate is towards it, and which examples are worth attacking.
+
+    Untargeted      any class but the true one           progress = 1 - p(true)
+    Targeted(t)     class t                              progress = p(t)
+    Evasion(c, τ)   not to be flagged as c at τ          progress = 1 - p(c)
+
+A detector has a direction and a threshold: `Evasion` attacks only what it flags (p(c) >= τ), and an evasion counts when
+p(c) < τ, whatever class is then the likeliest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Floats
+
+Bools = NDArray[np.bool_]
+
+
+class Goal(Protocol):
+    """What an attack wants. Rows of scores are class probabilities; `label` is the true class."""
+
+    def progress(self, scores: Floats, label: int) -> Floats:
+        """How far each row is towards the goal: larger is further."""
+
+    def reached(self, scores: Floats, label: int) -> Bools:
+        """Which rows fulfil the goal."""
+
+    def applies(self, scores: Floats, label: int) -> bool:
+        """Whether an example with these clean scores (one row) is to be attacked at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untargeted:
+    """Any class but the true one; examples the victim already gets wrong are skipped."""
+
+    def progress(self, scores: Floats, label: int) -> Floats:
+        """1 - p(true class)."""
+        return 1 - scores[:, label]
+
+    def reached(self, scores: Floats, label: int) -> Bools:
+        """Another class is the likeliest."""
+        return np.asarray(scores.argmax(axis=1) != label)
+
+    def applies(self, scores: Floats, label: int) -> bool:
+        """The clean prediction is right."""
+        return int(scores.argmax()) == label
+
+
+@dataclass(frozen=True, slots=True)
+class Targeted:
+    """One given class; examples of that class, or already taken for it, are skipped."""
+
+    target: int
+
+    def progress(self, scores: Floats, label: int) -> Floats:
+        """p(target)."""
+        del label
+        return scores[:, self.target]
+
+    def reached(self, scores: Floats, label: int) -> Bools:
+        """The target is the likeliest class."""
+        del label
+        return np.asarray(scores.argmax(axis=1) == self.target)
+
+    def applies(self, scores: Floats, label: int) -> bool:
+        """The clean prediction is right and not the target."""
+        return int(scores.argmax()) == label != self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Evasion:
+    """Not to be flagged as `flagged` by a detector with a threshold."""
+
+    flagged: int
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise UsageError(f"a detection threshold lies in (0, 1], not {self.threshold}")
+
+    def progress(self, scores: Floats, label: int) -> Floats:
+        """1 - p(flagged class)."""
+        del label
+        return 1 - scores[:, self.flagged]
+
+    def reached(self, scores: Floats, label: int) -> Bools:
+        """The detector does not fire."""
+        del label
+        return np.asarray(scores[:, self.flagged] < self.threshold)
+
+    def applies(self, scores: Floats, label: int) -> bool:
+        """The example is of the flagged class and is detected."""
+        return label == self.flagged and float(scores[self.flagged]) >= self.threshold

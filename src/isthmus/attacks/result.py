@@ -1,0 +1,118 @@
+"""What became of one example, and how the two texts lie beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from isthmus.core.errors import RunError
+from isthmus.text.draft import Draft
+from isthmus.text.words import Words
+
+Outcome = Literal["succeeded", "failed", "skipped", "error", "timed_out"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One changed place; offsets count characters of the field, in the original and in the perturbed text."""
+
+    field: str
+    position: int  # word index in the original field (for an insertion: the word before which it stands)
+    kind: Literal["replace", "insert", "delete"]
+    original: str
+    replacement: str
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttackResult:
+    """One example's result. `failed` means that the attack failed, and so that the model held."""
+
+    id: str
+    outcome: Outcome
+    label: int | None
+    original: Mapping[str, str]
+    perturbed: Mapping[str, str]
+    prediction_before: int | None = None
+    prediction_after: int | None = None
+    score_before: tuple[float, ...] = ()
+    score_after: tuple[float, ...] = ()
+    logical_queries: int = 0
+    physical_queries: int = 0
+    words: int = 0
+    edits: tuple[Edit, ...] = ()
+    words_changed: float = 0.0
+    candidates: int = 0
+    budget_spent: bool = False
+    seed: int = 0
+    reason: str = ""
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready record; it holds no clock times, so that equal runs give equal files."""
+        row = asdict(self)
+        row["original"], row["perturbed"] = dict(self.original), dict(self.perturbed)
+        if row["perturbed"] == row["original"]:
+            row["perturbed"] = None
+        row["edits"] = [asdict(edit) for edit in self.edits]
+        return row
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> AttackResult:
+        """Read a record back; members of newer versions are ignored."""
+        try:
+            known = {field.name: row[field.name] for field in fields(cls) if field.name in row}
+            known["perturbed"] = row["perturbed"] if row["perturbed"] is not None else row["original"]
+            known["edits"] = tuple(Edit(**edit) for edit in row["edits"])
+            known["score_before"], known["score_after"] = tuple(row["score_before"]), tuple(row["score_after"])
+            return cls(**known)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"this is not a record of an attack: {error}") from error
+
+    def __str__(self) -> str:
+        if self.outcome == "error":
+            return f"{self.id}: error ({self.reason})"
+        changed = ", ".join(f"{edit.original} -> {edit.replacement}" for edit in self.edits)
+        return f"{self.id}: {self.outcome} after {self.logical_queries} queries" + (f" ({changed})" if changed else "")
+
+
+def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
+    """The edits that lead from the original text to the final one, in reading order."""
+    edits: list[Edit] = []
+    for field, (name, before, after) in enumerate(
+        zip(original.structure.fields, original.parsed(), final.parsed(), strict=True)
+    ):
+        first, last = original.structure.starts[field], original.structure.starts[field + 1]
+        start, stop = final.structure.starts[field], final.structure.starts[field + 1]
+        origin = [at - first if at >= 0 else None for at in final.origin[start:stop].tolist()]
+        edits += _field_edits(name, before, after, origin, last - first)
+    return tuple(edits)
+
+
+def _field_edits(name: str, before: Words, after: Words, origin: list[int | None], count: int) -> list[Edit]:
+    old, new = before.offsets(), after.offsets()
+    edits: list[Edit] = []
+    next_old = 0
+    at_new = 0
+    for place, came_from in enumerate(origin):
+        span = new[place]
+        if came_from is None:
+            anchor = old[next_old][0] if next_old < count else len(str(before))
+            edits.append(Edit(name, next_old, "insert", "", after[place], anchor, anchor, *span))
+        else:
+            edits += [
+                Edit(name, gone, "delete", before[gone], "", *old[gone], at_new, at_new)
+                for gone in range(next_old, came_from)
+            ]
+            if after[place] != before[came_from]:
+                edits.append(Edit(name, came_from, "replace", before[came_from], after[place], *old[came_from], *span))
+            next_old = came_from + 1
+        at_new = span[1]
+    edits += [
+        Edit(name, gone, "delete", before[gone], "", *old[gone], at_new, at_new) for gone in range(next_old, count)
+    ]
+    return edits

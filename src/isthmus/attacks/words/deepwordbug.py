@@ -1,0 +1,136 @@
+"""DeepWordBug: misspell the words that matter most (Gao et al., 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.attacks.base import Semantics, WordAttack
+from isthmus.attacks.parts.characters import EDITS
+from isthmus.attacks.parts.edit_distance import levenshtein, within
+from isthmus.attacks.parts.searches import Search, by_importance, greedy, saliency
+from isthmus.attacks.parts.trial import Trial
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Floats
+from isthmus.engine.requests import DELETE, REPLACE, Edits, Request, Score
+from isthmus.lexicon.stopwords import stop_words
+
+Scorer = Literal["combined", "head", "tail", "replace"]
+EditName = Literal["substitute", "swap", "delete", "insert"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepWordBug(WordAttack):
+    """Misspell words in the order of their importance, one character each.
+
+        textattack   importance(i) = 1 - p(y | x with x_i unknown); then, word by word, the best of one random swap,
+                     substitution, deletion and insertion, kept if it lowers p(y)
+        paper        importance(i) = head(i) + tail_weight * tail(i), in p(y) lost, with
+                         head(i) = F(x_1 … x_i) - F(x_1 … x_{i-1})
+                         tail(i) = F(x_i … x_n) - F(x_{i+1} … x_n)
+                     then one random edit per word, without looking, until the edit distance reaches the limit
+
+    References:
+        Gao, Lanchantin, Soffa, Qi: Black-box Generation of Adversarial Text Sequences to Evade Deep Learning
+        Classifiers. IEEE Security and Privacy Workshops 2018.
+
+    Where we depart:
+        `textattack` follows TextAttack 0.3.11: stop words are left alone, no word is edited twice, and the texts stay
+        within the edit distance. Its random numbers are not ours, so single results differ and rates agree.
+        `paper` edits every word that has at least two characters, stop words included.
+
+    Relations:
+        TextBugger adds homoglyphs and word-vector neighbours; PWWS replaces whole words by synonyms.
+
+    Example:
+        ``isthmus attack runs/demo --attack deepwordbug -P semantics=paper -P edit=swap``
+    """
+
+    semantics: Semantics = "textattack"
+    """Whose algorithm: the toolkit's greedy variant, or the paper's."""
+    max_edit_distance: int = 30
+    """Most single-character edits (Levenshtein) between the original text and the adversarial one."""
+    scorer: Scorer = "combined"
+    """Importance in `paper` semantics."""
+    tail_weight: float = 1.0
+    """Weight of the tail score in the combined one."""
+    edit: EditName = "substitute"
+    """The edit in `paper` semantics."""
+
+    def __post_init__(self) -> None:
+        if self.max_edit_distance < 1:
+            raise UsageError(f"max_edit_distance must be at least 1, not {self.max_edit_distance}")
+
+    def search(self, trial: Trial) -> Search:
+        """Rank the words, then misspell them in that order."""
+        if self.semantics == "paper":
+            yield from self._blind(trial)
+            return
+        order = yield from by_importance(trial, trial.positions(stop_words()))
+        yield from greedy(trial, order, self.misspellings)
+
+    def misspellings(self, trial: Trial, position: int) -> NDArray[np.int32]:
+        """One random edit of each of the four kinds."""
+        word, rng = trial.draft.word(position), trial.rng
+        if len(word) < 2:
+            return _NOTHING
+        words = list(dict.fromkeys([edit(word, rng) for edit in EDITS.values()]))
+        if word in words:
+            words.remove(word)
+        allowed = within(trial, position, words, self.max_edit_distance)
+        return trial.vocabulary.ids([new for new, fits in zip(words, allowed, strict=True) if fits])
+
+    # ------------------------------------------------------------------ the paper's algorithm
+
+    def _blind(self, trial: Trial) -> Search:
+        positions = trial.positions()
+        importance = yield from self._importance(trial, positions)
+        draft, spent, edit = trial.draft, 0, EDITS[self.edit]
+        for position in positions[np.argsort(-importance, kind="stable")].tolist():
+            word = draft.word(position)
+            new = edit(word, trial.rng) if len(word) > 1 else word
+            cost = levenshtein(word, new)
+            if not cost or spent + cost > self.max_edit_distance:
+                continue
+            spent += cost
+            trial.candidates += 1
+            draft = draft.replace(position, trial.vocabulary.id(new))
+        scores = yield Score(draft)
+        trial.accept(draft, scores[0], float(trial.judge(scores)[0]))
+
+    def _importance(self, trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, Floats]:
+        if self.scorer == "replace" or not len(positions):
+            return (yield from saliency(trial, positions))
+        importance = np.zeros(len(positions), np.float32)
+        if self.scorer in ("combined", "head"):
+            scores = yield Score(trial.draft, _cut(positions, "head"), 2 * len(positions))
+            importance += _drop(trial, scores)
+        if self.scorer in ("combined", "tail"):
+            scores = yield Score(trial.draft, _cut(positions, "tail"), 2 * len(positions))
+            importance += (self.tail_weight if self.scorer == "combined" else 1.0) * _drop(trial, scores)
+        return importance
+
+
+def _drop(trial: Trial, scores: Floats) -> Floats:
+    """How much progress is lost by having each word: rows come in pairs, with the word and without it."""
+    progress = trial.judge(scores)
+    return np.asarray(progress[1::2] - progress[0::2], np.float32)
+
+
+def _cut(positions: NDArray[np.int32], side: Literal["head", "tail"]) -> Edits:
+    """Candidates 2i and 2i + 1: the text up to (or from) the i-th position, with the word there and without it."""
+    blocks = []
+    for index in range(len(positions)):
+        for without in (0, 1):
+            gone = positions[index + 1 - without :] if side == "head" else positions[: index + without]
+            block = np.empty((len(gone), 4), np.int32)
+            block[:, 0], block[:, 1], block[:, 2], block[:, 3] = 2 * index + without, gone, REPLACE, DELETE
+            blocks.append(block)
+    return np.concatenate(blocks)
+
+
+_NOTHING = np.zeros(0, np.int32)

@@ -1,0 +1,117 @@
+"""PWWS: replace by WordNet synonyms, ordered by probability-weighted word saliency (Ren et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.attacks.base import Semantics, WordAttack
+from isthmus.attacks.parts.searches import Search, greedy, saliency
+from isthmus.attacks.parts.synonyms import Synonyms, wordnet_synonyms
+from isthmus.attacks.parts.trial import Trial
+from isthmus.core.types import Floats
+from isthmus.engine.requests import Request, Score, replacing
+from isthmus.lexicon.stopwords import stop_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class PWWS(WordAttack):
+    """Replace words by synonyms, those first whose absence and whose best synonym both hurt the most.
+
+        H(i) = softmax(S)_i * best_i
+        S_i    = 1 - p(y | x with x_i unknown)                saliency
+        best_i = max over synonyms s of  1 - p(y | x with x_i = s)          (textattack)
+                 max over synonyms s of  p(y | x) - p(y | x with x_i = s)   (paper)
+
+    `textattack` then goes through the words in the order of H, scores all synonyms again in the text as it stands, and
+    takes the best if it helps. `paper` puts in each word's best synonym as found on the original text, one after the
+    other, until the label flips.
+
+    References:
+        Ren, Deng, He, Che: Generating Natural Language Adversarial Examples through Probability Weighted Word
+        Saliency. ACL 2019.
+
+    Where we depart:
+        The paper also swaps named entities for others of the same type in the data, and keeps the part of speech; both
+        semantics here leave that out, as TextAttack does. Stop words are left alone in both.
+        Synonyms are tried in WordNet's order, where TextAttack's order is that of a set of strings; this matters for
+        exact ties only.
+
+    Relations:
+        TextFooler takes neighbours in a word-vector space instead, with constraints on meaning; DeepWordBug misspells.
+
+    Example:
+        ``isthmus attack runs/demo --attack pwws -P semantics=paper``
+    """
+
+    semantics: Semantics = "textattack"
+    """Whose algorithm: TextAttack's greedy variant, or the paper's."""
+    wordnet: str | None = None
+    """Folder with the WordNet 3.0 dictionary files; by default the asset `wordnet`."""
+    synonyms: Synonyms | None = field(default=None, repr=False)
+    """Another source of synonyms: a function from a word to words."""
+
+    def resources(self) -> Mapping[str, str]:
+        """The synonyms' source."""
+        if self.synonyms is not None:
+            return {"synonyms": getattr(self.synonyms, "__name__", type(self.synonyms).__name__)}
+        return {"synonyms": f"WordNet 3.0 ({self.wordnet or 'asset wordnet'})"}
+
+    def search(self, trial: Trial) -> Search:
+        """Order the words by H, then replace them in that order."""
+        positions = trial.positions(stop_words())
+        if not len(positions):
+            return
+        salience = yield from saliency(trial, positions)
+        best = yield from self._best_swaps(trial, positions)
+        weight = np.exp(salience - salience.max())
+        weighted = weight / weight.sum() * best.gain
+        ranks = np.argsort(-weighted, kind="stable")
+        if self.semantics == "paper":
+            yield from _one_after_another(trial, positions[ranks], best.word[ranks])
+        else:
+            yield from greedy(trial, positions[ranks].tolist(), self.swaps)
+
+    def swaps(self, trial: Trial, position: int) -> NDArray[np.int32]:
+        """The synonyms of the word at a position."""
+        source = self.synonyms or wordnet_synonyms(self.wordnet)
+        return trial.vocabulary.ids(source(trial.draft.word(position)))
+
+    def _best_swaps(self, trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, _BestSwaps]:
+        """The best synonym of every word in the original text, all scored in one request."""
+        swaps = [self.swaps(trial, position) for position in positions.tolist()]
+        counts = np.array([len(words) for words in swaps])
+        best = _BestSwaps(np.zeros(len(positions), np.float32), np.full(len(positions), -1, np.int32))
+        if not counts.sum():
+            return best
+        edits = np.concatenate([replacing(at, words) for at, words in zip(positions.tolist(), swaps, strict=True)])
+        edits[:, 0] = np.arange(len(edits))
+        trial.candidates += len(edits)
+        scores = yield Score(trial.draft, edits, len(edits))
+        progress = trial.judge(scores)
+        drop = progress - trial.progress if self.semantics == "paper" else progress
+        for index, (start, count) in enumerate(zip(np.cumsum(counts) - counts, counts, strict=True)):
+            if count:
+                winner = int(drop[start : start + count].argmax())
+                best.gain[index], best.word[index] = drop[start + winner], swaps[index][winner]
+        return best
+
+
+@dataclass(frozen=True, slots=True)
+class _BestSwaps:
+    gain: Floats  # [positions]
+    word: NDArray[np.int32]  # [positions]; -1 where there is no synonym
+
+
+def _one_after_another(trial: Trial, positions: NDArray[np.int32], words: NDArray[np.int32]) -> Search:
+    for position, word in zip(positions.tolist(), words.tolist(), strict=True):
+        if word < 0:
+            continue
+        draft = trial.draft.replace(position, word)
+        scores = yield Score(draft)
+        if trial.accept(draft, scores[0], float(trial.judge(scores)[0])):
+            return
