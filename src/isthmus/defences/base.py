@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from isthmus.data import Dataset
     from isthmus.models import Classifier
 
 
@@ -111,7 +112,7 @@ class Defence:
         global stream, so freshly initialised layers are the same each time.
         """
 
-    def examples(self, model: Classifier, data: Sequence[Example], epoch: int, seed: int) -> Sequence[Example] | None:
+    def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | None:
         """The training examples of `epoch` (counted from 0); None leaves those of the epoch before.
 
         `data` are the original training examples and `seed` is the run's. A field the task does not name is not read

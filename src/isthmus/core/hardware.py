@@ -1,0 +1,74 @@
+"""What the machine can really compute, as opposed to what it says.
+
+Some virtual machines announce Intel's matrix unit (AMX) but hide the CPUID leaf that describes its tiles. Libraries
+then set it up wrongly, and the first bfloat16 product ends the process with an illegal instruction. No exception can
+be caught, so a child process tries first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+import warnings
+
+_PATIENCE = 20.0
+"""Seconds a product of two small matrices may take before the child counts as hung."""
+
+
+def has_fast_bfloat16(device_type: str) -> bool:
+    """Whether bfloat16 is worth using on ``cpu`` or ``cuda``: built in, faster than float32, and working.
+
+    On CPUs that takes a matrix unit; with vector instructions alone (AVX512-BF16) it is no faster than float32.
+    """
+    import torch
+
+    if device_type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # This answer has no public name in every torch we support.
+    matrix_unit = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return device_type == "cpu" and matrix_unit is not None and bool(matrix_unit()) and bfloat16_works(device_type)
+
+
+@functools.lru_cache(maxsize=4)
+def bfloat16_works(device_type: str) -> bool:
+    """Whether bfloat16 products on this kind of device give an answer rather than end the process."""
+    if device_type != "cpu" or not hasattr(os, "fork"):
+        return True
+    with warnings.catch_warnings():
+        # Python warns of forking with threads about; the child uses none and lives for milliseconds.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        _try_product()
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        finished, status = os.waitpid(child, os.WNOHANG)
+        if finished:
+            return status == 0
+        time.sleep(0.002)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False
+
+
+def _try_product() -> None:
+    """Multiply two matrices and leave without any clean-up that belongs to the parent."""
+    import faulthandler
+
+    import torch
+
+    faulthandler.disable()
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        torch.set_num_threads(1)
+        # Smaller products take another path, which works where this one does not.
+        factor = torch.ones(256, 64, dtype=torch.bfloat16)
+        product = torch.nn.functional.linear(factor, factor)
+        os._exit(0 if bool((product == 64).all()) else 1)
+    except BaseException:
+        os._exit(1)

@@ -1,0 +1,181 @@
+"""The folder a training run continues from after it was killed.
+
+    checkpoints/
+        settings.json                   what is being trained; another run cannot continue in this folder
+        epoch-0/checkpoint-100/         one stage per folder, one checkpoint per so many of its steps
+        best-200.safetensors            the best weights so far
+
+A checkpoint counts only if its marker, the file written last, parses. The newest that counts is resumed, the one before
+it is kept as well, and all are deleted when the training is over. The presence of ``settings.json`` is what says that
+a training is unfinished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import IsthmusError, RunError, UsageError
+from isthmus.core.files import make_folder, read_json, write_json, writing
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+KEPT = 2
+_IDENTITY = "settings.json"
+_POSITION = "position.json"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands: what a checkpoint says beyond weights, optimiser and random state."""
+
+    stage: int
+    """First epoch of the stage."""
+    steps_before: int
+    """Optimiser steps of the stages before."""
+    step: int
+    """Optimiser steps in all."""
+    log_length: int
+    """Bytes of ``train.jsonl``."""
+    selection: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    """Whether early stopping ended the run here."""
+
+    def write(self, folder: Path) -> None:
+        """Put it beside the weights of a checkpoint."""
+        write_json(folder / _POSITION, asdict(self))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that counts."""
+
+    path: Path
+    position: Position
+
+
+class CheckpointFolder:
+    """The checkpoints of one run."""
+
+    def __init__(self, path: Path, marker: str = _POSITION) -> None:
+        self.path, self.marker = path, marker
+
+    def open(self, identity: dict[str, Any]) -> None:
+        """Begin, or get ready to continue.
+
+        What was left half-written is removed. A folder that holds the unfinished training of something else is refused.
+        """
+        if not self.is_begun:
+            self.delete()
+            make_folder(self.path)
+            write_json(self.path / _IDENTITY, identity)
+            return
+        make_folder(self.path)
+        self._check(identity)
+        counting = {checkpoint.path for checkpoint in self.found()}
+        for path in self.path.glob("epoch-*/checkpoint-*"):
+            if path not in counting:
+                shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an unfinished training is in the folder."""
+        return (self.path / _IDENTITY).is_file()
+
+    def _check(self, identity: dict[str, Any]) -> None:
+        known = read_json(self.path / _IDENTITY)
+        expected = json.loads(json.dumps(identity))
+        for name in expected:
+            before = known.get(name) if isinstance(known, dict) else None
+            if before != expected[name]:
+                raise UsageError(
+                    f"{self.path} holds an unfinished training with other settings: {name} was {before!r} and is now "
+                    f"{expected[name]!r}. Use the same settings to continue it, delete the folder, or choose another"
+                )
+
+    def found(self) -> list[Checkpoint]:
+        """The checkpoints that count, oldest first."""
+        found = []
+        for path in self.path.glob("epoch-*/checkpoint-*"):
+            try:
+                read_json(path / self.marker)
+                found.append(Checkpoint(path, Position(**read_json(path / _POSITION))))
+            except (IsthmusError, TypeError):
+                continue
+        return sorted(found, key=lambda checkpoint: checkpoint.position.step)
+
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint to continue from."""
+        found = self.found()
+        return found[-1] if found else None
+
+    def prune(self) -> None:
+        """Keep the newest two."""
+        for checkpoint in self.found()[:-KEPT]:
+            shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def delete(self) -> None:
+        """Delete everything; the mark of an unfinished training goes first, in case we are killed half-way."""
+        (self.path / _IDENTITY).unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the state of `model` to a safetensors file that is either whole or not there."""
+    from safetensors.torch import save_model
+
+    _write(path, lambda temporary: save_model(model, temporary))
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write named tensors to a safetensors file that is either whole or not there."""
+    from safetensors.torch import save_file
+
+    _write(path, lambda temporary: save_file(dict(tensors), temporary))
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Read what `save_weights` wrote."""
+    from safetensors.torch import load_model
+
+    with _reading(path):
+        load_model(model, path)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read what `save_tensors` wrote."""
+    from safetensors.torch import load_file
+
+    with _reading(path):
+        return load_file(path)
+
+
+def _write(path: Path, write: Callable[[str], None]) -> None:
+    from safetensors import SafetensorError
+
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(str(temporary))
+            temporary.replace(path)
+    except SafetensorError as error:
+        raise RunError(f"cannot write {path} ({error}): is the disk full?") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise RunError(f"cannot continue from {path} ({error}): delete the folder of checkpoints") from error

@@ -1,0 +1,102 @@
+"""Tokenised examples, and mini-batches of them padded to their own longest and no further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.core.errors import DataError
+from isthmus.core.types import Example, Ints
+from isthmus.defences.base import Batch
+
+if TYPE_CHECKING:
+    import torch
+
+    from isthmus.models import Classifier
+
+_CHUNK = 256
+"""Texts tokenised at once; they are padded to the longest of the chunk for a moment."""
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How rows are filled up to a common length."""
+
+    values: Mapping[str, int]
+    on_the_left: bool
+
+
+class EncodedExamples:
+    """Examples and their token rows; a map-style data set for the Trainer."""
+
+    def __init__(self, model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> None:
+        self.examples = tuple(examples)
+        self.padding = Padding(
+            {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id},
+            model.tokenizer.padding_side == "left",
+        )
+        self.labels = [_label(example, len(model.labels)) for example in self.examples]
+        self.rows: list[dict[str, Ints]] = []
+        for start in range(0, len(self.examples), _CHUNK):
+            self._encode(model, [_texts(example, fields) for example in self.examples[start : start + _CHUNK]])
+
+    def _encode(self, model: Classifier, texts: Sequence[dict[str, str]]) -> None:
+        encoded = {name: column.numpy() for name, column in model.encode(texts).items()}
+        filled = encoded["attention_mask"].astype(bool)
+        for row in range(len(texts)):
+            self.rows.append({name: column[row][filled[row]] for name, column in encoded.items()})
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """The token rows of one example (the Trainer groups by the length of ``input_ids``), and the example."""
+        return {**self.rows[index], "label": self.labels[index], "example": self.examples[index]}
+
+    def collate(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What the data loader hands to the training step."""
+        import torch
+
+        return {
+            "inputs": {name: self._pad([item[name] for item in items], name) for name in self.rows[0]},
+            "labels": torch.tensor([item["label"] for item in items], dtype=torch.int64),
+            "examples": tuple(item["example"] for item in items),
+        }
+
+    def _pad(self, rows: Sequence[Ints], name: str) -> torch.Tensor:
+        import torch
+
+        length = max(1, *(len(row) for row in rows))
+        padded = np.full((len(rows), length), self.padding.values.get(name, 0), dtype=np.int64)
+        for target, row in zip(padded, rows, strict=True):
+            start = length - len(row) if self.padding.on_the_left else 0
+            target[start : start + len(row)] = row
+        return torch.from_numpy(padded)
+
+    def batches(self, size: int, device: torch.device, *, part: int = 0, parts: int = 1) -> Iterator[Batch]:
+        """The examples of one of `parts` in batches of similar length, for evaluation."""
+        order = sorted(range(len(self)), key=lambda index: len(self.rows[index]["input_ids"]))[part::parts]
+        for start in range(0, len(order), size):
+            batch = self.collate([self[index] for index in order[start : start + size]])
+            inputs = {name: tensor.to(device) for name, tensor in batch["inputs"].items()}
+            yield Batch(inputs, batch["labels"].to(device))
+
+
+def _texts(example: Example, fields: Sequence[str]) -> dict[str, str]:
+    chosen = {name: example.fields.get(name) for name in fields}
+    texts = {name: value for name, value in chosen.items() if isinstance(value, str)}
+    if len(texts) != len(chosen):
+        missing = next(name for name in chosen if name not in texts)
+        raise DataError(f"example {example.id} has no text in the field {missing!r}")
+    return texts
+
+
+def _label(example: Example, classes: int) -> int:
+    if not isinstance(example.label, int) or not 0 <= example.label < classes:
+        raise DataError(
+            f"example {example.id} has the label {example.label!r}; the model has classes 0 to {classes - 1}"
+        )
+    return example.label

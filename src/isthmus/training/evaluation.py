@@ -1,0 +1,114 @@
+"""Accuracy and cross-entropy on the development data, and the choice of the best weights by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.types import Output
+from isthmus.defences.base import Batch
+from isthmus.training.numerics import Autocast
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class DevMetrics:
+    """How a model does on the development data."""
+
+    accuracy: float
+    loss: float
+
+
+def evaluate(
+    model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast, total: Callable[[Tensor], Tensor] | None = None
+) -> DevMetrics:
+    """Accuracy and mean cross-entropy over `batches`; `total` sums the counts over processes."""
+    import torch
+    from torch.nn import functional
+
+    was_training = model.training
+    model.eval()
+    counts = torch.zeros(3, dtype=torch.float64)
+    with torch.no_grad():
+        for batch in batches:
+            with autocast():
+                output: Output = model(**batch.inputs)
+            logits = output.logits.float()
+            right = (logits.argmax(dim=-1) == batch.labels).sum()
+            loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
+            counts += torch.stack([right.double(), loss.double(), loss.new_tensor(len(batch)).double()]).cpu()
+    model.train(was_training)
+    right, loss, n = (counts if total is None else total(counts)).tolist()
+    return DevMetrics(right / n, loss / n)
+
+
+class Selection:
+    """Keeps the weights of the best development accuracy (of equals the first), and counts evaluations since.
+
+    With a folder the weights are a file there named after their step, which a checkpoint can refer to; else a copy in
+    memory.
+    """
+
+    def __init__(self, patience: int | None, folder: Path | None, *, writes: bool = True) -> None:
+        self.patience, self.folder, self.writes = patience, folder, writes
+        self.best_step: int | None = None
+        self.best_accuracy = -1.0
+        self.stale = 0
+        self._copy: dict[str, Any] = {}
+
+    def judge(self, step: int, accuracy: float, model: nn.Module) -> bool:
+        """Take note of an evaluation; True when patience is at its end."""
+        if accuracy > self.best_accuracy:
+            self.best_step, self.best_accuracy, self.stale = step, accuracy, 0
+            self._keep(step, model)
+        else:
+            self.stale += 1
+        return self.patience is not None and self.stale >= self.patience
+
+    def _keep(self, step: int, model: nn.Module) -> None:
+        if self.folder is None:
+            self._copy = {name: _copied(value) for name, value in model.state_dict().items()}
+        elif self.writes:
+            from isthmus.training.checkpoints import save_weights
+
+            save_weights(model, self._file(step))
+
+    def restore(self, model: nn.Module) -> None:
+        """Put the best weights back into `model`."""
+        if self.best_step is None:
+            return
+        if self.folder is None:
+            model.load_state_dict(self._copy)
+        else:
+            from isthmus.training.checkpoints import load_weights
+
+            load_weights(model, self._file(self.best_step))
+
+    def tidy(self) -> None:
+        """Delete weights that no checkpoint refers to any more; called once a checkpoint is whole."""
+        if self.folder is not None and self.writes and self.best_step is not None:
+            for path in self.folder.glob("best-*.safetensors"):
+                if path != self._file(self.best_step):
+                    path.unlink()
+
+    def _file(self, step: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"best-{step}.safetensors"
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must remember."""
+        return {"best_step": self.best_step, "best_accuracy": self.best_accuracy, "stale": self.stale}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what a checkpoint remembers."""
+        self.best_step, self.best_accuracy, self.stale = state["best_step"], state["best_accuracy"], state["stale"]
+
+
+def _copied(value: Any) -> Any:
+    import torch
+
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value

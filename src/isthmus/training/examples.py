@@ -1,0 +1,63 @@
+"""What `Defence.examples` makes, kept in one file per epoch: ``examples/<epoch>.jsonl``.
+
+The file is written before the examples are used, so that a killed run does not make them again; making them may mean
+attacking the model for hours.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import DataError, RunError
+from isthmus.core.files import write_atomic
+from isthmus.core.types import Example
+from isthmus.training import processes
+
+Examples = Sequence[Example]
+
+
+class ExampleStore:
+    """The generated examples of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def of_epoch(self, epoch: int, make: Callable[[], Examples | None]) -> Examples | None:
+        """The examples of `epoch`: read if they are there, else made by the main process, written, and read."""
+        if processes.is_main() and not self._file(epoch).is_file():
+            made = make()
+            if made is not None:
+                write_atomic(self._file(epoch), "".join(json.dumps(_row(example)) + "\n" for example in made))
+        processes.wait()
+        return self._read(epoch) if self._file(epoch).is_file() else None
+
+    def latest(self, epoch: int) -> Examples | None:
+        """The newest examples that were made for `epoch` or an epoch before it."""
+        known = [int(path.stem) for path in self.folder.glob("*.jsonl") if path.stem.isdigit()]
+        newest = max((number for number in known if number <= epoch), default=None)
+        return None if newest is None else self._read(newest)
+
+    def clear(self) -> None:
+        """Forget all epochs."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, epoch: int) -> Path:
+        return self.folder / f"{epoch}.jsonl"
+
+    def _read(self, epoch: int) -> Examples:
+        path = self._file(epoch)
+        try:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+            return tuple(Example(row["id"], row["fields"], row["label"]) for row in rows)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"cannot read the generated examples in {path} ({error}): delete the file") from error
+
+
+def _row(example: Example) -> dict[str, Any]:
+    if not isinstance(example.label, int) or len(example.texts) != len(example.fields):
+        raise DataError(f"the generated example {example.id} must hold texts and a class index to be written to a file")
+    return {"id": example.id, "fields": example.texts, "label": example.label}

@@ -1,0 +1,232 @@
+"""`train`: from data and the name of a backbone to a trained classifier, stage by stage.
+
+A defence that replaces examples gets one stage per epoch, every other defence one stage in all. Everything a killed run
+needs lies in ``<folder>/checkpoints`` and ``<folder>/examples``; the same call again continues from there and ends
+with the same weights and the same log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.core.errors import DataError, TrainingError, UsageError
+from isthmus.core.seeds import derive
+from isthmus.core.types import Example
+from isthmus.data import Splits
+from isthmus.defences.base import Defence
+from isthmus.training import processes
+from isthmus.training.checkpoints import Checkpoint, CheckpointFolder
+from isthmus.training.encoded import EncodedExamples
+from isthmus.training.evaluation import Selection
+from isthmus.training.examples import ExampleStore
+from isthmus.training.log import TrainLog
+from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
+from isthmus.training.settings import Progress, TrainingSettings
+
+if TYPE_CHECKING:
+    from isthmus.models import Classifier
+    from isthmus.training.trainer import Run
+
+
+def train(
+    data: Splits,
+    backbone: str | Path | Classifier = "minilm",
+    defence: Defence | None = None,
+    *,
+    settings: TrainingSettings | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    device: str | None = None,
+) -> Classifier:
+    """Train a classifier with a defence, and return it with the weights of the best development accuracy.
+
+    Args:
+        data: splits with at least ``train``; where there is no ``dev``, a tenth of ``train`` becomes it.
+        backbone: a name, a folder, or a classifier, which is then trained in place.
+        defence: how to train; plain fine-tuning by default.
+        settings: how long, how fast, in which precision.
+        folder: where to write ``train.jsonl``, ``model/``, generated examples and, until the end, checkpoints. An
+            unfinished training found there is continued. Without a folder nothing is written.
+        seed: of initialisation, order, dropout and everything a defence draws.
+        progress: told about every step.
+        device: ``cpu`` or ``cuda``; by default the accelerator if there is one.
+    """
+    defence = _default_defence() if defence is None else defence
+    settings = TrainingSettings() if settings is None else settings
+    _check(data, device)
+    splits = data.with_dev(seed)
+    with preserved_randomness(), _folder_or_temporary(folder) as place:
+        session = _Session(splits, defence, settings, place, folder is not None, seed, progress, device)
+        return session.run(backbone)
+
+
+def _default_defence() -> Defence:
+    from isthmus.defences.standard import Standard
+
+    return Standard()
+
+
+def _check(data: Splits, device: str | None) -> None:
+    if device is not None and device.split(":")[0] not in ("cpu", "cuda", "mps", "xpu"):
+        raise UsageError(f"device is {device!r}; it must be cpu, cuda, or none to choose by itself")
+    if len(data.train) == 0:
+        raise DataError(f"{data.name} has no training examples")
+    if "dev" in data and len(data.dev) == 0:
+        raise DataError(f"{data.name} has an empty dev split: remove it, and a tenth of train is taken instead")
+
+
+@contextlib.contextmanager
+def _folder_or_temporary(folder: str | Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as temporary:
+        yield Path(temporary)
+
+
+@dataclass
+class _Session:
+    """One call of `train`."""
+
+    splits: Splits
+    defence: Defence
+    settings: TrainingSettings
+    folder: Path
+    keeps: bool
+    """Whether the folder outlives the call."""
+    seed: int
+    progress: Progress | None
+    device: str | None
+
+    def run(self, backbone: str | Path | Classifier) -> Classifier:
+        """Begin or continue, run the stages that are left, choose the best weights, and tidy up."""
+        from isthmus.training import trainer as trainers
+
+        checkpoints = CheckpointFolder(self.folder / "checkpoints", trainers.MARKER)
+        with trainers.silenced():
+            # Before anything else: it joins the other processes, if there are any.
+            device = trainers.make_arguments(self.settings, checkpoints.path, self.device).device
+            model = self._model(backbone).to(device)
+            start = self._open(checkpoints, backbone, model) if self.keeps else None
+            seed_everything(derive(self.seed, "prepare"))
+            self.defence.prepare(model, self.train_data)
+            run = self._shared(model, checkpoints, start)
+            if not run.finished:
+                self._run_stages(run, start)
+        processes.wait()
+        run.selection.restore(model)
+        model.eval()
+        processes.wait()
+        if self.keeps and processes.is_main():
+            # Only once the model is on the disk may the checkpoints go.
+            model.save(self.folder / "model")
+            checkpoints.delete()
+        return model
+
+    def _model(self, backbone: str | Path | Classifier) -> Classifier:
+        from isthmus.models import Classifier
+
+        data = self.splits.train
+        if isinstance(backbone, Classifier):
+            model = backbone
+        else:
+            texts = [text for texts in data.texts() for text in texts.values()]
+            model = Classifier.create(backbone, data.labels, data.fields, seed=self.seed, texts=texts)
+        self.train_data, self.dev_data = data.aligned(model.labels), self.splits.dev.aligned(model.labels)
+        return model
+
+    def _open(
+        self, checkpoints: CheckpointFolder, backbone: str | Path | Classifier, model: Classifier
+    ) -> Checkpoint | None:
+        """The checkpoint to continue from, if there is one."""
+        if processes.is_main():
+            if not checkpoints.is_begun:
+                self._store.clear()
+            checkpoints.open(
+                {
+                    "model": digest(model.state_dict()) if backbone is model else str(backbone),
+                    "defence": repr(self.defence),
+                    "seed": self.seed,
+                    "training data": self.train_data.fingerprint,
+                    "development data": self.dev_data.fingerprint,
+                    **dataclasses.asdict(self.settings),
+                }
+            )
+        processes.wait()
+        return checkpoints.newest()
+
+    @property
+    def _store(self) -> ExampleStore:
+        return ExampleStore(self.folder / "examples")
+
+    def _shared(self, model: Classifier, checkpoints: CheckpointFolder, start: Checkpoint | None) -> Run:
+        from isthmus.training.trainer import Run
+
+        writes = self.keeps and processes.is_main()
+        log = TrainLog(self.folder / "train.jsonl" if writes else None, start.position.log_length if start else 0)
+        selection = Selection(
+            self.settings.patience, checkpoints.path if self.keeps else None, writes=processes.is_main()
+        )
+        if start is not None:
+            selection.load_state(start.position.selection)
+        return Run(
+            model=model,
+            defence=self.defence,
+            settings=self.settings,
+            seed=self.seed,
+            dev=EncodedExamples(model, self.dev_data.examples, self.dev_data.fields),
+            autocast=autocast_on(model.device, self.settings.precision),
+            log=log,
+            selection=selection,
+            folder=checkpoints.path,
+            checkpoints=checkpoints if self.keeps else None,
+            progress=self.progress,
+            finished=start is not None and start.position.finished,
+        )
+
+    def _run_stages(self, run: Run, start: Checkpoint | None) -> None:
+        from isthmus.training.trainer import Stage, WalkingTrainer
+
+        length = 1 if self.defence.replaces_examples else self.settings.epochs
+        first, steps = (start.position.stage, start.position.steps_before) if start else (0, 0)
+        optimizer = make_optimizer(run.model, self.settings)
+        encoded: EncodedExamples | None = None
+        for epoch in range(first, self.settings.epochs, length):
+            resumed = start if epoch == first else None
+            examples = self._examples(run, epoch, steps, resumed)
+            if examples is not None or encoded is None:
+                examples = self.train_data.examples if examples is None else examples
+                encoded = EncodedExamples(run.model, examples, self.train_data.fields)
+            trainer = WalkingTrainer(run, Stage(epoch, length, steps), encoded, optimizer, self.device)
+            trainer.train(resume_from_checkpoint=str(resumed.path) if resumed else None)
+            steps = trainer.step
+            if run.finished:
+                break
+
+    def _examples(self, run: Run, epoch: int, steps: int, resumed: Checkpoint | None) -> Sequence[Example] | None:
+        """Examples that replace those of the epoch before, or None."""
+        if not self.defence.replaces_examples:
+            return None
+        if resumed is not None:
+            return self._store.latest(epoch)
+        make = functools.partial(self._make, run, epoch)
+        examples = self._store.of_epoch(epoch, make) if self.keeps else make()
+        if examples is not None:
+            run.log.write({"step": steps, "epoch": epoch, "examples": len(examples)})
+        return examples
+
+    def _make(self, run: Run, epoch: int) -> Sequence[Example] | None:
+        run.model.eval()
+        seed_everything(derive(self.seed, "examples", epoch))
+        examples = self.defence.examples(run.model, self.train_data, epoch, self.seed)
+        if examples is not None and len(examples) == 0:
+            raise TrainingError(f"{self.defence.name} made no training examples for epoch {epoch}")
+        return examples

@@ -1,0 +1,40 @@
+"""``train.jsonl``: one line per logged step and per evaluation, without clock times.
+
+    {"step": 10, "epoch": 0.05, "cross_entropy": 0.69, "loss": 0.69, "learning_rate": 8e-05, "gradient_norm": 1.7}
+    {"step": 200, "epoch": 1.0, "dev_accuracy": 0.83, "dev_loss": 0.41}
+
+A checkpoint remembers how long the file was; a resumed run cuts it back to that length, so the same lines follow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from isthmus.core.files import writing
+
+
+class TrainLog:
+    """Appends rows to a file; with no path it keeps nothing."""
+
+    def __init__(self, path: Path | None, length: int = 0) -> None:
+        """Open `path` and cut it back to `length` bytes."""
+        self._path = path
+        if path is not None:
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                os.truncate(path, min(length, path.stat().st_size))
+
+    @property
+    def length(self) -> int:
+        """Bytes written so far."""
+        return 0 if self._path is None else self._path.stat().st_size
+
+    def write(self, row: Mapping[str, float]) -> None:
+        """Append one row; it has reached the operating system when this returns."""
+        if self._path is not None:
+            with writing(self._path), self._path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row) + "\n")

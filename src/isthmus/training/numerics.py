@@ -1,0 +1,103 @@
+"""The numerical parts both drivers share: precision, global random streams, the optimiser."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.core.errors import UsageError
+from isthmus.core.hardware import bfloat16_works, has_fast_bfloat16
+from isthmus.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Autocast = Callable[[], AbstractContextManager[object]]
+
+
+def autocast_on(device: torch.device, precision: str) -> Autocast:
+    """A maker of contexts in which `device` computes in `precision`: ``auto``, ``fp32`` or ``bf16``.
+
+    Weights stay float32; ``auto`` takes bf16 where it is faster.
+    """
+    import torch
+
+    if precision == "fp32" or (precision == "auto" and not has_fast_bfloat16(device.type)):
+        return contextlib.nullcontext
+    if not bfloat16_works(device.type):
+        raise UsageError(
+            "precision bf16 would end the process on this machine: its processor announces a matrix unit that cannot "
+            "be used. Take fp32, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before starting"
+        )
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+@contextlib.contextmanager
+def preserved_randomness() -> Iterator[None]:
+    """Leave the global streams of python, numpy and torch as they were found."""
+    import torch
+
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+
+
+def seed_everything(seed: int) -> None:
+    """Set the global streams of python, numpy and torch, which layers such as dropout draw from."""
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Adam or AdamW over what is trainable; biases, gains and normalisation layers are not decayed."""
+    import torch
+
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    plain = _undecayed(model)
+    groups = [
+        {"params": [p for name, p in trainable if name not in plain], "weight_decay": settings.weight_decay},
+        {"params": [p for name, p in trainable if name in plain], "weight_decay": 0.0},
+    ]
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    devices = {parameter.device.type for _, parameter in trainable}
+    return kind(
+        [group for group in groups if group["params"]],
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        fused=True if devices <= {"cpu", "cuda"} else None,
+    )
+
+
+def _undecayed(model: nn.Module) -> set[str]:
+    names = {name for name, parameter in model.named_parameters() if parameter.ndim < 2}
+    for prefix, module in model.named_modules():
+        if "norm" in type(module).__name__.lower():
+            names |= {f"{prefix}.{name}" if prefix else name for name, _ in module.named_parameters()}
+    return names
+
+
+def digest(tensors: Mapping[str, Any]) -> str:
+    """16 hex digits that tell two sets of named tensors apart."""
+    import torch
+
+    total = hashlib.blake2b(digest_size=8)
+    for name, value in sorted(tensors.items()):
+        total.update(name.encode())
+        if isinstance(value, torch.Tensor):
+            total.update(str((value.dtype, tuple(value.shape))).encode())
+            total.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

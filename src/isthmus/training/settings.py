@@ -1,0 +1,117 @@
+"""How to train: everything but the data, the model and the defence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from isthmus.core.errors import UsageError
+
+Precision = Literal["auto", "fp32", "bf16"]
+Optimizer = Literal["adamw", "adam"]
+Schedule = Literal["linear", "constant", "staircase"]
+
+
+class Progress(Protocol):
+    """Told about every optimiser step; the command line shows a bar, a test counts."""
+
+    def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
+        """`step` of about `total` is done; `metrics` are the latest figures known."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings of a training run. The defaults suit encoders the size of MiniLM; larger ones want a smaller step."""
+
+    epochs: int = 3
+    """Passes over the training examples; the schedule spans them all."""
+    batch_size: int = 32
+    """Examples in one forward pass of one process."""
+    accumulation: int = 1
+    """Forward passes per optimiser step."""
+    learning_rate: float = 1e-4
+    """Largest step size of the schedule."""
+    schedule: Schedule = "linear"
+    """``linear`` falls to zero; ``staircase`` multiplies by `decay` every `decay_epochs` epochs; or ``constant``."""
+    warmup: float = 0.06
+    """Share of the run over which the step size rises from zero."""
+    decay: float = 0.97
+    """Factor of one stair."""
+    decay_epochs: int = 2
+    """Epochs per stair."""
+    optimizer: Optimizer = "adamw"
+    """``adamw`` decays weights directly, ``adam`` through the gradient."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay rates of the two moment estimates."""
+    weight_decay: float = 0.01
+    """Not applied to biases and normalisation layers."""
+    max_grad_norm: float = 1.0
+    """Longer gradients are shortened to this length; 0 leaves them."""
+    precision: Precision = "auto"
+    """``bf16`` computes under autocast and keeps float32 weights; ``auto`` does so where that is faster."""
+    group_by_length: bool = True
+    """Batch texts of similar length, so that little is spent on padding."""
+    patience: int | None = None
+    """Stop after so many evaluations without a better development accuracy; None never stops early."""
+    evaluation_batch_size: int = 128
+    """Examples in one forward pass of an evaluation."""
+    evaluate_every: int | None = None
+    """Also evaluate every so many steps; an evaluation ends each epoch in any case."""
+    log_every: int = 10
+    """Steps per line of ``train.jsonl``."""
+    checkpoint_every: int | None = 100
+    """Steps between checkpoints; one is written after each epoch in any case."""
+
+    def __post_init__(self) -> None:
+        if str(self.precision) == "fp16":
+            raise UsageError(
+                "precision fp16 is refused: its loss scaler changes the gradients that defences read. Use bf16 or fp32"
+            )
+        choices: dict[str, tuple[str, ...]] = {
+            "precision": ("auto", "fp32", "bf16"),
+            "optimizer": ("adamw", "adam"),
+            "schedule": ("linear", "constant", "staircase"),
+        }
+        for name, allowed in choices.items():
+            self._require(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
+        for name in ("epochs", "batch_size", "accumulation", "decay_epochs", "evaluation_batch_size", "log_every"):
+            self._require(name, _is_count(getattr(self, name)), "a whole number that is at least 1")
+        for name in ("patience", "evaluate_every", "checkpoint_every"):
+            value = getattr(self, name)
+            self._require(name, value is None or _is_count(value), "a whole number that is at least 1, or none")
+        for name in ("weight_decay", "max_grad_norm"):
+            self._require(name, _is_number(getattr(self, name)) and getattr(self, name) >= 0, "at least 0")
+        self._require("learning_rate", _is_number(self.learning_rate) and self.learning_rate > 0, "greater than 0")
+        self._require("warmup", _is_number(self.warmup) and 0 <= self.warmup < 1, "at least 0 and less than 1")
+        self._require("decay", _is_number(self.decay) and 0 < self.decay <= 1, "greater than 0 and at most 1")
+        valid_betas = len(self.betas) == 2 and all(_is_number(beta) and 0 <= beta < 1 for beta in self.betas)
+        self._require("betas", valid_betas, "two numbers that are at least 0 and less than 1")
+
+    def _require(self, name: str, holds: bool, wanted: str) -> None:
+        if not holds:
+            raise UsageError(f"training setting {name} is {getattr(self, name)!r}; it must be {wanted}")
+
+    def rate(self, epochs_done: float) -> float:
+        """The step size after `epochs_done` epochs, which may be a fraction.
+
+        It depends on the share of epochs, not of steps, so that the schedule spans the whole run even where the number
+        of examples changes between epochs.
+        """
+        done = min(max(epochs_done / self.epochs, 0.0), 1.0)
+        rise = done / self.warmup if done < self.warmup else 1.0
+        if self.schedule == "linear":
+            factor = min(rise, (1 - done) / (1 - self.warmup))
+        elif self.schedule == "staircase":
+            factor = rise * self.decay ** (int(epochs_done) // self.decay_epochs)
+        else:
+            factor = rise
+        return self.learning_rate * factor
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,103 @@
+"""Walks the generator a defence's losses are, and keeps the named terms.
+
+    for each yielded Terms:  total = Σ values;  back-propagate weight · total;  resume
+
+Both drivers walk through here, so a defence behaves the same under the Trainer and over resident tensors. Terms stay on
+the device until somebody wants to read them: on an accelerator every look at a number waits for the device, so the
+ledger looks at many steps at once and still names the exact step and term that stopped being a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from isthmus.core.errors import TrainingError
+from isthmus.defences.base import Batch, Defence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+
+Backward = Callable[["Tensor", bool], None]
+"""Back-propagate a scalar; the flag says whether to keep its graph."""
+Autocast = Callable[[], AbstractContextManager[object]]
+Reduce = Callable[["Tensor"], "Tensor"]
+
+
+def walk(
+    defence: Defence, model: Classifier, batch: Batch, *, backward: Backward, autocast: Autocast, weight: float = 1.0
+) -> dict[str, Tensor]:
+    """Back-propagate every yield of ``defence.losses``, scaled by `weight`; return the unscaled terms, detached.
+
+    Mixed precision covers the forward passes, which run inside the generator, and not the backward ones.
+    """
+    sums: dict[str, Tensor] = {}
+    generator = defence.losses(model, batch)
+    while True:
+        with autocast():
+            terms = next(generator, None)
+        if terms is None:
+            break
+        for name, value in terms.values.items():
+            detached = value.detach()
+            sums[name] = sums[name] + detached if name in sums else detached
+        total = terms.total()
+        backward(total if weight == 1.0 else total * weight, terms.retain_graph)
+    if not sums:
+        raise TrainingError(f"the losses of {defence.name} yielded nothing; at least one term is needed")
+    return sums
+
+
+class Ledger:
+    """The terms of the steps since the last row of the log."""
+
+    def __init__(self, reduce: Reduce | None = None) -> None:
+        self._reduce = reduce
+        self._waiting: list[tuple[int, float, tuple[str, ...], Tensor]] = []
+        self._sums: dict[str, float] = {}
+        self._steps: set[int] = set()
+
+    def add(self, step: int, terms: dict[str, Tensor], weight: float = 1.0) -> None:
+        """Note the terms of one pass of `step`, which counts `weight` in that step."""
+        import torch
+
+        names = tuple(terms)
+        self._waiting.append((step, weight, names, torch.stack([terms[name].float() for name in names])))
+
+    def settle(self) -> None:
+        """Bring what waits on the device to the host; stop at the first term that is not a number."""
+        import torch
+
+        if not self._waiting:
+            return
+        values = torch.cat([row for _, _, _, row in self._waiting])
+        numbers: list[float] = (values if self._reduce is None else self._reduce(values)).tolist()
+        waiting, self._waiting = self._waiting, []
+        position = 0
+        for step, weight, names, _ in waiting:
+            self._steps.add(step)
+            for name in names:
+                value = numbers[position]
+                position += 1
+                if not math.isfinite(value):
+                    raise not_finite(name, value, step)
+                self._sums[name] = self._sums.get(name, 0.0) + weight * value
+
+    def take(self) -> dict[str, float]:
+        """Mean of every term over the steps since the last call, and their sum as `loss`."""
+        self.settle()
+        means = {name: value / len(self._steps) for name, value in self._sums.items()}
+        self._sums, self._steps = {}, set()
+        return {**means, "loss": math.fsum(means.values())}
+
+
+def not_finite(name: str, value: float, step: int) -> TrainingError:
+    """The error for a term or a gradient that stopped being a number."""
+    return TrainingError(
+        f"{name} became {value} at step {step}. Lower the learning rate, or the strength of the defence; "
+        "the last good checkpoint is kept"
+    )
