@@ -137,19 +137,22 @@ class WordAttack(ABC):
 class _Program:
     """One example, as the engine wants it."""
 
-    __slots__ = ("attack", "budget", "example", "key", "label", "settings")
+    __slots__ = ("attack", "budget", "example", "label", "settings")
 
     def __init__(self, attack: WordAttack, example: Example, settings: AttackSettings) -> None:
         self.attack, self.example, self.settings = attack, example, settings
         if not isinstance(example.label, int):
             raise UsageError(f"example {example.id!r} has no class label: word attacks need classification data")
         self.label = example.label
-        self.key = derive(settings.seed, "victim", example.id)
         self.budget = settings.budget
         if settings.budget_per_word is not None:
             words = sum(len(text.split()) for text in example.texts.values())
             per_word = settings.budget_per_word * max(1, words)
             self.budget = per_word if self.budget is None else min(self.budget, per_word)
+
+    @property
+    def key(self) -> int:
+        return derive(self.settings.seed, "victim", self.example.id)
 
     def start(self, vocabulary: Vocabulary) -> Generator[Request, Any, _Reached]:
         return self.attack.attempt(self.example.texts, self.label, self.settings, self.example.id, vocabulary)

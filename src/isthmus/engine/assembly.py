@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from isthmus.core.types import Ints, TokenBatch
 from isthmus.engine.cache import Keys
-from isthmus.engine.requests import Score
+from isthmus.engine.requests import Edits, Score
 from isthmus.text.draft import REPLACE, Draft, Units
-from isthmus.text.splice import Splicer
+from isthmus.text.splice import Layout, Splicer
+from isthmus.text.words import Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -142,40 +143,61 @@ class Assembler:
         """Make sure that a draft has units."""
         structure = draft.structure
         if structure.units is None or draft.units is None:
-            layouts = [self.splicer.layout(words) for words in draft.parsed()]
-            sections = np.cumsum([0, *(len(layout.units) for layout in layouts)])[:-1].astype(np.int32)
-            unit_of = np.concatenate(
-                [
-                    np.where(layout.unit_of < 0, -1, layout.unit_of + section)
-                    for layout, section in zip(layouts, sections, strict=True)
-                ]
-            ).astype(np.int32)
-            bare = self.splicer.mode == "bare" and all(layout.frames is None for layout in layouts)
+            layouts = self._layouts(draft)
+            sizes = [len(layout.units) for layout in layouts]
+            sections = np.cumsum([0, *sizes])[:-1].astype(np.int32)
+            plain = all(layout.frames is None and not layout.whole for layout in layouts)
+            if len(layouts) == 1:
+                unit_of, draft.units = layouts[0].unit_of, layouts[0].units
+            else:
+                draft.units = np.concatenate([layout.units for layout in layouts])
+                unit_of = np.concatenate(
+                    [
+                        np.where(layout.unit_of < 0, -1, layout.unit_of + section).astype(np.int32)
+                        for layout, section in zip(layouts, sections, strict=True)
+                    ]
+                )
             frames = None
-            if not bare:
+            if not plain or self.splicer.mode != "bare":
+                plain = False
                 frames = tuple(
                     frame for layout in layouts for frame in (layout.frames or [("", "")] * len(layout.unit_of))
                 )
-            whole = any(layout.whole for layout in layouts)
-            plain = bare and not whole and bool((unit_of >= 0).all())
-            structure.units = Units(unit_of, sections, frames, plain, whole)
-            draft.units = np.concatenate([layout.units for layout in layouts]) if len(layouts) > 1 else layouts[0].units
+            structure.units = Units(unit_of, sections, frames, plain, any(layout.whole for layout in layouts))
         return structure.units
+
+    def _layouts(self, draft: Draft) -> list[Layout]:
+        structure, splicer = draft.structure, self.splicer
+        parsed: list[Words] | None = None
+        ids = draft.ids.tolist()
+        layouts = []
+        for field, gaps in enumerate(structure.gaps):
+            layout = None
+            if splicer.mode == "bare":
+                layout = splicer.plain_layout(ids[structure.starts[field] : structure.starts[field + 1]], gaps)
+            if layout is None:
+                parsed = parsed or draft.parsed()
+                layout = splicer.layout(parsed[field])
+            layouts.append(layout)
+        return layouts
 
     def rows(self, requests: Sequence[Score]) -> Rows:
         """The token rows of all candidates, request after request."""
         fields = len(requests[0].base.structure.fields)
-        easy = [self._is_easy(request) for request in requests]
-        rows = self._spliced(requests) if all(easy) else self._mixed(requests, easy)
+        plain = [self.prepare(request.base).plain for request in requests]
+        edits = np.concatenate([request.edits for request in requests])
+        if all(plain) and (edits[:, 2] == REPLACE).all():
+            rows = self._spliced(requests, edits)
+        else:
+            easy = [
+                is_plain and bool((request.edits[:, 2] == REPLACE).all())
+                for is_plain, request in zip(plain, requests, strict=True)
+            ]
+            rows = self._mixed(requests, easy)
         template = self.template(fields)
         rows.lengths = template.truncated(rows.lengths)
         rows.total = rows.lengths.sum(axis=1) + template.added
         return rows
-
-    def _is_easy(self, request: Score) -> bool:
-        units = self.prepare(request.base)
-        edits = request.edits
-        return units.plain and (not len(edits) or bool((edits[:, 2] == REPLACE).all()))
 
     def _mixed(self, requests: Sequence[Score], easy: Sequence[bool]) -> Rows:
         """Some candidates insert or merge words, or lie in texts that can't be cut: build those one by one."""
@@ -187,7 +209,8 @@ class Assembler:
         tokens = np.zeros(0, np.int32)
         quick = [index for index, is_easy in enumerate(easy) if is_easy]
         if quick:
-            spliced = self._spliced([requests[index] for index in quick])
+            chosen = [requests[index] for index in quick]
+            spliced = self._spliced(chosen, np.concatenate([request.edits for request in chosen]))
             where = np.concatenate([np.arange(offsets[index], offsets[index + 1]) for index in quick])
             starts[where], lengths[where], tokens = spliced.starts, spliced.lengths, spliced.tokens
         odd = [index for index, is_easy in enumerate(easy) if not is_easy]
@@ -257,11 +280,13 @@ class Assembler:
 
     # ------------------------------------------------------------------ splicing
 
-    def _spliced(self, requests: Sequence[Score]) -> Rows:
+    def _spliced(self, requests: Sequence[Score], edits: Edits) -> Rows:
         splicer = self.splicer
         splicer.flush()
         fields = len(requests[0].base.structure.fields)
-        requests = [self._within_reach(request) for request in requests]
+        if fields == 1 and any(len(request.base.units) > self.max_tokens for request in requests):  # type: ignore[arg-type]
+            requests = [self._within_reach(request) for request in requests]
+            edits = np.concatenate([request.edits for request in requests])
         bases = [request.base.units for request in requests if request.base.units is not None]
         sizes = np.fromiter(map(len, bases), np.int64, len(bases))
         counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
@@ -271,7 +296,8 @@ class Assembler:
         row_sizes = sizes[owner]
         row_starts = np.cumsum(row_sizes) - row_sizes
         units = base_units[_spread(base_starts[owner], row_sizes)]
-        self._assign(units, requests, counts, row_starts)
+        if len(edits):
+            self._assign(units, requests, edits, counts, row_starts)
         per_unit = splicer.lengths[units]
         tokens = splicer.tokens[_spread(splicer.starts[units], per_unit)]
         section_starts = row_starts[:, None]
@@ -283,10 +309,9 @@ class Assembler:
         shape = section_starts.shape
         return Rows(tokens, starts.reshape(shape), lengths.reshape(shape), np.zeros(0, np.int64))
 
-    def _assign(self, units: NDArray[np.int32], requests: Sequence[Score], counts: Int64, row_starts: Int64) -> None:
-        edits = np.concatenate([request.edits for request in requests])
-        if not len(edits):
-            return
+    def _assign(
+        self, units: NDArray[np.int32], requests: Sequence[Score], edits: Edits, counts: Int64, row_starts: Int64
+    ) -> None:
         edit_counts = np.fromiter((len(request.edits) for request in requests), np.int64, len(requests))
         unit_of = [request.base.structure.units.unit_of for request in requests]  # type: ignore[union-attr]
         word_counts = np.fromiter(map(len, unit_of), np.int64, len(unit_of))
@@ -299,7 +324,7 @@ class Assembler:
         """The request without the units and edits that lie behind what the model reads."""
         units = request.base.units
         assert units is not None
-        if len(units) <= self.max_tokens + 2 or len(request.base.structure.fields) > 1:
+        if len(units) <= self.max_tokens:
             return request
         sizes = self.splicer.lengths[units]
         edits = request.edits

@@ -270,9 +270,10 @@ class Engine:
             task = cohort[index]
             request = task.request
             assert isinstance(request, Score)
-            asked.append(Asked(request, task.program.reached, task.program.key, task.logical, task.seen))
+            key = task.program.key if self.victim.stochastic else 0
+            asked.append(Asked(request, task.program.reached, key, task.logical, task.seen))
             task.logical += request.count
-        pending = self.scorer.start(asked) if asked else None
+        pending: Wait | None = self.scorer.start(asked) if asked else None
         if len(scoring) == len(cohort) and pending is not None:
             return pending
         return lambda: self._with_services(cohort, scoring, pending)

@@ -115,10 +115,14 @@ class Scorer(ABC):
 
     def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
+        sizes = [self._size(item) for item in asked]
+        if max(sizes, default=0) * sum(item.request.count for item in asked) <= _MOST_UNITS:
+            yield list(enumerate(asked))
+            return
         part: list[tuple[int, Asked]] = []
         filled = 0
         for index, item in enumerate(asked):
-            size = max(1, self._size(item))
+            size = max(1, sizes[index])
             pieces = [item]
             if size * item.request.count > _MOST_UNITS:
                 pieces = list(_split(item, max(1, _MOST_UNITS // size)))

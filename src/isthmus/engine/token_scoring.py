@@ -64,9 +64,7 @@ class TokenScorer(Scorer):
         known = self.assembler.prepare(item.request.base)
         if known.whole:
             return sum(map(len, item.request.base.structure.gaps))
-        base = item.request.base.units
-        assert base is not None
-        return min(len(base), 2 * self.assembler.max_tokens)
+        return min(len(item.request.base.units), 2 * self.assembler.max_tokens)  # type: ignore[arg-type]
 
     def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]:
         requests = [item.request for item in asked]

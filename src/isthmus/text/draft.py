@@ -67,10 +67,10 @@ class Draft:
     @classmethod
     def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
         """The first draft: the original text."""
-        intern, ids, gaps, starts = vocabulary.id, list[int](), [], [0]
+        table, ids, gaps, starts = vocabulary.table, list[int](), [], [0]
         for text in texts.values():
             words = Words.of(text)
-            ids += [intern(word) for word in words.words]
+            ids += [table[word] for word in words.words]
             gaps.append(words.gaps)
             starts.append(len(ids))
         structure = Structure(vocabulary, tuple(texts), tuple(gaps), tuple(starts))

@@ -14,27 +14,37 @@ DELETE = 0
 UNKNOWN = 1
 
 
+class _Table(dict[str, int]):
+    """Gives a new string the next id; a known one costs a plain look-up."""
+
+    def __init__(self, strings: list[str]) -> None:
+        super().__init__({"": DELETE})
+        self.strings = strings
+
+    def __missing__(self, string: str) -> int:
+        self[string] = number = len(self.strings)
+        self.strings.append(string)
+        return number
+
+
 class Vocabulary:
     """Interns strings: equal strings have equal ids, and an id never changes."""
 
-    __slots__ = ("_ids", "strings", "unknown")
+    __slots__ = ("strings", "table", "unknown")
 
     def __init__(self, unknown: str = "[UNK]") -> None:
         self.unknown = unknown
         self.strings = ["", unknown]
-        self._ids = {"": DELETE}
+        self.table = _Table(self.strings)
 
     def __len__(self) -> int:
         return len(self.strings)
 
     def id(self, string: str) -> int:
         """The id of a string."""
-        found = self._ids.get(string)
-        if found is None:
-            found = self._ids[string] = len(self.strings)
-            self.strings.append(string)
-        return found
+        return self.table[string]
 
     def ids(self, strings: Iterable[str]) -> NDArray[np.int32]:
         """The ids of several strings."""
-        return np.array([self.id(string) for string in strings], np.int32)
+        table = self.table
+        return np.array([table[string] for string in strings], np.int32)

@@ -25,7 +25,7 @@ _MARKS = (
 SPACES = " \t\n\r\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """What every tokenizer family treats as a space; the control characters that `str.isspace` adds are not among them."""
 
-_WORD = re.compile(rf"[^\W_](?:[\w'\-*@{_MARKS}]*(?:[^\W_]|[{_MARKS}]))?")
+_WORD = re.compile(rf"([^\W_](?:[\w'\-*@{_MARKS}]*(?:[^\W_]|[{_MARKS}]))?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,8 @@ class Words:
     @classmethod
     def of(cls, text: str) -> Self:
         """Split a text; nothing of it is lost."""
-        words, gaps, end = [], [], 0
-        for match in _WORD.finditer(text):
-            words.append(match.group())
-            gaps.append(text[end : match.start()])
-            end = match.end()
-        return cls(tuple(words), (*gaps, text[end:]))
+        pieces = _WORD.split(text)
+        return cls(tuple(pieces[1::2]), tuple(pieces[::2]))
 
     def __str__(self) -> str:
         pieces = [self.gaps[0]]

@@ -35,29 +35,26 @@ def levenshtein(left: str, right: str, limit: int | None = None) -> int:
     return above[-1] if limit is None else min(above[-1], limit + 1)
 
 
-def within(trial: Trial, position: int, words: Sequence[str], limit: int) -> list[bool]:
+def within(trial: Trial, position: int, words: Sequence[str], limit: int, each: int) -> list[bool]:
     """Which words may stand at `position` while the text stays within `limit` edits of the original.
 
-    The distances of the single words add up to at least the distance of the texts, so the texts are only compared
-    where that sum is over the limit.
+    `each` is the most that one edit of a word costs: where even that many edits of every word changed so far would
+    fit, nothing is computed. Otherwise the distances of the single words are added up, which is at least the distance
+    of the texts, and only where that sum is over the limit the texts themselves are compared.
     """
-    strings = trial.vocabulary.strings
-    old = trial.original.ids
-    changed = [at for at in np.flatnonzero(trial.draft.ids != old).tolist() if at != position]
-    longest = max(map(len, words), default=0)
-    before = strings[old[position]]
-    if (
-        sum(max(len(strings[old[at]]), len(trial.draft.word(at))) for at in changed) + max(longest, len(before))
-        <= limit
-    ):
+    if each * (trial.moves + 1) <= limit:
         return [True] * len(words)
-    spent = sum(levenshtein(strings[old[at]], trial.draft.word(at)) for at in changed)
-    original = "\x00".join(trial.original.texts.values())
+    strings = trial.vocabulary.strings
+    old, new = trial.original, trial.draft
+    changed = [at for at in np.flatnonzero(new.ids != old.ids).tolist() if at != position]
+    spent = sum(levenshtein(old.word(at), new.word(at)) for at in changed)
+    before = strings[int(old.ids[position])]
+    original = "\x00".join(old.texts.values())
     allowed = []
     for word in words:
         fits = spent + levenshtein(before, word) <= limit
         if not fits:
-            candidate = trial.draft.replace(position, trial.vocabulary.id(word))
+            candidate = new.replace(position, trial.vocabulary.id(word))
             fits = levenshtein(original, "\x00".join(candidate.texts.values()), limit) <= limit
         allowed.append(fits)
     return allowed

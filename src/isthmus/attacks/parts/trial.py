@@ -17,7 +17,7 @@ from isthmus.text.vocabulary import Vocabulary
 class Trial:
     """State of one attack. A search calls `accept` whenever it moves; whatever was accepted last is the result."""
 
-    __slots__ = ("candidates", "draft", "goal", "label", "original", "progress", "rng", "scores")
+    __slots__ = ("candidates", "draft", "goal", "label", "moves", "original", "progress", "rng", "scores")
 
     def __init__(self, goal: Goal, label: int, original: Draft, scores: Floats, rng: random.Random) -> None:
         self.goal, self.label, self.rng = goal, label, rng
@@ -25,6 +25,7 @@ class Trial:
         self.scores = scores  # [classes] of the draft as it stands
         self.progress = float(goal.progress(scores[None], label)[0])
         self.candidates = 0  # candidates proposed so far
+        self.moves = 0  # candidates accepted so far
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -43,6 +44,7 @@ class Trial:
     def accept(self, draft: Draft, scores: Floats, progress: float) -> bool:
         """Move to a candidate; True if the goal is reached."""
         self.draft, self.scores, self.progress = draft, scores, progress
+        self.moves += 1
         return self.reached
 
     def positions(self, frozen: Collection[str] = frozenset()) -> NDArray[np.int32]:

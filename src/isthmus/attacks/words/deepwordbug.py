@@ -81,7 +81,7 @@ class DeepWordBug(WordAttack):
         words = list(dict.fromkeys([edit(word, rng) for edit in EDITS.values()]))
         if word in words:
             words.remove(word)
-        allowed = within(trial, position, words, self.max_edit_distance)
+        allowed = within(trial, position, words, self.max_edit_distance, each=2)
         return trial.vocabulary.ids([new for new, fits in zip(words, allowed, strict=True) if fits])
 
     # ------------------------------------------------------------------ the paper's algorithm
