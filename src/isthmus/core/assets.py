@@ -94,8 +94,7 @@ def path(name: str | Path, report: Report | None = None) -> Path:
     if own is not None:
         _check_own(asset, own)
         return own
-    folder = cache_folder() / name
-    return folder if _is_whole(asset, folder) else fetch(name, report)
+    return fetch(name, report)
 
 
 def available(name: str) -> bool:
@@ -117,9 +116,12 @@ def fetch(name: str, report: Report | None = None, *, force: bool = False) -> Pa
     """Put an asset into the cache and return its folder; one that is whole is kept unless `force`."""
     asset = find(name)
     folder = cache_folder() / name
-    report = report or _reporter.get() or _silent
-    if not force and _is_whole(asset, folder):
-        return folder
+    if force or not _is_whole(asset, folder):
+        _obtain(asset, folder, report or _reporter.get() or _silent)
+    return folder
+
+
+def _obtain(asset: Asset, folder: Path, report: Report) -> None:
     failures: list[str] = []
     for source in asset.sources:
         try:
@@ -127,17 +129,16 @@ def fetch(name: str, report: Report | None = None, *, force: bool = False) -> Pa
                 out = obtain(asset, source, work, report)
                 _check(asset, out, report)
                 _install(asset, out, folder)
+            return
         except SourceFailed as error:
-            failures.append(f"{source.where}: {error}")
-            continue
+            failures.append(f"From {source.where}: {error}.")
         except (OSError, RunError) as error:
             reason = explain(error) if isinstance(error, OSError) else str(error)
-            raise AssetError(
-                f"cannot store {name} in {cache_folder()}: {reason} (ISTHMUS_CACHE chooses another)"
-            ) from error
-        return folder
-    remedy = f"To use a copy of your own, put {', '.join(list(asset.files)[:3])}… into $ISTHMUS_ASSETS/{name}."
-    raise AssetError(f"cannot get {name}. {'. '.join(failures).capitalize()}. {remedy}")
+            remedy = "Set ISTHMUS_CACHE to keep assets elsewhere."
+            raise AssetError(f"cannot store {asset.name} in {cache_folder()}: {reason}. {remedy}") from error
+    files = ", ".join(asset.files)
+    remedy = f"To use a copy of your own, put its files ({files}) into the folder $ISTHMUS_ASSETS/{asset.name}."
+    raise AssetError(" ".join([f"cannot get {asset.name}.", *failures, remedy]))
 
 
 @contextlib.contextmanager
