@@ -1,0 +1,160 @@
+import pickle
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus.core import assets
+from isthmus.core.errors import AssetError
+from isthmus.lexicon import Synset, WordNet, load_wordnet
+from isthmus.lexicon import wordnet as module
+
+LICENCE = "".join(f"  {n} This software and database: WordNet 3.0 Copyright by Princeton.  \n" for n in range(1, 6))
+# part of speech -> synsets (type, words as the data file spells them); the order of a lemma's senses is the order here.
+SYNSETS = {
+    "noun": [
+        ("n", ["run", "tally"]),
+        ("n", ["footrace", "foot_race", "run"]),
+        ("n", ["dog", "domestic_dog", "Canis_familiaris"]),
+        ("n", ["axe", "ax"]),
+        ("n", ["axis"]),
+        ("n", ["man", "adult_male"]),
+        ("n", ["good", "goodness"]),
+        ("n", ["bus", "autobus"]),
+        ("n", ["Paris", "City_of_Light"]),
+        ("n", ["zebra"]),
+    ],
+    "verb": [
+        ("v", ["run"]),
+        ("v", ["scat", "run", "turn_tail"]),
+        ("v", ["dog", "chase", "give_chase"]),
+        ("v", ["hope", "trust"]),
+        ("v", ["hop"]),
+        ("v", ["ax", "axe"]),
+    ],
+    "adj": [
+        ("a", ["good"]),
+        ("s", ["good", "full"]),
+        ("s", ["abounding", "galore(ip)"]),
+        ("a", ["large", "big(a)"]),
+        ("s", ["near(p)", "close"]),
+    ],
+    "adv": [("r", ["well", "good"]), ("r", ["near", "nigh"])],
+}
+EXCEPTIONS = {
+    "noun": ["axes ax axis", "men man", "geese goose"],
+    "verb": ["ran run", "running run"],
+    "adj": ["better good well"],
+    "adv": ["better well"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A dictionary of 23 synsets in the files of the real one."""
+    root = tmp_path_factory.mktemp("wordnet")
+    for pos, synsets in SYNSETS.items():
+        letter = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}[pos]
+        data, senses = LICENCE, {}
+        for kind, words in synsets:
+            place = len(data.encode())
+            spelled = " ".join(f"{word} 0" for word in words)
+            # A satellite points at its head, here always the first adjective.
+            pointer = f"& {len(LICENCE):08d} a" if kind == "s" else "@ 00000001 n"
+            data += f'{place:08d} 00 {kind} {len(words):02x} {spelled} 001 {pointer} 0000 | gloss; "example"  \n'
+            for word in words:
+                senses.setdefault(word.split("(")[0].lower(), []).append(place)
+        index = LICENCE + "".join(
+            f"{lemma} {letter} {len(places)} 1 @ {len(places)} 0 {' '.join(f'{place:08d}' for place in places)}  \n"
+            for lemma, places in sorted(senses.items())
+        )
+        (root / f"data.{pos}").write_text(data)
+        (root / f"index.{pos}").write_text(index)
+        (root / f"{pos}.exc").write_text("".join(line + "\n" for line in EXCEPTIONS[pos]))
+    (root / "lexnames").write_text("00\tadj.all\t3\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def reference(folder):
+    nltk = pytest.importorskip("nltk")
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    class EnglishOnly(WordNetCorpusReader):
+        def map_wn(self, version="wordnet"):
+            return None  # the mapping between versions serves other languages, and needs files we leave out
+
+    nltk.data.path.append(str(folder))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield EnglishOnly(str(folder), None)
+    nltk.data.path.remove(str(folder))
+
+
+def expected(reference, word):
+    lemmas = dict.fromkeys(lemma for synset in reference.synsets(word) for lemma in synset.lemma_names())
+    return tuple(lemma for lemma in lemmas if lemma.lower() != word.lower())
+
+
+LEMMAS = sorted({word.split("(")[0] for synsets in SYNSETS.values() for _, words in synsets for word in words})
+FORMS = ["axes", "men", "ran", "running", "better", "dogs", "buses", "hoping", "hoped", "hopes", "larger", "largest"]
+FORMS += ["DOGS", "Paris", "PARIS", "zebras", "s", "es", "ing", "", " ", "run ", "foot race", "geese", "Gooder", "é"]
+
+
+@pytest.mark.parametrize("word", LEMMAS + FORMS)
+def test_equals_nltk(folder, reference, word):
+    ours = WordNet(folder)
+    assert ours.synonyms(word) == expected(reference, word)
+    theirs = [(synset.pos(), synset.offset(), tuple(synset.lemma_names())) for synset in reference.synsets(word)]
+    assert [(synset.pos, synset.offset, synset.lemmas) for synset in ours.synsets(word)] == theirs
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    stem=st.sampled_from(LEMMAS), ending=st.sampled_from(["", "s", "es", "ies", "ed", "ing", "er", "est", "men", "ses"])
+)
+def test_inflections_equal_nltk(folder, reference, stem, ending):
+    for word in (stem + ending, stem[:-1] + ending, stem + stem[-1:] + ending):
+        assert WordNet(folder).synonyms(word) == expected(reference, word)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_question(folder, word):
+    assert isinstance(WordNet(folder).synonyms(word), tuple)
+
+
+def test_order_case_and_markers(folder):
+    wordnet = WordNet(folder)
+    assert wordnet.synonyms("run") == ("tally", "footrace", "foot_race", "scat", "turn_tail")
+    assert wordnet.synonyms("dog") == ("domestic_dog", "Canis_familiaris", "chase", "give_chase")
+    assert wordnet.synonyms("abounding") == ("galore",)
+    assert wordnet.synonyms("unheard-of") == ()
+    assert wordnet.synsets("zebra") == (Synset("n", wordnet.synsets("zebra")[0].offset, ("zebra",)),)
+    assert wordnet.synonyms("run") is wordnet.synonyms("run")
+
+
+def test_nothing_is_read_before_it_is_asked_for(folder):
+    wordnet = WordNet(folder)
+    assert not any("_index" in part.__dict__ or "_data" in part.__dict__ for part in wordnet._parts.values())
+
+
+def test_travels_between_processes(folder):
+    wordnet = WordNet(folder)
+    wordnet.synonyms("run")
+    assert pickle.loads(pickle.dumps(wordnet)).synonyms("run") == wordnet.synonyms("run")
+
+
+def test_a_folder_that_is_no_dictionary(folder, tmp_path):
+    (tmp_path / "index.noun").write_text("")
+    with pytest.raises(AssetError, match=r"not a WordNet dictionary: data\.noun is missing"):
+        WordNet(tmp_path)
+
+
+def test_loaded_from_the_assets(folder, monkeypatch):
+    monkeypatch.setattr(assets, "path", lambda name: folder)
+    load_wordnet.cache_clear()
+    try:
+        assert module.load_wordnet().synonyms("hope") == ("trust",)
+    finally:
+        load_wordnet.cache_clear()
