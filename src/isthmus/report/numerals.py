@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from isthmus.core.statistics import Interval
 
@@ -45,3 +47,11 @@ def width(value: float) -> str:
 def three(value: float | None) -> str:
     """``0.934``."""
     return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def read_interval(value: Any) -> Interval:
+    """An interval as a header holds it; without a number where it holds none."""
+    if not isinstance(value, Mapping):
+        return Interval(math.nan, 0.0, 1.0)
+    estimate = value.get("estimate")
+    return Interval(math.nan if estimate is None else float(estimate), float(value["low"]), float(value["high"]))

@@ -6,7 +6,6 @@ adversarial text cannot be adversarial to its reader.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.core.statistics import Interval
 from isthmus.report import figures, numerals
 from isthmus.report.describe import commands, headline_sentence, provenance, settings_line, subtitle, warnings
 from isthmus.report.marks import Marked, mark, visible
+from isthmus.report.numerals import read_interval
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
 
@@ -165,16 +164,9 @@ def _detection(view: AttackView, figure: Any) -> dict[str, Any]:
         "label": visible(label, everything=True),
         "note": note,
         "figure": figure,
-        "tpr_before": _interval(found.get("tpr_before")),
-        "tpr_after": _interval(found.get("tpr_after")),
-        "fpr": _interval(found.get("fpr")),
+        "tpr_before": read_interval(found.get("tpr_before")),
+        "tpr_after": read_interval(found.get("tpr_after")),
+        "fpr": read_interval(found.get("fpr")),
         "auc_before": found.get("auc_before"),
         "auc_after": found.get("auc_after"),
     }
-
-
-def _interval(value: Any) -> Interval:
-    if not isinstance(value, Mapping):
-        return Interval(math.nan, 0.0, 1.0)
-    estimate = value.get("estimate")
-    return Interval(math.nan if estimate is None else float(estimate), float(value["low"]), float(value["high"]))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.report.marks import Piece, mark, visible
-from isthmus.report.numerals import bounds, decimal, decimal_bounds, percent
+from isthmus.report.numerals import bounds, decimal, decimal_bounds, percent, read_interval, three
 from isthmus.report.view import AttackView, RunView
 
 if TYPE_CHECKING:
@@ -85,6 +85,30 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
                 "they stay in n and never count as robust."
             )
     return Text("\n".join(visible(line) for line in lines), style="dim")
+
+
+def detection_table(view: AttackView) -> Table:
+    """What an evasion did to the detector."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = view.detection or {}
+    label = visible(view.label(found.get("label")), everything=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(f"{view.key}: evasion of {label}")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    threshold = found.get("threshold")
+    chosen = "likeliest class" if threshold is None else f"threshold {float(threshold):.4g}"
+    before, after, false = (read_interval(found.get(key)) for key in ("tpr_before", "tpr_after", "fpr"))
+    table.add_row(Text(f"true-positive rate ({chosen})"), _rate(before), _rate(after, "bold"))
+    table.add_row(Text(f"false-positive rate (of {found.get('negatives', 0)} clean others)"), _rate(false), Text(""))
+    table.add_row(
+        Text("area under the ROC curve"),
+        Text(three(found.get("auc_before"))),
+        Text(three(found.get("auc_after")), "bold"),
+    )
+    return table
 
 
 def print_examples(console: Console, view: AttackView, count: int = 2) -> None:

@@ -44,8 +44,8 @@ class AttackView:
 
     @property
     def threshold(self) -> float | None:
-        """The detection threshold of an evasion goal."""
-        value = self.goal.get("threshold")
+        """The detection threshold of an evasion goal, as it was given or chosen."""
+        value = self.header.get("threshold")
         return float(value) if isinstance(value, int | float) else None
 
     @property
@@ -108,13 +108,13 @@ class RunView:
     @cached_property
     def together(self) -> Summary | None:
         """All attacks on the examples they share: an example holds only if it holds against each of them."""
-        groups = [view for view in self.attacks if view.threshold is None and view.rows]
+        groups = [view for view in self.attacks if view.rows]
         # Attacks with another goal or on another label answer another question.
-        alike = [view for view in groups if view.goal == groups[0].goal]
+        alike = [view for view in groups if (view.goal, view.threshold) == (groups[0].goal, groups[0].threshold)]
         if len(alike) < 2:
             return None
         rows = together([view.rows for view in alike])
-        return summarise(rows) if rows else None
+        return summarise(rows, alike[0].threshold) if rows else None
 
     @property
     def headline(self) -> Summary | None:

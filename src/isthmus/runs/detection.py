@@ -106,7 +106,7 @@ def _scores_of_others(victim: Victim, data: Dataset, label: int, seed: int) -> F
 
 def detect(detector: Detector, rows: Sequence[Mapping[str, Any]]) -> Detection:
     """The detector's figures on the rows of an attack."""
-    before = [row.get("score_before") for row in rows]
+    before = [row.get("score_before") or None for row in rows]
     after = [_score_after(row) for row in rows]
     caught_before = sum(scores is not None and detector.flags(scores) for scores in before)
     caught_after = sum(scores is not None and detector.flags(scores) for scores in after)
@@ -123,4 +123,4 @@ def detect(detector: Detector, rows: Sequence[Mapping[str, Any]]) -> Detection:
 
 def _score_after(row: Mapping[str, Any]) -> Sequence[float] | None:
     scores = row.get("score_after") if row["outcome"] in ("succeeded", "failed") else None
-    return scores if scores is not None else row.get("score_before")
+    return scores or row.get("score_before") or None

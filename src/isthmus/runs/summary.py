@@ -103,8 +103,8 @@ def is_correct(row: Row, threshold: float | None = None) -> bool:
     """Whether the classifier got the example right before it was attacked; False where it never answered."""
     if threshold is None:
         return row.get("prediction_before") is not None and row["prediction_before"] == row["label"]
-    scores = row.get("score_before")
-    return scores is not None and bool(scores[row["label"]] >= threshold)
+    scores = row.get("score_before") or ()
+    return len(scores) > 0 and bool(scores[row["label"]] >= threshold)
 
 
 def queries(row: Row) -> int:

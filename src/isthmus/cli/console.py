@@ -1,0 +1,38 @@
+"""Where things are printed: results on stdout, everything else on stderr, and one JSON object last where asked for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def results(as_json: bool, quiet: bool = False) -> Console:
+    """The console of tables and texts: stdout, or stderr where stdout is kept for the JSON object."""
+    from rich.console import Console
+
+    return Console(stderr=as_json, quiet=quiet and as_json, highlight=False, soft_wrap=False)
+
+
+def progress_console(quiet: bool) -> Console:
+    """The console of progress and notes: stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=quiet, highlight=False)
+
+
+def to_stderr(message: str) -> None:
+    """One message, not wrapped, that a terminal cannot be steered by."""
+    from isthmus.report.marks import visible
+
+    sys.stdout.flush()
+    print(visible(message), file=sys.stderr, flush=True)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object as one line on stdout."""
+    line = json.dumps(value, ensure_ascii=True, allow_nan=False)
+    print(line, flush=True)

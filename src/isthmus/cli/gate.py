@@ -1,0 +1,81 @@
+"""``--fail-under``: a bar a rate must reach, judged by its interval.
+
+the whole interval is at or over the bar     exit 0
+the whole interval is under the bar          exit 1
+the interval straddles the bar               exit 3: attack more examples to know
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from isthmus.core.statistics import Interval
+    from isthmus.report.view import RunView
+
+_RATES = ("racc", "sacc")
+PASSED, FAILED, INCONCLUSIVE = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Rates and the least each must be."""
+
+    least: dict[str, float]
+
+    @classmethod
+    def parse(cls, given: str) -> Bar:
+        """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``."""
+        found: dict[str, float] = {}
+        for part in given.split(","):
+            name, _, value = part.partition("=")
+            if name.strip() not in _RATES:
+                raise UnknownName("rate for --fail-under", name.strip(), _RATES)
+            try:
+                found[name.strip()] = float(value)
+            except ValueError:
+                raise UsageError(f"--fail-under takes {name.strip()}=RATE, such as racc=0.40, not {part!r}") from None
+            if not 0 <= found[name.strip()] <= 1:
+                raise UsageError(f"--fail-under: {name.strip()} is a rate between 0 and 1, not {value}")
+        return cls(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """The bar as it was given."""
+        return dict(self.least)
+
+    def judge(self, console: Console, run: RunView, keys: Sequence[str]) -> int:
+        """Print a line per attack and rate; the worst decides the exit code."""
+        from rich.text import Text
+
+        codes = []
+        words = {
+            PASSED: ("passed", "green"),
+            FAILED: ("under the bar", "red"),
+            INCONCLUSIVE: ("inconclusive", "yellow"),
+        }
+        for view in run.attacks:
+            for rate, least in self.least.items():
+                if view.key not in keys:
+                    continue
+                interval: Interval = getattr(view.summary, rate)
+                code = verdict(interval, least)
+                codes.append(code)
+                word, colour = words[code]
+                shown = f"{interval.estimate:.3f} ({interval.low:.3f}–{interval.high:.3f})"
+                console.print(Text.assemble((word, f"bold {colour}"), f"  {view.key} {rate} {shown}, bar {least:g}"))
+                if code == INCONCLUSIVE:
+                    console.print(Text("  the interval straddles the bar: attack more examples with --n", style="dim"))
+        return next((code for code in (FAILED, INCONCLUSIVE) if code in codes), PASSED)
+
+
+def verdict(interval: Interval, least: float) -> int:
+    """0 where the rate is at least the bar, 1 where it is under it, 3 where the sample cannot tell."""
+    if interval.low >= least:
+        return PASSED
+    return FAILED if interval.high < least else INCONCLUSIVE

@@ -1,0 +1,65 @@
+"""``isthmus list``: what there is, by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from isthmus.cli import options
+
+GROUPS = ("attacks", "defences", "measures", "data", "models", "lexicons")
+_ASSET_KINDS: dict[str, Literal["data", "model", "lexicon"]] = {
+    "data": "data",
+    "models": "model",
+    "lexicons": "lexicon",
+}
+_BUILT_IN_MODELS = {
+    "lstm": "bidirectional LSTM over word vectors, trained from scratch",
+    "cnn": "convolutions over word vectors, trained from scratch",
+}
+
+
+def list_methods(
+    group: Annotated[str | None, typer.Argument(help="attacks, defences, data, models, … (default: all)")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """List attacks, defences, data sets and models by name."""
+    from isthmus.cli.console import print_json, results
+    from isthmus.core.errors import UnknownName
+
+    if group is not None and group not in GROUPS:
+        raise UnknownName("group", group, GROUPS)
+    found = {name: rows(name) for name in GROUPS if group in (None, name)}
+    if as_json:
+        print_json({name: [row[0] for row in entries] for name, entries in found.items()})
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    console = results(as_json=False)
+    for name, entries in found.items():
+        if not entries and group is None:
+            continue
+        console.print(Text(name, style="bold"))
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold", style="dim")
+        for entry, summary in entries:
+            table.add_row(Text(f"  {entry}"), Text(summary))
+        console.print(table if entries else Text("  none yet", style="dim"))
+        console.print()
+    if group in (None, "attacks", "defences"):
+        console.print(Text("isthmus show NAME says more about a method.", style="dim"))
+
+
+def rows(group: str) -> list[tuple[str, str]]:
+    """Names of a group and what each is."""
+    if group in _ASSET_KINDS:
+        from isthmus.core import assets
+
+        found = [(name, assets.find(name).description) for name in assets.names(_ASSET_KINDS[group])]
+        return [*sorted(found), *(_BUILT_IN_MODELS.items() if group == "models" else ())]
+    from isthmus.core import catalog
+
+    return [(entry.name, entry.summary) for entry in catalog.entries(group)]

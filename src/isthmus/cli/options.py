@@ -1,0 +1,67 @@
+"""Options that several verbs share, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from isthmus.core.errors import UsageError
+
+DATA, METHOD, OUTPUT, MACHINE = "Data", "Method", "Output", "Machine"
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data", help="A name (isthmus list data), a file, a folder of splits, or a hub name.", rich_help_panel=DATA
+    ),
+]
+Text = Annotated[str | None, typer.Option("--text", help="Column of the text.", rich_help_panel=DATA)]
+Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", rich_help_panel=DATA)]
+Pair = Annotated[
+    str | None,
+    typer.Option("--pair", "--columns", metavar="A,B", help="The two columns of a text pair.", rich_help_panel=DATA),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("-P", "--parameter", metavar="KEY=VALUE", help="Parameter of the method; may be repeated."),
+]
+Out = Annotated[
+    str | None, typer.Option("--out", help="Run folder. (default: runs/<model>-<data>)", rich_help_panel=OUTPUT)
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.", rich_help_panel=OUTPUT)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=OUTPUT)]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="cpu or cuda. (default: the accelerator if there is one)", rich_help_panel=MACHINE),
+]
+
+
+def key_values(given: Sequence[str] | None, option: str = "-P") -> dict[str, str]:
+    """``key=value`` strings as a mapping."""
+    found: dict[str, str] = {}
+    for item in given or ():
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"{option} takes KEY=VALUE, not {item!r}")
+        found[key.strip()] = value
+    return found
+
+
+def names(given: str | None) -> tuple[str, ...]:
+    """A list separated by commas."""
+    return tuple(part.strip() for part in (given or "").split(",") if part.strip())
+
+
+def pair(given: str | None) -> tuple[str, str] | None:
+    """Two columns separated by a comma."""
+    if given is None:
+        return None
+    found = names(given)
+    if len(found) != 2:
+        raise UsageError(f"--pair takes two columns separated by a comma, not {given!r}")
+    return found[0], found[1]

@@ -1,0 +1,96 @@
+"""What verbs print of a run, and the JSON object they end with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.report.describe import next_steps, warnings
+from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
+from isthmus.report.view import AttackView, RunView
+from isthmus.runs.summary import summarise, together
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_run(
+    console: Console, run: RunView, *, keys: Sequence[str] | None = None, examples: int = 2, page: Path | None = None
+) -> None:
+    """Title, table, notes, examples, and what to run next."""
+    from rich.text import Text
+
+    from isthmus.report.describe import subtitle
+    from isthmus.report.marks import visible
+
+    console.print()
+    console.print(Text.assemble((visible(run.name), "bold"), (f"   {visible(subtitle(run))}", "dim")))
+    if run.record.results:
+        console.print(Text(trained_on(run.record.results), style="dim"))
+    views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
+    if views:
+        console.print()
+        console.print(attack_table(run, keys))
+        console.print(footnotes(run, keys))
+        for view in views:
+            if view.detection:
+                console.print()
+                console.print(detection_table(view))
+        console.print()
+        for view in views:
+            print_examples(console, view, examples)
+    for warning in warnings(run):
+        console.print(Text(visible(warning), style="yellow"))
+    if page is not None:
+        console.print(Text.assemble("\nThe page: ", (str(page), "bold")), soft_wrap=True)
+    print_steps(console, next_steps(run))
+
+
+def trained_on(results: Mapping[str, Any]) -> str:
+    """How a model was trained, in one line."""
+    parts = [f"trained on {int(results.get('examples') or 0):,} examples in {int(results.get('steps') or 0):,} steps"]
+    if results.get("wall_s"):
+        parts.append(f"{float(results['wall_s']):,.0f} s")
+    if results.get("dev_accuracy") is not None:
+        from isthmus.core.statistics import wilson
+
+        n = int(results.get("dev_examples") or 0)
+        text = f"development accuracy {100 * float(results['dev_accuracy']):.1f} %"
+        if n:
+            interval = wilson(round(float(results["dev_accuracy"]) * n), n)
+            text += f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
+        parts.append(text)
+    return ", ".join(parts)
+
+
+def attack_json(view: AttackView) -> dict[str, Any]:
+    """The figures of one attack."""
+    raw_effort = view.header.get("effort")
+    effort: Mapping[str, Any] = raw_effort if isinstance(raw_effort, Mapping) else {}
+    found = {
+        **view.summary.to_json(),
+        "wall_s": round(float(effort.get("wall_s") or 0.0), 4),
+        "cpu_s": round(float(effort.get("cpu_s") or 0.0), 4),
+        "effort": dict(effort),
+    }
+    if view.detection:
+        found["detection"] = {key: value for key, value in view.detection.items() if key != "negative_scores"}
+    return found
+
+
+def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
+    """The figures of a run: those of its only attack at the top, or of all of them together."""
+    views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
+    each = {view.key: attack_json(view) for view in views}
+    found: dict[str, Any] = {"run": run.folder.path.as_posix()}
+    if len(views) == 1:
+        found |= each[views[0].key]
+    elif views:
+        threshold = views[0].threshold
+        found |= summarise(together([view.rows for view in views]), threshold).to_json()
+        found |= {name: round(sum(figures[name] for figures in each.values()), 4) for name in ("wall_s", "cpu_s")}
+    if run.record.results:
+        found["training"] = dict(run.record.results)
+    found["attacks"] = each
+    return found

@@ -1,0 +1,192 @@
+"""Progress on stderr: a bar with the running figures in a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isthmus.cli.console import progress_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from isthmus.core.assets import Progress as AssetProgress
+
+_LINE_EVERY_S = 10.0
+
+
+class Meter:
+    """One piece of work that is shown while it runs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._title, self._total, self._done = "", 0.0, 0.0
+        self._printed = self._began = 0.0
+
+    def start(self, title: str, total: float, done: float = 0.0) -> None:
+        """Begin to show `title`, of which `done` is already there."""
+        self.stop()
+        self._title, self._total, self._done = title, total, done
+        self._printed = self._began = time.monotonic()
+        if self.console.is_terminal:
+            self._bar = _bar(self.console)
+            self._task = self._bar.add_task(title, total=total, completed=int(done), figures="")
+            self._bar.start()
+        else:
+            self._line("")
+
+    def update(self, done: float, figures: str = "") -> None:
+        """So much is done now, and these are the figures so far."""
+        self._done = done
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, figures=figures)
+        elif time.monotonic() - self._printed > _LINE_EVERY_S:
+            self._line(figures)
+
+    def stop(self, figures: str = "") -> None:
+        """The work is over; its last state stays on the screen."""
+        if self._bar is not None and self._task is not None:
+            if figures:
+                self._bar.update(self._task, figures=figures)
+            self._bar.stop()
+            self._bar = self._task = None
+        elif self._title:
+            self._line(figures)
+        self._title = ""
+
+    def note(self, message: str) -> None:
+        """A line above the bar."""
+        from rich.text import Text
+
+        from isthmus.report.marks import visible
+
+        self.console.print(Text(visible(message), style="dim"))
+
+    def _line(self, figures: str) -> None:
+        from rich.text import Text
+
+        self._printed = time.monotonic()
+        share = f"{self._done:,.0f}/{self._total:,.0f}" if self._total else ""
+        seconds = f"{self._printed - self._began:.0f} s"
+        self.console.print(Text("  ".join(part for part in (self._title, share, seconds, figures) if part)))
+
+
+def _bar(console: Console) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True, compact=True),
+        TextColumn("{task.fields[figures]}", markup=False, style="dim"),
+        console=console,
+        refresh_per_second=5,
+    )
+
+
+class TrainingBar:
+    """Shows the steps of a training with its latest figures."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.meter = Meter(progress_console(quiet))
+        self._started = False
+        self._figures: dict[str, float] = {}
+
+    def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
+        """A step of the training is done."""
+        if not self._started:
+            self.meter.start("training", total, max(step - 1, 0))
+            self._started = True
+        self._figures |= metrics
+        self.meter.update(step, self._shown())
+
+    def close(self) -> None:
+        """The training is over."""
+        if self._started:
+            self.meter.stop(self._shown())
+
+    def _shown(self) -> str:
+        parts = []
+        if "loss" in self._figures:
+            parts.append(f"loss {self._figures['loss']:.3f}")
+        if "dev_accuracy" in self._figures:
+            parts.append(f"dev {100 * self._figures['dev_accuracy']:.1f} %")
+        return "  ".join(parts)
+
+
+class AttackBar:
+    """Shows an attack example by example, with robust accuracy and success so far."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.meter = Meter(progress_console(quiet))
+        self._counts: dict[str, int] = {}
+
+    def note(self, message: str) -> None:
+        """Something worth knowing happened."""
+        self.meter.note(message)
+
+    def begin(self, key: str, total: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """An attack begins, or goes on after `rows`."""
+        self._counts = {}
+        for row in rows:
+            self._count(row)
+        if rows:
+            self.meter.note(f"{key}: continuing after {len(rows)} of {total} examples")
+        self.meter.start(key, total, len(rows))
+
+    def row(self, key: str, row: Mapping[str, Any]) -> None:
+        """An example is finished."""
+        del key
+        self._count(row)
+        self.meter.update(sum(self._counts.values()), self._figures())
+
+    def end(self, key: str) -> None:
+        """The attack is finished."""
+        del key
+        self.meter.stop(self._figures())
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        outcome = str(row["outcome"])
+        self._counts[outcome] = self._counts.get(outcome, 0) + 1
+
+    def _figures(self) -> str:
+        total, failed = sum(self._counts.values()), self._counts.get("failed", 0)
+        fooled = self._counts.get("succeeded", 0)
+        shown = f"robust {100 * failed / max(total, 1):.0f} %  success {100 * fooled / max(fooled + failed, 1):.0f} %"
+        trouble = self._counts.get("error", 0) + self._counts.get("timed_out", 0)
+        return shown + (f"  no result {trouble}" if trouble else "")
+
+
+@contextlib.contextmanager
+def fetching(quiet: bool) -> Iterator[None]:
+    """Inside, assets that have to be fetched show how far they are."""
+    from isthmus.core import assets
+
+    meter = Meter(progress_console(quiet))
+    with assets.reporting(_asset_reporter(meter)):
+        try:
+            yield
+        finally:
+            meter.stop()
+
+
+def _asset_reporter(meter: Meter) -> Callable[[AssetProgress], None]:
+    showing: list[str] = []
+
+    def report(progress: AssetProgress) -> None:
+        title = f"{progress.stage} {progress.asset}"
+        # Checking a file again takes a moment and is no news; a bar that flashes by would be.
+        if progress.stage == "checking":
+            return
+        if showing != [title]:
+            showing[:] = [title]
+            meter.start(title, progress.total / 1e6, 0)
+        meter.update(progress.done / 1e6, "MB")
+
+    return report

@@ -1,0 +1,36 @@
+"""``isthmus report``: the page and the table of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from isthmus.cli import options
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Adversarial examples to print per attack.")] = 2,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write report.html of a run, and print its table and a few adversarial examples."""
+    from isthmus.cli.console import print_json, progress_console, results
+    from isthmus.cli.printing import print_run, run_json
+    from isthmus.report.page import write_report
+    from isthmus.report.view import read_run
+    from isthmus.runs.folder import RunFolder
+
+    folder = RunFolder(run)
+    view = read_run(folder)
+    with progress_console(quiet).status("drawing the page"):
+        page = write_report(folder)
+    print_run(results(as_json, quiet), view, examples=examples, page=page)
+    if show:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+    if as_json:
+        print_json({**run_json(view), "report": str(page)})

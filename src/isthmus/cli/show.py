@@ -1,0 +1,97 @@
+"""``isthmus show METHOD``: what a method does, its equation, its parameters, and who invented it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from isthmus.core.catalog import Entry
+
+
+def show(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="Name of an attack, a defence or a measure.")],
+    as_json: options.Json = False,
+) -> None:
+    """Explain a method: idea, equation, parameters, references."""
+    from isthmus.cli.console import print_json, results
+    from isthmus.core import catalog
+
+    entries = catalog.search(method)
+    if as_json:
+        print_json({"methods": [_as_json(entry) for entry in entries]})
+        return
+    console = results(as_json=False)
+    for entry in entries:
+        _print(console, entry)
+
+
+def _print(console: Console, entry: Entry) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    family = entry.family.removesuffix("s")
+    console.print(Text.assemble((entry.name, "bold"), (f"   {family} · {entry.module}.{entry.class_name}", "dim")))
+    console.print()
+    for line in reflowed(entry.docstring, console.width):
+        console.print(Text(line), soft_wrap=True)
+    console.print()
+    if not entry.parameters:
+        console.print(Text("No parameters.\n", style="dim"))
+        return
+    console.print(Text("Parameters", style="bold"))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for parameter in entry.parameters:
+        default = "required" if parameter.default is None else f"default {parameter.default}"
+        about = Text.assemble((f"{parameter.annotation}, {default}", "dim"))
+        if parameter.doc:
+            about.append("\n" + " ".join(parameter.doc.split()))
+        table.add_row(Text(f"  {parameter.name}"), about)
+    console.print(table)
+    example = "attack MODEL --attack" if entry.family == "attacks" else "train --data D --defence"
+    if entry.family in ("attacks", "defences"):
+        first = entry.parameters[0]
+        value = (first.default or "VALUE").strip("'\"")
+        console.print(Text(f"\nisthmus {example} {entry.name} -P {first.name}={value}\n", style="dim"))
+
+
+def reflowed(docstring: str, width: int) -> Iterator[str]:
+    """A docstring for a terminal of `width` columns: prose is filled again, equations and examples stay as they are."""
+    width = min(width, 100)
+    for block in re.split(r"\n\s*\n", docstring.strip("\n")):
+        lines = block.splitlines()
+        if lines[0].rstrip().endswith(":") and len(lines) > 1 and lines[1].startswith(" "):
+            yield lines.pop(0)
+            indent = " " * 4
+        elif lines[0].startswith(" "):
+            yield from lines
+            yield ""
+            continue
+        else:
+            indent = ""
+        text = " ".join(line.strip() for line in lines)
+        yield from textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+        yield ""
+
+
+def _as_json(entry: Entry) -> dict[str, object]:
+    return {
+        "family": entry.family,
+        "name": entry.name,
+        "summary": entry.summary,
+        "docstring": entry.docstring,
+        "parameters": [
+            {"name": each.name, "type": each.annotation, "default": each.default, "doc": each.doc}
+            for each in entry.parameters
+        ],
+    }

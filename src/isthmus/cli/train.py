@@ -1,0 +1,132 @@
+"""``isthmus train``: fine-tune a classifier, with or without a defence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isthmus.cli import options
+
+_TRAINING = "Training"
+
+
+def train(
+    data: options.Data = None,
+    backbone: Annotated[
+        str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name.")
+    ] = "minilm",
+    defence: Annotated[str, typer.Option("--defence", help="How to train (isthmus list defences).")] = "standard",
+    parameter: options.Parameters = None,
+    seed: options.Seed = 0,
+    text: options.Text = None,
+    label: options.Label = None,
+    pair: options.Pair = None,
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", metavar="A,B,…", help="Names of numbered labels, in order.", rich_help_panel="Data"),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="Train on so many examples only.", rich_help_panel="Data"),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", help="Passes over the data. (default: 3)", rich_help_panel=_TRAINING)
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", help="Examples per forward pass. (default: 32)", rich_help_panel=_TRAINING),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option("--learning-rate", "--lr", help="Largest step. (default: 1e-4)", rich_help_panel=_TRAINING),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option("--precision", help="auto, fp32 or bf16. (default: auto)", rich_help_panel=_TRAINING),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option("--patience", help="Stop after so many evaluations without gain.", rich_help_panel=_TRAINING),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("-S", "--set", metavar="KEY=VALUE", help="Any other training setting.", rich_help_panel=_TRAINING),
+    ] = None,
+    out: options.Out = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = None,
+) -> None:
+    """Fine-tune a classifier, plain or with a defence. The same command again continues an interrupted run.
+
+    isthmus train --data rotten_tomatoes --backbone minilm --epochs 1 --out runs/demo
+    """
+    from isthmus.cli.command import command_line
+    from isthmus.cli.console import print_json, results
+    from isthmus.cli.printing import print_run, run_json
+    from isthmus.cli.progress import TrainingBar, fetching
+    from isthmus.core.errors import UsageError
+    from isthmus.report.view import read_run
+    from isthmus.runs.sources import DataRequest
+    from isthmus.runs.train import TrainRequest
+    from isthmus.runs.train import train as run_train
+
+    if data is None:
+        raise UsageError("say what to train on: --data rotten_tomatoes, --data reviews.csv --text review --label stars")
+    given = {
+        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
+        "precision": precision, "patience": patience,
+    }  # fmt: skip
+    request = TrainRequest(
+        data=DataRequest(data, text, label, options.pair(pair), options.names(labels) or None),
+        backbone=backbone,
+        defence=defence,
+        parameters=options.key_values(parameter),
+        settings=training_settings(
+            {key: value for key, value in given.items() if value is not None}, options.key_values(setting, "-S")
+        ),
+        limit=limit,
+        seed=seed,
+        out=Path(out) if out is not None else None,
+        device=device,
+        command=command_line(),
+    )
+    bar = TrainingBar(quiet)
+    try:
+        with fetching(quiet):
+            done = run_train(request, bar)
+    except KeyboardInterrupt:
+        bar.close()
+        bar.meter.note("interrupted: the same command again continues from the last checkpoint")
+        raise typer.Exit(130) from None
+    finally:
+        bar.close()
+    if done.was_finished:
+        bar.meter.note(f"{done.folder.path} holds this model already; nothing was trained")
+    view = read_run(done.folder)
+    print_run(results(as_json, quiet), view)
+    if as_json:
+        print_json({**run_json(view), **(done.record.results or {})})
+
+
+def training_settings(given: dict[str, Any], others: dict[str, str]) -> Any:
+    """Training settings from options and ``-S`` strings."""
+    import dataclasses
+
+    from isthmus.core._convert import convert
+    from isthmus.core.errors import UnknownName
+    from isthmus.training.settings import TrainingSettings
+
+    known = {entry.name: entry for entry in dataclasses.fields(TrainingSettings)}
+    for key, value in others.items():
+        if key not in known:
+            raise UnknownName("training setting", key, known)
+        given[key] = convert(value, _annotation(str(known[key].type)), f"-S {key}")
+    return TrainingSettings(**given)
+
+
+def _annotation(name: str) -> str:
+    """Aliases of choices are checked by the settings themselves."""
+    return "str" if name in ("Precision", "Optimizer", "Schedule") else name

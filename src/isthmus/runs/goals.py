@@ -1,0 +1,87 @@
+"""What a command asks an attack for, turned into a goal.
+
+nothing                              any wrong class
+--target-label L                     class L
+--from-label L                       examples of L only; any other class
+--from-label L --threshold t         examples of L only; a score of L under t
+--from-label L --at-fpr f            the same, t chosen on the clean development split
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from isthmus.attacks.parts.goals import Goal
+    from isthmus.data import Dataset
+
+
+@dataclass(frozen=True)
+class GoalRequest:
+    """Which examples are attacked, and what counts as success."""
+
+    target_label: str | None = None
+    from_label: str | None = None
+    threshold: float | None = None
+    at_fpr: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.target_label is not None and (self.threshold is not None or self.at_fpr is not None):
+            raise UsageError("--target-label asks for one class, --threshold and --at-fpr for any other: give one")
+        if self.threshold is not None and self.at_fpr is not None:
+            raise UsageError("--threshold gives the threshold and --at-fpr chooses it: give one of them")
+        if self.from_label is None and (self.threshold is not None or self.at_fpr is not None):
+            raise UsageError("--threshold and --at-fpr need --from-label: the class that must be detected")
+        if self.threshold is not None and not 0 < self.threshold <= 1:
+            raise UsageError(f"--threshold is a score in (0, 1], not {self.threshold}")
+        if self.at_fpr is not None and not 0 <= self.at_fpr < 1:
+            raise UsageError(f"--at-fpr is a rate in [0, 1), not {self.at_fpr}")
+        if self.target_label is not None and self.target_label == self.from_label:
+            raise UsageError(f"--from-label and --target-label are both {self.from_label!r}: nothing would change")
+
+    @property
+    def is_evasion(self) -> bool:
+        """Whether a detector stands behind it, so that its rates are of interest."""
+        return self.from_label is not None and self.target_label is None
+
+    def target(self, data: Dataset) -> int | None:
+        """Index of the class asked for; an unknown one is an error."""
+        return None if self.target_label is None else data.label_index(_label(self.target_label, data))
+
+    def attacked(self, data: Dataset) -> int | None:
+        """Index of the class whose examples are attacked, or None for all."""
+        return None if self.from_label is None else data.label_index(_label(self.from_label, data))
+
+    def settings(self) -> dict[str, Any]:
+        """For the header and the hash: labels by name, so that it does not depend on their order."""
+        if self.target_label is not None:
+            return {"kind": "targeted", "target": self.target_label, "from_label": self.from_label}
+        if self.threshold is None and self.at_fpr is None:
+            return {"kind": "untargeted", "from_label": self.from_label}
+        return {
+            "kind": "evasion",
+            "from_label": self.from_label,
+            "threshold": self.threshold,
+            "at_fpr": self.at_fpr,
+        }
+
+
+def make_goal(target: int | None, flagged: int | None, threshold: float | None) -> Goal:
+    """The goal in the victim's own numbering; `threshold` is the one that holds, however it was chosen."""
+    from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
+
+    if target is not None:
+        return Targeted(target)
+    if threshold is not None and flagged is not None:
+        return Evasion(flagged, threshold)
+    return Untargeted()
+
+
+def _label(name: str, data: Dataset) -> int | str:
+    """A label by name, or by number where no label has that name."""
+    if name.isascii() and name.isdigit() and name not in data.labels:
+        return int(name)
+    return name

@@ -1,0 +1,114 @@
+"""What a command names, found: the data by its source and columns, the model by a run folder or anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import RunError, UsageError
+from isthmus.runs.folder import DataRecord, RunFolder, short_name
+from isthmus.runs.provenance import fingerprint, without_secrets
+
+if TYPE_CHECKING:
+    from isthmus.data import Dataset, Splits
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """Data as a user names it."""
+
+    source: str
+    text: str | None = None
+    label: str | None = None
+    pair: tuple[str, str] | None = None
+    labels: tuple[str, ...] | None = None
+    """Label names in the order the data numbers them."""
+
+    @classmethod
+    def from_record(cls, record: DataRecord) -> DataRequest:
+        """The data a run was made with."""
+        known = {entry.name for entry in fields(cls)} - {"source"}
+        options: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in record.options.items()
+            if key in known
+        }
+        return cls(record.source, **options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What has to be known, beside the source, to load the same data again."""
+        every = {"text": self.text, "label": self.label, "pair": self.pair, "labels": self.labels}
+        return {key: value for key, value in every.items() if value is not None}
+
+    def load(self) -> Splits:
+        """Every split."""
+        from isthmus.data import load_data
+
+        return load_data(self.source, text=self.text, label=self.label, pair=self.pair, labels=self.labels)
+
+    def record(self, parts: Mapping[str, Dataset]) -> DataRecord:
+        """What run.json keeps of the splits that were used."""
+        first = next(iter(parts.values()))
+        return DataRecord(
+            source=self.source,
+            name=first.name,
+            labels=first.labels,
+            fields=first.fields,
+            options=self.options,
+            fingerprints={split: data.fingerprint for split, data in parts.items()},
+            sizes={split: len(data) for split, data in parts.items()},
+        )
+
+
+def chosen(splits: Splits, split: str | None) -> Dataset:
+    """The split to attack: the one asked for, else test, else dev, else the only one."""
+    data = splits.named(split) if split is not None else splits.evaluation()
+    if not len(data) and not data.rejected:
+        raise UsageError(f"the {data.split} split of {data.name} is empty")
+    return data
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model as a user names it: a run folder, or anything `load_victim` takes."""
+
+    given: str
+    run: RunFolder | None
+    """The run folder it lies in, if it does."""
+
+    @classmethod
+    def of(cls, given: str) -> ModelSource:
+        """Find out what `given` is; nothing is loaded."""
+        folder = RunFolder(given)
+        if not folder.exists:
+            if Path(given).is_dir() and (Path(given) / "checkpoints").is_dir():
+                raise RunError(f"{given} holds an unfinished training and no run.json: run `isthmus train` first")
+            return cls(given, None)
+        folder.record()
+        if not folder.model_path.is_dir():
+            raise RunError(
+                f"{given} is a run without a finished model: the same `isthmus train` command again finishes it"
+            )
+        return cls(given, folder)
+
+    @property
+    def spec(self) -> str:
+        """What `load_victim` gets."""
+        return str(self.run.model_path) if self.run is not None else self.given
+
+    @property
+    def shown(self) -> str:
+        """How results name it."""
+        return self.run.name if self.run is not None else without_secrets(self.given)
+
+    @property
+    def name(self) -> str:
+        """For the name of a folder."""
+        return short_name(self.shown)
+
+    def fingerprint(self) -> str | None:
+        """Of the files that make it up; None where it is not local."""
+        return fingerprint(Path(self.spec))

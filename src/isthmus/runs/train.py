@@ -1,0 +1,130 @@
+"""`train`: a model in a run folder, and continue what was interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.core import catalog
+from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
+from isthmus.runs.provenance import fingerprint, machine
+from isthmus.runs.settings import plain
+from isthmus.runs.sources import DataRequest
+
+if TYPE_CHECKING:
+    from isthmus.data import Splits
+    from isthmus.defences.base import Defence
+    from isthmus.training.settings import Progress, TrainingSettings
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """Everything the command says."""
+
+    data: DataRequest
+    backbone: str = "minilm"
+    defence: str = "standard"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    settings: TrainingSettings | None = None
+    limit: int | None = None
+    """Train on the first so many examples of a stratified order; None trains on all."""
+    seed: int = 0
+    out: Path | None = None
+    device: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What the command did."""
+
+    folder: RunFolder
+    record: RunRecord
+    was_finished: bool
+    """Whether the folder held the finished model already."""
+
+
+def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
+    """Train into a run folder; a finished run of the same settings is left as it is."""
+    from isthmus.training.settings import TrainingSettings
+
+    settings = request.settings or TrainingSettings()
+    defence: Defence = catalog.build("defences", request.defence, request.parameters)
+    name = catalog.find("defences", request.defence).name
+    splits = _limited(request.data.load(), request.limit, request.seed).with_dev(request.seed)
+    folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
+    record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
+    if record.results is not None and folder.model_path.is_dir():
+        return TrainReport(folder, record, was_finished=True)
+    return TrainReport(folder, _train(request, splits, defence, settings, folder, record, progress), False)
+
+
+def _train(
+    request: TrainRequest,
+    splits: Splits,
+    defence: Defence,
+    settings: TrainingSettings,
+    folder: RunFolder,
+    record: RunRecord,
+    progress: Progress | None,
+) -> RunRecord:
+    from isthmus.training import train as fit
+
+    began = time.perf_counter()
+    model = fit(
+        splits,
+        request.backbone,
+        defence,
+        settings=settings,
+        folder=folder.path,
+        seed=request.seed,
+        progress=progress,
+        device=request.device,
+    )
+    log = folder.train_log()
+    accuracies = [float(row["dev_accuracy"]) for row in log if "dev_accuracy" in row]
+    results = {
+        "examples": len(splits.train),
+        "steps": max((int(row["step"]) for row in log if "step" in row), default=0),
+        "dev_accuracy": max(accuracies, default=None),
+        "dev_examples": len(splits.dev),
+        "wall_s": round(time.perf_counter() - began, 2),
+    }
+    labels = tuple(model.labels)
+    finished = dataclasses.replace(
+        record,
+        model=dataclasses.replace(record.model, labels=labels),
+        results=results,
+        machine=machine(str(model.device)),
+    )
+    folder.write(finished)
+    return finished
+
+
+def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:
+    from isthmus.data import Splits
+
+    if limit is None:
+        return splits
+    return Splits(splits.name, {**splits, "train": splits.train.sample(limit, seed)})
+
+
+def _record(request: TrainRequest, splits: Splits, defence: MethodRecord, settings: TrainingSettings) -> RunRecord:
+    return RunRecord(
+        model=ModelRecord(request.backbone, (), _backbone_fingerprint(request.backbone)),
+        data=request.data.record(dict(splits)),
+        defence=defence,
+        training=plain(settings),
+        seed=request.seed,
+        command=request.command,
+    )
+
+
+def _backbone_fingerprint(backbone: str) -> str | None:
+    """Of a backbone given as a folder, so that changed weights are another run."""
+    path = Path(backbone).expanduser()
+    return fingerprint(path) if path.is_dir() else None
