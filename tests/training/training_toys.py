@@ -20,6 +20,7 @@ from isthmus.data import Dataset, Splits
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.models import Classifier
 from isthmus.models.backbones import StockBackbone
+from isthmus.training import TrainingSettings
 
 GOOD, BAD = ["fine", "lovely", "moving", "warm"], ["dull", "cold", "weak", "stale"]
 PLAIN = ["the", "a", "film", "plot", "actor", "scene", "was", "is", "and", "very", "this", "that"]
@@ -81,6 +82,10 @@ def splits(train: int = 64, dev: int = 32, seed: int = 0) -> Splits:
     return Splits("toy", {"train": dataset("train", train, seed), "dev": dataset("dev", dev, seed)})
 
 
+def plain_descent(model: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
+
+
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
@@ -99,18 +104,21 @@ class Ascent(Defence):
 
     steps: int = 2
     size: float = 0.1
+    start: float = 0.01
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         inputs = dict(batch.inputs)
         ids = inputs.pop("input_ids")
         noise = torch.randn((*ids.shape, model.hidden_size), generator=batch.stream("ascent"))
-        delta = (0.01 * noise).requires_grad_()
+        delta = (self.start * noise).requires_grad_()
         for _ in range(self.steps):
             output = model(**inputs, inputs_embeds=model.embed(ids) + delta)
             loss = torch.nn.functional.cross_entropy(output.logits.float(), batch.labels)
             yield Terms({"adversarial": loss / self.steps})
             assert delta.grad is not None, "the walker must differentiate a yield before it resumes the generator"
-            delta = (delta + self.size * delta.grad / delta.grad.norm().clamp_min(1e-8)).detach().requires_grad_()
+            # Per sentence, so that a step does not depend on which other sentences are in the batch.
+            length = delta.grad.flatten(1).norm(dim=1).clamp_min(1e-8)[:, None, None]
+            delta = (delta + self.size * delta.grad / length).detach().requires_grad_()
 
 
 @dataclass(frozen=True)

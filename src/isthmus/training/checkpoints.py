@@ -122,7 +122,8 @@ class CheckpointFolder:
 
     def delete(self) -> None:
         """Delete everything; the mark of an unfinished training goes first, in case we are killed half-way."""
-        (self.path / _IDENTITY).unlink(missing_ok=True)
+        with writing(self.path):
+            (self.path / _IDENTITY).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -1,0 +1,89 @@
+"""What every defence must keep to. A new file in the family is found by itself; it needs one row in the table."""
+
+import dataclasses
+import functools
+import re
+from typing import Any
+
+import pytest
+import torch
+import training_toys as toys
+
+from isthmus import defences
+from isthmus.core import catalog
+from isthmus.defences import Defence
+from isthmus.models import load_model
+from isthmus.training import TrainingSettings, train
+
+OFF: dict[str, dict[str, Any]] = {
+    "standard": {},
+    "label_smoothing": {"epsilon": 0.0},
+    "confidence_penalty": {"gamma": 0.0},
+}
+"""The hyper-parameters that switch each defence off."""
+
+HEADINGS = ["References:", "Where we depart:", "Relations:", "Example:"]
+NAMES = catalog.names("defences")
+QUICK = TrainingSettings(epochs=1, batch_size=8, learning_rate=1e-2, log_every=1)
+
+
+@functools.cache
+def plain() -> dict[str, torch.Tensor]:
+    return toys.weights(train(toys.splits(32, 8), toys.classifier(), settings=QUICK))
+
+
+def test_the_table_has_every_defence():
+    assert set(OFF) == set(NAMES)
+
+
+def test_the_public_names_are_the_files():
+    classes = {catalog.find("defences", name).class_name for name in NAMES}
+    assert set(defences.__all__) == classes | {"Batch", "Defence", "Terms"}
+    assert all(getattr(defences, name).__name__ == name for name in defences.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_a_frozen_record_that_knows_its_name(name):
+    defence = catalog.build("defences", name)
+    assert isinstance(defence, Defence)
+    assert defence.name == name
+    assert set(defence.parameters) == {parameter.name for parameter in catalog.find("defences", name).parameters}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        defence.anything = 1
+    assert catalog.build("defences", name, defence.parameters) == defence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_docstring_has_the_equation_and_the_headings(name):
+    entry = catalog.find("defences", name)
+    positions = [entry.docstring.find(heading) for heading in HEADINGS]
+    assert -1 not in positions
+    assert positions == sorted(positions)
+    assert re.search(r"^ {4}loss = ", entry.docstring, re.MULTILINE)
+    assert all(parameter.doc for parameter in entry.parameters)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_switched_off_it_equals_plain_training_to_the_last_bit(name):
+    off = catalog.build("defences", name, OFF[name])
+    model = train(toys.splits(32, 8), toys.classifier(), off, settings=QUICK)
+    assert toys.same_bits(toys.weights(model), plain())
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if OFF[name]])
+def test_switched_on_it_makes_a_difference(name):
+    model = train(toys.splits(32, 8), toys.classifier(), catalog.build("defences", name), settings=QUICK)
+    assert not toys.same_bits(toys.weights(model), plain())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_lowers_its_loss_learns_saves_and_loads(name, tmp_path):
+    settings = TrainingSettings(epochs=6, batch_size=16, learning_rate=1e-2, log_every=1)
+    defence = catalog.build("defences", name)
+    model = train(toys.splits(64, 32), toys.classifier(dropout=0.0), defence, settings=settings, folder=tmp_path)
+    losses = [row["loss"] for row in toys.rows(tmp_path) if "loss" in row]
+    assert sum(losses[-4:]) / 4 < sum(losses[:4]) / 4 - 0.05
+    loaded = load_model(tmp_path / "model")
+    inputs = model.encode([{"text": "a lovely film"}, {"text": "the plot was dull and stale"}])
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, loaded.eval()(**inputs).logits)

@@ -1,0 +1,133 @@
+"""A training that was killed (with a real SIGKILL) and started again ends as if nothing had happened."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import killed_runs
+import pytest
+import torch
+import training_toys as toys
+from killed_runs import SCENARIOS, fresh_words, train_toy, train_vectors
+
+from isthmus.models import load_model
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    root = tmp_path_factory.mktemp("killed")
+    subprocess.run([sys.executable, killed_runs.__file__, str(root)], check=True, timeout=300)
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The same trainings, uninterrupted."""
+    root = tmp_path_factory.mktemp("whole")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    models = {
+        "plain": train_toy(root / "plain"),
+        "examples": train_toy(root / "examples", fresh_words(root / "examples")),
+        "resident": train_vectors(root / "resident"),
+    }
+    torch.set_num_threads(threads)
+    return root, models
+
+
+def log(folder: Path) -> str:
+    return (folder / "train.jsonl").read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if not name.startswith(("examples", "resident"))])
+def test_a_killed_training_continues_to_the_same_bits(name, killed, whole):
+    folder, (root, models) = killed / name, whole
+    assert not (folder / "model").exists()
+    progress = toys.Recorder()
+    model = train_toy(folder, progress=progress)
+    assert toys.same_bits(toys.weights(model), toys.weights(models["plain"]))
+    assert log(folder) == log(root / "plain")
+    assert toys.same_bits(toys.weights(load_model(folder / "model")), toys.weights(models["plain"]))
+    assert not (folder / "checkpoints").exists()
+    first = {
+        "before_any_checkpoint": 1,
+        "in_the_second_epoch": 7,
+        "just_after_a_checkpoint": 7,
+        "in_a_checkpoint": 5,
+        "before_the_model_is_saved": None,
+    }[name]
+    assert next((call[0] for call in progress.calls), None) == first
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name.startswith("examples")])
+def test_generated_examples_are_not_made_again(name, killed, whole):
+    folder, (root, models) = killed / name, whole
+    model = train_toy(folder, fresh_words(folder))
+    assert toys.same_bits(toys.weights(model), toys.weights(models["examples"]))
+    assert log(folder) == log(root / "examples")
+    calls = folder.with_suffix(".notes").read_text().split("\n")[:-1]
+    assert calls == ["0 False", "1 False", "2 False"]
+    for path in (root / "examples" / "examples").iterdir():
+        assert path.read_text() == (folder / "examples" / path.name).read_text()
+
+
+def test_a_killed_training_over_resident_tensors_continues_to_the_same_bits(killed, whole):
+    folder, (root, models) = killed / "resident", whole
+    progress = toys.Recorder()
+    model = train_vectors(folder, progress)
+    assert progress.calls[0][0] == 13
+    assert toys.same_bits(toys.weights(model), toys.weights(models["resident"]))
+    assert log(folder) == log(root / "resident")
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "train.jsonl"]
+
+
+class Stops:
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, step, total, metrics):
+        if step == self.step:
+            raise KeyboardInterrupt
+
+
+def test_two_checkpoints_are_kept_and_a_broken_one_does_not_count(tmp_path, whole):
+    root, models = whole
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(tmp_path, progress=Stops(11))
+    stage = tmp_path / "checkpoints" / "epoch-0"
+    assert sorted(path.name for path in stage.iterdir()) == ["checkpoint-8", "checkpoint-9"]
+    assert (tmp_path / "train.jsonl").read_text().count("\n") > 0
+    (stage / "checkpoint-9" / "trainer_state.json").write_text('{"epoch": 2.')
+    with (tmp_path / "train.jsonl").open("a") as stream:
+        stream.write('{"step": 10, "torn')
+    progress = toys.Recorder()
+    model = train_toy(tmp_path, progress=progress)
+    assert progress.calls[0][0] == 9
+    assert toys.same_bits(toys.weights(model), toys.weights(models["plain"]))
+    assert log(tmp_path) == log(root / "plain")
+
+
+def test_nothing_pickled_but_tensors_and_plain_values_is_read(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(tmp_path, progress=Stops(8))
+    assert not list(tmp_path.rglob("training_args.bin"))
+    real, seen = torch.load, []
+
+    def load(*arguments, **options):
+        seen.append(options.get("weights_only"))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(torch, "load", load)
+    train_toy(tmp_path)
+    assert seen
+    assert all(seen)
+
+
+def test_the_position_is_plain_json(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(tmp_path, progress=Stops(8))
+    position = json.loads((tmp_path / "checkpoints" / "epoch-0" / "checkpoint-6" / "position.json").read_text())
+    assert position["step"] == 6
+    assert position["selection"]["best_step"] == 4
+    assert (tmp_path / "checkpoints" / "best-4.safetensors").is_file()
