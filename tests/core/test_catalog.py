@@ -199,3 +199,17 @@ def test_convert(text, annotation, value):
 def test_convert_refuses(text, annotation):
     with pytest.raises(UsageError, match="x should be"):
         convert(text, annotation, "x")
+
+
+def test_what_is_read_is_what_is_there():
+    """The source as `ast` reads it, against the classes themselves."""
+    import dataclasses
+
+    from isthmus.core.catalog import FAMILIES, entries
+
+    found = [entry for family in FAMILIES for entry in entries(family)]
+    assert found
+    for entry in found:
+        assert entry.summary, entry.name
+        fields = [field.name for field in dataclasses.fields(entry.load()) if field.init]
+        assert [parameter.name for parameter in entry.parameters] == fields, entry.name

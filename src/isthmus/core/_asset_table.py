@@ -50,19 +50,19 @@ _FILES: Mapping[str, Mapping[str, Pin]] = {
         "words.txt": Pin(3_356_473, "029a7168ebc71f71e23e1f6ae94967234a13dcd64717754746c171be20d31a77"),
     },
     "newsgroups": {
-        "meta.json": Pin(576, "8e5acc58ed195b1a62a16be76f5ef2098ddb9147735ea4964331f21319fea33c"),
-        "test.jsonl": Pin(10_868_130, "044386668766fa9d1394aeb2df22e40842c6d14a47bd66c45c30694e2986b047"),
-        "train.jsonl": Pin(16_772_170, "d99be8ca37487cddcc8d37864b7e7b8f5a6c487e99f0e16b37a0f28af7c51836"),
+        "meta.json": Pin(598, "ca3e42f1f7c7c2cf9d2b6d1b592f86849a67de6839f848bb5c07bf19935f565f"),
+        "test.jsonl": Pin(10_868_130, "44753e6fb29fe15355dab1a55ec53f4cb4787c28856934133d4a126417448f15"),
+        "train.jsonl": Pin(16_772_170, "5650d87bd53ea34885eff789d8beb59ee2d4f8a4ca2455e3c1302d4165ab4bb2"),
     },
     "reuters_r8": {
-        "meta.json": Pin(232, "b6500326dddbafae8f4df8490e3c70377782100f256a772c5907c13c59138c96"),
-        "test.jsonl": Pin(1_234_481, "129dad267238a4085264b0fece8f1ebf65a911c0ec96f0e9402ca653a91bd123"),
-        "train.jsonl": Pin(3_452_621, "9aa7d2b7057024704c767d2d1ad411e6545e74685b5bc72797034613c7851b18"),
+        "meta.json": Pin(254, "a00ca47c9ccda2df6a8eee220f11578ade5ec2c9b7a2583b5fabaab9adca5a58"),
+        "test.jsonl": Pin(1_234_481, "d877bd6398050ce495d0a7adf4c0b397dac876670086faaa88dce77a61b92d4b"),
+        "train.jsonl": Pin(3_452_621, "d3cfbcacb56e15627e77072ff392040632b54ba7ae7d22c9629d7fda25edef84"),
     },
     "reuters_r52": {
-        "meta.json": Pin(748, "b470a89c84eb6c6d42f7c4131880014fd623d60a41e75c99870a7bef11dd2b4c"),
-        "test.jsonl": Pin(1_569_619, "e739019412634d74ba4edc166cf3db9ac60f30300f1220b49a84d18b0d27417d"),
-        "train.jsonl": Pin(4_401_019, "0d72d70f1c7bfbb5ac9c849360d45066c72b6593ba0d72439880ff3b0a733a6d"),
+        "meta.json": Pin(770, "638501a76b32317c2f8a79d6639bac62c2289d8ec96c46fc8af41a5ab50969e3"),
+        "test.jsonl": Pin(1_569_619, "9e541a54533f9c61b27445018c268e012a87c8bca11292f4044f0b33ff693cc7"),
+        "train.jsonl": Pin(4_401_019, "997ae884b03265ef3d144d93064056936842fa24221824b2310ff1e5111b014c"),
     },
     "wordnet": {
         "adj.exc": Pin(23_019, "8824cc24bbedd797b9702316b27f07cd4c2b76b629539f0a1276f03926758016"),

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from isthmus.core.errors import MissingExtra
-from isthmus.core.strata import stratified_split
+from isthmus.core.strata import stratified_order, stratified_split
 
 _SEED = 13
 _Row = tuple[str, int]
@@ -43,18 +43,22 @@ def sms_spam(raw: Path, out: Path) -> None:
 
 
 def topics(raw: Path, out: Path) -> None:
-    """Training and test file as published: category, tab, text; three lines of header."""
+    """Training and test files as published, but no longer sorted by class."""
     splits: dict[str, list[tuple[str, str]]] = {}
     for split in ("train", "test"):
         lines = (raw / f"{split}.tab").read_text(encoding="utf-8").split("\n")[3:]
-        # The R52 training file ends in a line that holds a tab and nothing else.
+        # After the header come lines of category, tab, text; one file ends in a line that holds a tab and nothing else.
         pairs = (line.split("\t", 1) for line in lines if line.strip())
         splits[split] = [(pair[1].strip(), pair[0]) for pair in pairs]
     names = sorted({name for rows in splits.values() for _, name in rows})
     for split, rows in splits.items():
-        _write_rows(out / f"{split}.jsonl", [(text, names.index(name)) for text, name in rows])
+        numbered = [(text, names.index(name)) for text, name in rows]
+        order = stratified_order([label for _, label in numbered], _SEED, "asset")
+        _write_rows(out / f"{split}.jsonl", [numbered[row] for row in order])
     counts = {split: len(rows) for split, rows in splits.items()}
-    _write_meta(out, names, counts, "Published split; letters only, lower-cased by the publisher.")
+    _write_meta(
+        out, names, counts, f"Published split, order mixed. Letters only, lower-cased by the publisher. Seed {_SEED}."
+    )
 
 
 def glove(raw: Path, out: Path) -> None:

@@ -188,7 +188,9 @@ def _is_whole(asset: Asset, folder: Path) -> bool:
     try:
         _check(asset, folder, _reporter.get() or _silent)
     except SourceFailed as error:
-        _log.warning("%s in the cache is damaged and will be fetched again: %s", asset.name, error)
+        _log.warning(
+            "%s in the cache is damaged, or of another version, and will be fetched again: %s", asset.name, error
+        )
         return False
     with contextlib.suppress(RunError):  # a cache shared read-only works without the mark
         _mark(asset, folder)

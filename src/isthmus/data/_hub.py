@@ -17,7 +17,6 @@ _FULL_NAMES = {
     "snli": "stanfordnlp/snli",
     "mnli": "nyu-mll/glue:mnli",
     "qnli": "nyu-mll/glue:qnli",
-    "trec6": "CogComp/trec",
     "yelp_polarity": "fancyzhx/yelp_polarity",
     "dbpedia_14": "fancyzhx/dbpedia_14",
 }
