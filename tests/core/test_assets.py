@@ -138,6 +138,17 @@ def test_wrong_wheel_names_both_hashes_and_keeps_nothing(index, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+def test_what_a_killed_process_left_is_removed_after_a_day(index, tmp_path):
+    old, new = tmp_path / "cache" / ".fetching-toy-old", tmp_path / "cache" / ".fetching-toy-new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "half").write_text("x")
+    os.utime(old, (0, 0))
+    assets.path("toy")
+    assert not old.exists()
+    assert new.exists()
+
+
 def test_right_wheel_with_wrong_content(index, monkeypatch):
     files = {**index.asset.files, "config.json": pin(b"other")}
     wrong = Asset("toy", "model", "", "", files, index.asset.sources)
@@ -230,6 +241,12 @@ def test_full_disk_and_unwritable_cache(index, tmp_path, monkeypatch):
     with pytest.raises(AssetError, match=r"cannot store toy in .*ISTHMUS_CACHE"):
         assets.path("toy")
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path / "cache"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_fetch.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+        with pytest.raises(AssetError, match="the disk is full"):
+            assets.path("toy")
+    assert index.calls == []
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

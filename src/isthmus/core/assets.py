@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 _MARKER = ".verified.json"
+_WORKPLACE = ".fetching-"
+_DAY = 86_400.0
 _log = logging.getLogger("isthmus")
 _reporter: ContextVar[Report | None] = ContextVar("reporter", default=None)
 
@@ -159,7 +162,13 @@ def _workplace(asset: Asset) -> Iterator[Path]:
     """A folder beside the final place, so that moving the result there is one rename."""
     root = cache_folder()
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".fetching-{asset.name}-", dir=root, ignore_cleanup_errors=True) as folder:
+    for left in root.glob(f"{_WORKPLACE}*"):
+        # A killed process leaves its folder behind; one that was touched today may still be at work.
+        if time.time() - left.stat().st_mtime > _DAY:
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(
+        prefix=f"{_WORKPLACE}{asset.name}-", dir=root, ignore_cleanup_errors=True
+    ) as folder:
         yield Path(folder)
 
 
