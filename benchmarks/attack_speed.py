@@ -32,7 +32,7 @@ from speed.table import show_rates, show_sides
 
 HERE = Path(__file__).resolve().parent
 TEXTATTACK = HERE.parent / ".venv-textattack" / "bin" / "python"
-console = Console()
+console = Console(width=120)
 
 
 def arguments() -> argparse.Namespace:
@@ -112,7 +112,7 @@ def measured(options: argparse.Namespace, side: str, recipe: str, precision: str
     """The records of one side, measured in a process pinned to the chosen cores."""
     name = f"{side}-{recipe}-{precision}"
     console.print(f"[dim]measuring {name} on core {options.cores}[/dim]")
-    for stale in options.out.glob(f"{name}*.json"):
+    for stale in options.out.glob(f"{name}-*.json"):
         stale.unlink()
     if side == "textattack":
         command = textattack_command(options, recipe, options.out / f"{name}.raw")
@@ -122,8 +122,8 @@ def measured(options: argparse.Namespace, side: str, recipe: str, precision: str
     if status.returncode:
         return [Record(side, recipe, precision, notes={"failed": why(status.returncode, precision)})]
     if side == "textattack":
-        from_textattack(options.out / f"{name}.raw", options.out / f"{name}.json")
-    return [Record.read(path) for path in sorted(options.out.glob(f"{name}*.json"))]
+        from_textattack(options.out / f"{name}.raw", options.out / f"{name}-0.json")
+    return [Record.read(path) for path in sorted(options.out.glob(f"{name}-*.json"))]
 
 
 def pinned(command: Sequence[str], cores: str) -> list[str]:
@@ -199,7 +199,7 @@ def measure_here(options: argparse.Namespace) -> None:
         flight = options.in_flight
         records = sides.on_gpu(options.model, options.data, recipe, precision, options.n, flight, options.profile)
     for number, record in enumerate(records):
-        record.write(name.with_name(f"{name.name}{f'-{number}' if number else ''}.json"))
+        record.write(name.with_name(f"{name.name}-{number}.json"))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speed.record import Clock, Record, peak_memory_mb
+from speed.victims import Sent
 
 if TYPE_CHECKING:
     import torch
 
 Rows = list[NDArray[np.int64]]
-CPU_BATCHES = (32, 64, 128)
+CPU_BATCHES = (16, 32, 64, 128)
 GPU_BATCHES = (512, 1024, 2048, 4096)
 
 
@@ -30,9 +31,13 @@ class Packed(NamedTuple):
     mask: torch.Tensor | None
 
 
-def save_rows(path: Path, batches: Sequence[NDArray[np.int64]]) -> None:
-    """Keep the rows of all batches, padding included: batches of the engine hold rows of equal length."""
-    rows = [row for batch in batches for row in batch]
+def unpadded(sent: Sequence[Sent]) -> Rows:
+    """The rows of all batches, without their padding."""
+    return [row[:length] for batch in sent for row, length in zip(batch.ids, batch.lengths, strict=True)]
+
+
+def save_rows(path: Path, sent: Sequence[Sent]) -> None:
+    rows = unpadded(sent)
     lengths = np.array([len(row) for row in rows], dtype=np.int32)
     np.savez_compressed(path, tokens=np.concatenate(rows).astype(np.int32), lengths=lengths)
 

@@ -77,27 +77,29 @@ def agreement(ours: Record, theirs: Record) -> str:
 
 
 def show_rates(title: str, records: Sequence[Record], console: Console) -> None:
-    """Sides without a counterpart (host alone, GPU): rates and where the time goes."""
+    """Sides without a counterpart (host alone, GPU): rates, and below the table where the time goes."""
     table = Table(title=title, title_justify="left")
     for name in ("side", "precision"):
         table.add_column(name)
-    for name in ("queries/s", "queries", "examples/s", "mean batch", "padding", "seconds", "host", "notes"):
-        table.add_column(name, justify="right", overflow="fold")
+    for name in ("queries/s", "queries", "examples/s", "mean batch", "padding", "seconds", "host"):
+        table.add_column(name, justify="right")
     for record in records:
-        notes = ", ".join(f"{key} {_short(value)}" for key, value in record.notes.items())
+        attacked = record.examples > 0
         table.add_row(
             record.side,
             record.precision,
             f"{record.queries_per_s:,.0f}",
             f"{record.rows:,}",
-            f"{record.examples_per_s:,.0f}" if record.examples else "",
+            f"{record.examples_per_s:,.0f}" if attacked else "",
             f"{record.mean_batch:,.0f}",
             f"{record.padding_waste:.1%}",
             f"{record.seconds:.2f}",
-            f"{record.host_share:.1%}" if record.examples else "",
-            notes,
+            f"{record.host_share:.1%}" if attacked else "",
         )
     console.print(table)
+    for record in records:
+        notes = ", ".join(f"{key} {_short(value)}" for key, value in record.notes.items())
+        console.print(f"  {record.side} {record.precision}: {notes}")
 
 
 def _short(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,13 @@ from isthmus.core.types import Floats, Pending, Texts, TokenBatch, TokenVictim
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+class Sent(NamedTuple):
+    """One batch as it went to the model."""
+
+    ids: NDArray[np.int64]  # [rows, length]
+    lengths: NDArray[np.int64]  # [rows], without the padding
 
 
 class NotingVictim:
@@ -24,7 +31,7 @@ class NotingVictim:
 
     def __init__(self, victim: TokenVictim) -> None:
         self.victim = victim
-        self.batches: list[NDArray[np.int64]] = []
+        self.sent: list[Sent] = []
         self.tokens = self.padded_tokens = self.rows = self.exact_rows = 0
         self.starting_s = self.waiting_s = self.cpu_s = 0.0
 
@@ -74,11 +81,12 @@ class NotingVictim:
 
     def _note(self, batch: TokenBatch, exact: bool) -> None:
         rows, length = batch.ids.shape
-        self.batches.append(batch.ids.copy())  # The engine may use its buffer again.
+        lengths = np.full(rows, length) if batch.mask is None else batch.mask.sum(axis=1)
+        self.sent.append(Sent(batch.ids.copy(), lengths))  # The engine may use its buffer again.
         self.rows += rows
         self.exact_rows += rows if exact else 0
         self.padded_tokens += rows * length
-        self.tokens += rows * length if batch.mask is None else int(batch.mask.sum())
+        self.tokens += int(lengths.sum())
 
 
 class FreeVictim:
