@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,3 +16,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def children(tmp_path_factory) -> Path:
+    """Where the trainings that need processes of their own have left their folders."""
+    root = tmp_path_factory.mktemp("children")
+    script = Path(__file__).with_name("children.py")
+    subprocess.run([sys.executable, str(script), str(root)], check=True, timeout=600)
+    return root

@@ -1,24 +1,14 @@
 """A training that was killed (with a real SIGKILL) and started again ends as if nothing had happened."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import killed_runs
 import pytest
 import torch
 import training_toys as toys
-from killed_runs import SCENARIOS, fresh_words, train_toy, train_vectors
+from children import SCENARIOS, fresh_words, train_toy, train_vectors
 
 from isthmus.models import load_model
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory):
-    root = tmp_path_factory.mktemp("killed")
-    subprocess.run([sys.executable, killed_runs.__file__, str(root)], check=True, timeout=300)
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +31,8 @@ def log(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if not name.startswith(("examples", "resident"))])
-def test_a_killed_training_continues_to_the_same_bits(name, killed, whole):
-    folder, (root, models) = killed / name, whole
+def test_a_killed_training_continues_to_the_same_bits(name, children, whole):
+    folder, (root, models) = children / name, whole
     assert not (folder / "model").exists()
     progress = toys.Recorder()
     model = train_toy(folder, progress=progress)
@@ -61,8 +51,8 @@ def test_a_killed_training_continues_to_the_same_bits(name, killed, whole):
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name.startswith("examples")])
-def test_generated_examples_are_not_made_again(name, killed, whole):
-    folder, (root, models) = killed / name, whole
+def test_generated_examples_are_not_made_again(name, children, whole):
+    folder, (root, models) = children / name, whole
     model = train_toy(folder, fresh_words(folder))
     assert toys.same_bits(toys.weights(model), toys.weights(models["examples"]))
     assert log(folder) == log(root / "examples")
@@ -72,8 +62,8 @@ def test_generated_examples_are_not_made_again(name, killed, whole):
         assert path.read_text() == (folder / "examples" / path.name).read_text()
 
 
-def test_a_killed_training_over_resident_tensors_continues_to_the_same_bits(killed, whole):
-    folder, (root, models) = killed / "resident", whole
+def test_a_killed_training_over_resident_tensors_continues_to_the_same_bits(children, whole):
+    folder, (root, models) = children / "resident", whole
     progress = toys.Recorder()
     model = train_vectors(folder, progress)
     assert progress.calls[0][0] == 13

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -380,11 +381,13 @@ def _sum_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """The Trainer sets the verbosity of transformers; put it back afterwards."""
+    """Hold back what the libraries would say, and put transformers' verbosity, which the Trainer sets, back."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="OMP_NUM_THREADS")
+        try:
+            yield
+        finally:
+            logging.set_verbosity(level)

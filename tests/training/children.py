@@ -1,16 +1,18 @@
-"""Starts trainings that are killed with SIGKILL; run as a script with a folder to write to.
+"""Trainings that need a process of their own: killed ones, two that train together, one with a limited processor.
 
-Each scenario runs in a child of its own, forked before any arithmetic, so that only one process pays for the imports.
+Run as a script with a folder to write to. Each runs in a child, forked before any arithmetic, so that only one process
+pays for the imports.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import training_toys as toys
 
+import isthmus.training.fit
+import isthmus.training.trainer
 from isthmus.core.types import Output
-from isthmus.defences import Defence
+from isthmus.defences import Batch, Defence, Terms
 from isthmus.models import Classifier
 from isthmus.training import Resident, TrainingSettings, train, train_resident
 
@@ -111,19 +115,74 @@ SCENARIOS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+TOGETHER = TrainingSettings(
+    epochs=2, batch_size=4, learning_rate=0.3, log_every=1, checkpoint_every=3, group_by_length=False, patience=5
+)
+"""In two processes a step takes eight examples."""
+ALONE = replace(TOGETHER, batch_size=8)
+SHARED_DEFENCES = {"ascent": toys.Ascent(steps=3, size=0.5, start=0.0), "examples": toys.FreshWords()}
+
+
+def descend(folder: Path, settings: TrainingSettings, defence: Defence) -> Classifier:
+    isthmus.training.fit.make_optimizer = toys.plain_descent
+    data = toys.splits(32, 15)
+    return train(data, toys.classifier(dropout=0.0), defence, settings=settings, folder=folder, device="cpu")
+
+
+def one_of_two(root: Path, rank: int, port: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, defence in SHARED_DEFENCES.items():
+        model = descend(root / name, TOGETHER, defence)
+        largest = [parameter.detach().clone() for parameter in model.parameters()]
+        for parameter in largest:
+            torch.distributed.all_reduce(parameter, op=torch.distributed.ReduceOp.MAX)
+        assert all(torch.equal(mine, most) for mine, most in zip(model.parameters(), largest, strict=True))
+
+
+@dataclass(frozen=True)
+class WatchesTypes(Defence):
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        assert model(**batch.inputs).logits.dtype == torch.bfloat16
+        assert model.table.weight.dtype == torch.float32
+        yield from super().losses(model, batch)
+
+
+def in_bf16(folder: Path) -> None:
+    # Some virtual machines crash in the matrix unit they announce; without it the arithmetic is the same.
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
+    settings = TrainingSettings(epochs=6, batch_size=16, learning_rate=1e-2, log_every=1, precision="bf16")
+    data, model = toys.splits(64, 32), toys.classifier(dropout=0.0)
+    train(data, model, WatchesTypes(), settings=settings, folder=folder, device="cpu")
+    assert "forward" not in vars(model)
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def start(function: Callable[..., Any], *arguments: Any) -> int:
+    """Fork a child that runs `function`; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        function(*arguments)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
 def main(root: Path) -> None:
     torch.set_num_threads(1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ordinary = [start(one_of_two, root / "together", rank, port) for rank in range(2)]
+    ordinary.append(start(in_bf16, root / "bf16"))
     for name, scenario in SCENARIOS.items():
-        child = os.fork()
-        if child == 0:
-            try:
-                scenario(root / name)
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
-        _, status = os.waitpid(child, 0)
-        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
-            raise SystemExit(f"{name} was not killed: status {status}")
+        _, status = os.waitpid(start(scenario, root / name), 0)
+        assert os.WIFSIGNALED(status), f"{name} was not killed"
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    assert [os.waitpid(child, 0)[1] for child in ordinary] == [0, 0, 0]
 
 
 if __name__ == "__main__":
