@@ -128,7 +128,8 @@ class Assembler:
         self.tokenizer, self.splicer, self.max_tokens = tokenizer, splicer, max_tokens
         self._templates: dict[int, Template] = {}
         scramble = np.random.default_rng(0x1575)
-        self._token_keys = scramble.integers(1, 2**63, len(tokenizer) + 1, np.uint64) * np.uint64(2) + np.uint64(1)
+        # One key for every token in every segment, and one for every place.
+        self._token_keys = scramble.integers(1, 2**63, 2 * len(tokenizer), np.uint64) * np.uint64(2) + np.uint64(1)
         self._place_keys = scramble.integers(1, 2**63, max_tokens + 1, np.uint64) * np.uint64(2) + np.uint64(1)
 
     def template(self, fields: int) -> Template:
@@ -346,9 +347,9 @@ class Assembler:
     def keys(self, ids: Ints, types: Ints | None) -> Keys:
         """A 64-bit key for each row of a matrix of ids: equal rows, equal keys (and hardly ever otherwise)."""
         length = ids.shape[1]
-        mixed = self._token_keys[ids]
         if types is not None and types.any():
-            mixed = mixed ^ (types.astype(np.uint64) << np.uint64(62))
+            ids = ids + types * len(self.tokenizer)
+        mixed = self._token_keys[ids]
         mixed *= self._place_keys[:length]
         mixed ^= mixed >> np.uint64(29)
         keys: Any = mixed.sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(length)

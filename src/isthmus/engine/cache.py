@@ -37,6 +37,8 @@ class ScoreCache:
 
     def put(self, keys: Keys, scores: Floats) -> None:
         """Hold these rows; keys must be distinct and not yet held."""
+        if not len(keys):
+            return
         places = self._sets(keys)
         # Of several new keys with the same set only the last would survive one assignment: give each its own turn.
         order = np.argsort(places, kind="stable")

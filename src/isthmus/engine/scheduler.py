@@ -273,7 +273,10 @@ class Engine:
             key = task.program.key if self.victim.stochastic else 0
             asked.append(Asked(request, task.program.reached, key, task.logical, task.seen))
             task.logical += request.count
+        began = time.perf_counter()
         pending: Wait | None = self.scorer.start(asked) if asked else None
+        if self.settings.time_limit is not None:
+            self._charge(cohort, time.perf_counter() - began)
         if len(scoring) == len(cohort) and pending is not None:
             return pending
         return lambda: self._with_services(cohort, scoring, pending)

@@ -161,13 +161,17 @@ class Splicer:
         return Layout(np.array(units, np.int32), np.array(unit_of, np.int32), None if plain else tuple(frames))
 
     def _cuts(self, string: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+        # Never inside a word: an edit may have put anything there.
+        outside = np.ones(len(string), bool)
+        for start, end in spans:
+            outside[start:end] = False
         if self.mode == "spaced":
-            return [match.start() for match in self._spaced_cut.finditer(string) if match.start()]
-        # Wherever a run of spaces and punctuation outside the words begins or ends.
+            starts = [match.start() for match in self._spaced_cut.finditer(string)]
+            return [at for at in starts if at and outside[at]]
+        # Wherever a run of spaces and punctuation begins or ends.
         separates = np.zeros(len(string), bool)
         separates[[match.start() for match in _BARE_CUT.finditer(string)]] = True
-        for start, end in spans:
-            separates[start:end] = False
+        separates &= outside
         return [int(at) + 1 for at in np.flatnonzero(separates[1:] != separates[:-1])]
 
     def _separating_spaces(self) -> str:

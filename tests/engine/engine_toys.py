@@ -1,0 +1,148 @@
+"""Small victims and programs for testing the engine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from isthmus.core.types import Example, Floats, Texts, TokenBatch
+
+CORPUS = [
+    "a gorgeous , witty , seductive movie that isn't well-known",
+    "no movement , no yuks , not much of anything .",
+    "the plot is dull and the acting terrible , but the music was great !",
+    "oil prices rose sharply on monday as supply fears grew",
+    "an unapologetic mess whose only saving grace is that it ends",
+] * 3
+
+
+@functools.cache  # training one breaks ties at random
+def bert_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=220, special_tokens=special))
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+
+
+@functools.cache
+def roberta_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=special)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        pad_token="<pad>",
+        cls_token="<s>",
+        sep_token="</s>",
+        mask_token="<mask>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def tiny_bert(vocabulary: int, classes: int = 2) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        num_labels=classes,
+        initializer_range=0.5,
+    )
+    return BertForSequenceClassification(config).eval()
+
+
+class BertVictim:
+    """A tiny random BERT, counting every row that it is asked for."""
+
+    labels = ("negative", "positive")
+    stochastic = False
+    max_tokens = 48
+    device_type = "cpu"
+    precision = "fp32"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast | None = None) -> None:
+        self.tokenizer = tokenizer or bert_tokenizer()
+        self.model = tiny_bert(len(self.tokenizer))
+        self.rows = 0
+        self.batches: list[TokenBatch] = []
+
+    def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Callable[[], Floats]:
+        del exact
+        answers = []
+        for batch in batches:
+            self.rows += len(batch.ids)
+            self.batches.append(batch)
+            fill = max(0, 4 - len(batch.ids))
+            ids = torch.from_numpy(np.concatenate([batch.ids, np.repeat(batch.ids[-1:], fill, axis=0)]))
+            types = None
+            if batch.types is not None:
+                types = torch.from_numpy(np.concatenate([batch.types, np.repeat(batch.types[-1:], fill, axis=0)]))
+            with torch.inference_mode():
+                logits = self.model(input_ids=ids, token_type_ids=types).logits[: len(batch.ids)]
+            answers.append(torch.softmax(logits, dim=1).numpy())
+        result = np.concatenate(answers) if answers else np.zeros((0, 2), np.float32)
+        return lambda: result
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        del keys
+        encoded = [
+            self.tokenizer(*text.values(), truncation=True, max_length=self.max_tokens)["input_ids"] for text in texts
+        ]
+        return np.concatenate([self.launch([TokenBatch(np.array([row]))])() for row in encoded])
+
+
+class TextVictim:
+    """Any function of the text as a victim, counting what it is asked for."""
+
+    labels = ("negative", "positive")
+
+    def __init__(self, positive: Callable[[Texts], float], *, stochastic: bool = False) -> None:
+        self.positive, self.stochastic = positive, stochastic
+        self.asked: list[Texts] = []
+        self.keys: list[int] = []
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        self.asked += texts
+        if keys is not None:
+            self.keys += keys.tolist()
+        p = np.array([self.positive(text) for text in texts], np.float32)
+        return np.stack([1 - p, p], axis=1)
+
+
+def examples(*texts: str, label: int = 1) -> list[Example]:
+    return [Example(f"test:{index}", {"text": text}, label) for index, text in enumerate(texts)]
+
+
+def labelled_by(victim: Any, texts: Sequence[dict[str, str]]) -> list[Example]:
+    """Examples whose label is what the victim says, so that none is skipped."""
+    labels = victim.scores(texts).argmax(axis=1)
+    return [
+        Example(f"test:{index}", text, int(label))
+        for index, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]

@@ -1,0 +1,254 @@
+"""The engine gives every attack its own answers, counts what it asks for, and never lets one attack spoil another."""
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_toys import BertVictim, TextVictim, roberta_tokenizer
+
+from isthmus.core.errors import UsageError, VictimError, VictimTimeout
+from isthmus.core.types import Texts
+from isthmus.engine.requests import UNKNOWN, Score, at_each
+from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, TimeSpent
+from isthmus.text.draft import Draft
+from isthmus.text.vocabulary import Vocabulary
+
+TEXTS = [
+    "a gorgeous , witty , seductive movie",
+    "no movement , no yuks , not much of anything .",
+    "the plot is dull",
+    "oil prices rose sharply on monday as supply fears grew",
+    "great",
+    "an unapologetic mess whose only saving grace is that it ends , really",
+] * 4
+
+
+class Walk:
+    """Asks for the text, then for the text without each word, and returns all scores."""
+
+    def __init__(self, name: str, texts: Texts, budget: int | None = None, rounds: int = 1) -> None:
+        self.name, self.texts, self.budget, self.rounds = name, texts, budget, rounds
+        self.key = hash(name) & 0xFFFF
+        self.told: list[str] = []
+
+    def start(self, vocabulary: Vocabulary) -> Generator[Score, Any, list[np.ndarray]]:
+        draft = Draft.of(self.texts, vocabulary)
+        answers = []
+        try:
+            for _ in range(self.rounds):
+                answers.append((yield Score(draft)))
+                answers.append((yield Score(draft, at_each(np.arange(len(draft)), UNKNOWN), len(draft))))
+        except (BudgetSpent, TimeSpent) as stop:
+            self.told.append(type(stop).__name__)
+        return answers
+
+    def reached(self, scores: np.ndarray) -> np.ndarray:
+        return scores[:, 0] > 0.5
+
+
+def run(engine: Engine, walks: list[Walk]) -> dict[str, Any]:
+    return {finished.program.name: finished for finished in engine.run(walks)}  # type: ignore[attr-defined]
+
+
+def walks(**options: Any) -> list[Walk]:
+    return [Walk(f"w{index}", {"text": text}, **options) for index, text in enumerate(TEXTS)]
+
+
+@pytest.mark.parametrize("tokenizer", [None, roberta_tokenizer()], ids=["wordpiece", "bpe"])
+def test_every_answer_is_the_victims_own(tokenizer: Any) -> None:
+    victim = BertVictim(tokenizer)
+    finished = run(Engine(victim), walks())
+    unknown = victim.tokenizer.unk_token
+    for walk in walks():
+        clean, blanked = finished[walk.name].value
+        text = walk.texts["text"]
+        draft = Draft.of(walk.texts, Vocabulary(unknown))
+        expected = [{"text": draft.replace(at, UNKNOWN).texts["text"]} for at in range(len(draft))]
+        assert np.allclose(clean, victim.scores([{"text": text}]), atol=1e-6)
+        assert np.allclose(blanked, victim.scores(expected), atol=1e-6)
+
+
+def test_results_do_not_depend_on_the_number_in_flight() -> None:
+    reference = None
+    for in_flight in (1, 3, 16, 256):
+        engine = Engine(BertVictim(), EngineSettings(in_flight=in_flight))
+        finished = run(engine, walks(rounds=2))
+        flat = {name: np.concatenate(item.value).tobytes() for name, item in finished.items()}
+        counts = {name: (item.logical, item.physical) for name, item in finished.items()}
+        reference = reference or (flat, counts)
+        assert (flat, counts) == reference
+
+
+def test_queries_are_counted_and_repeats_are_not_sent() -> None:
+    victim = BertVictim()
+    engine = Engine(victim)
+    finished = run(engine, walks(rounds=3))
+    words = {walk.name: len(Draft.of(walk.texts, Vocabulary())) for walk in walks()}
+    for name, item in finished.items():
+        assert item.logical == 3 * (1 + words[name])
+        assert item.physical <= 1 + words[name]
+    statistics = engine.statistics.scores
+    assert statistics.logical == sum(item.logical for item in finished.values())
+    assert statistics.forwarded == victim.rows
+    assert statistics.forwarded + statistics.repeated + statistics.cached == statistics.logical
+    # Six distinct texts, four copies each, asked for three times.
+    assert victim.rows == sum(item.physical for name, item in finished.items() if int(name[1:]) < 6)
+    assert statistics.padding_waste == 0
+
+
+def test_rows_of_equal_length_are_batched_together() -> None:
+    victim = BertVictim()
+    list(Engine(victim).run(walks()))
+    assert all(batch.mask is None for batch in victim.batches)
+    assert max(len(batch.ids) for batch in victim.batches) > 6
+
+
+def test_a_budget_is_never_exceeded() -> None:
+    for item in run(Engine(BertVictim()), walks(budget=9)).values():
+        assert item.logical <= 9
+        wants_more = len(Draft.of(item.program.texts, Vocabulary())) + 1 > 9
+        assert (item.program.told == ["BudgetSpent"]) == wants_more
+        assert len(item.value) == (1 if wants_more else 2)
+
+
+def test_a_time_limit_ends_only_the_slow() -> None:
+    def slow(text: Texts) -> float:
+        time.sleep(0.02 if "mess" in text["text"] else 0)
+        return 0.5
+
+    victim = TextVictim(slow, stochastic=True)
+    engine = Engine(victim, EngineSettings(time_limit=0.15, in_flight=1))
+    finished = run(engine, walks(rounds=3)[:6])
+    assert [item.program.told for item in finished.values()] == [[]] * 5 + [["TimeSpent"]]
+
+
+def test_a_stochastic_victim_is_never_answered_from_memory() -> None:
+    draws = np.random.default_rng(0)
+    victim = TextVictim(lambda text: float(draws.random()), stochastic=True)
+    finished = run(Engine(victim), [Walk("a", {"text": "one two"}, rounds=3), Walk("b", {"text": "one two"}, rounds=3)])
+    assert len(victim.asked) == 18
+    assert len(set(victim.keys)) == 18  # every query of every attack has its own stream
+    first = finished["a"].value
+    assert first[0] != pytest.approx(first[2])
+    cached = Engine(victim, EngineSettings(cache_stochastic=True))
+    victim.asked.clear()
+    run(cached, [Walk("a", {"text": "one two"}, rounds=3)])
+    assert len(victim.asked) == 3
+
+
+def test_streams_do_not_depend_on_company() -> None:
+    alone = TextVictim(lambda text: 0.5, stochastic=True)
+    run(Engine(alone), [Walk("a", {"text": "one two"})])
+    together = TextVictim(lambda text: 0.5, stochastic=True)
+    run(Engine(together), [Walk("b", {"text": "three"}), Walk("a", {"text": "one two"})])
+    own = [key for key, text in zip(together.keys, together.asked, strict=True) if "three" not in text["text"]]
+    assert set(alone.keys) - set(together.keys) == set()
+    assert len(own) >= len(alone.keys)
+
+
+def test_a_text_that_breaks_the_victim_costs_only_its_own_attack() -> None:
+    def touchy(text: Texts) -> float:
+        if "yuks" in text["text"]:
+            raise ValueError("I do not like yuks")
+        return 0.5
+
+    finished = run(Engine(TextVictim(touchy)), walks())
+    for item in finished.values():
+        if "yuks" in item.program.texts["text"]:
+            assert item.value is None
+            assert "I do not like yuks" in item.error
+        else:
+            assert item.error is None
+
+
+def test_a_token_victim_that_breaks_costs_only_the_guilty_rows() -> None:
+    class Touchy(BertVictim):
+        def launch(self, batches: Any, *, exact: bool = False) -> Any:
+            if any((batch.ids == bad).any() for batch in batches):
+                raise RuntimeError("index out of range")
+            return super().launch(batches, exact=exact)
+
+    victim = Touchy()
+    bad = victim.tokenizer.convert_tokens_to_ids("gorgeous")
+    assert bad != victim.tokenizer.unk_token_id
+    for item in run(Engine(victim), walks()).values():
+        assert (item.error is not None) == ("gorgeous" in item.program.texts["text"])
+
+
+def test_nan_is_an_error_never_an_answer() -> None:
+    victim = TextVictim(lambda text: float("nan") if "dull" in text["text"] else 0.5)
+    for item in run(Engine(victim), walks()).values():
+        assert (item.error is not None and "NaN" in item.error) == ("dull" in item.program.texts["text"])
+
+
+def test_a_hanging_victim_is_not_asked_again_for_each_half() -> None:
+    class Hanging(TextVictim):
+        calls = 0
+
+        def scores(self, texts: Any, keys: Any = None) -> Any:
+            Hanging.calls += 1
+            raise VictimTimeout("no answer within 1 s")
+
+    finished = run(Engine(Hanging(lambda text: 0.5)), walks())
+    assert all("no answer" in item.error for item in finished.values())
+    assert Hanging.calls == 1
+
+
+def test_successes_found_in_half_precision_are_checked() -> None:
+    class Half(BertVictim):
+        precision = "bf16"
+        exact_rows = 0
+
+        def launch(self, batches: Any, *, exact: bool = False) -> Any:
+            wait = super().launch(batches, exact=exact)
+            if exact:
+                Half.exact_rows += sum(len(batch.ids) for batch in batches)
+                return wait
+            return lambda: np.clip(wait() + np.array([0.2, -0.2], np.float32), 0, 1)
+
+    exact, half = BertVictim(), Half()
+    reference = run(Engine(exact), walks())
+    engine = Engine(half)
+    finished = run(engine, walks())
+    for name, item in finished.items():
+        for ours, true in zip(item.value, reference[name].value, strict=True):
+            claimed = ours[:, 0] > 0.5
+            assert (true[claimed, 0] > 0.5).all()  # nothing unchecked passes for a success
+    statistics = engine.statistics.scores
+    assert statistics.confirmed == Half.exact_rows > 0
+    assert 0 < statistics.unconfirmed < statistics.confirmed
+
+
+def test_the_vocabulary_is_renewed_without_a_trace() -> None:
+    reference = run(Engine(BertVictim()), walks())
+    engine = Engine(BertVictim(), EngineSettings(vocabulary_limit=20, in_flight=2))
+    finished = run(engine, walks())
+    assert len(engine.vocabulary) < 40
+    for name, item in finished.items():
+        assert np.concatenate(item.value).tobytes() == np.concatenate(reference[name].value).tobytes()
+
+
+def test_an_attack_that_raises_is_an_error_of_its_own() -> None:
+    class Broken(Walk):
+        def start(self, vocabulary: Vocabulary) -> Any:
+            yield Score(Draft.of(self.texts, vocabulary))
+            raise ZeroDivisionError("oops")
+
+    finished = run(Engine(BertVictim()), [Broken("broken", {"text": "great"}), *walks()])
+    assert finished["broken"].error == "ZeroDivisionError: oops"
+    assert all(item.error is None for name, item in finished.items() if name != "broken")
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        EngineSettings(in_flight=0)
+    with pytest.raises(UsageError, match="positive"):
+        EngineSettings(time_limit=0)
+
+
+def test_errors_of_a_victim_keep_their_kind() -> None:
+    victim = TextVictim(lambda text: (_ for _ in ()).throw(VictimError("wrong shape")))
+    finished = run(Engine(victim), walks()[:1])
+    assert "wrong shape" in finished["w0"].error
