@@ -43,6 +43,11 @@ class AttackView:
         return goal if isinstance(goal, Mapping) else {}
 
     @property
+    def question(self) -> tuple[Any, ...]:
+        """What the attack's figures answer: attacks that agree in it can be seen together."""
+        return self.goal, self.threshold, self.settings.get("data"), self.settings.get("model")
+
+    @property
     def threshold(self) -> float | None:
         """The detection threshold of an evasion goal, as it was given or chosen."""
         value = self.header.get("threshold")
@@ -109,8 +114,8 @@ class RunView:
     def together(self) -> Summary | None:
         """All attacks on the examples they share: an example holds only if it holds against each of them."""
         groups = [view for view in self.attacks if view.rows]
-        # Attacks with another goal or on another label answer another question.
-        alike = [view for view in groups if (view.goal, view.threshold) == (groups[0].goal, groups[0].threshold)]
+        # Attacks with another goal, on another label or on other data answer another question.
+        alike = [view for view in groups if view.question == groups[0].question]
         if len(alike) < 2:
             return None
         rows = together([view.rows for view in alike])

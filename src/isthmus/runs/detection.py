@@ -22,6 +22,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval, auc, threshold_at_fpr, wilson
 from isthmus.core.types import Floats, Victim
 from isthmus.data import Dataset, Splits
+from isthmus.runs.scoring import tolerant_scores
 
 NEGATIVES = 1_000
 """At most so many examples of other classes are scored."""
@@ -100,7 +101,7 @@ def _scores_of_others(victim: Victim, data: Dataset, label: int, seed: int) -> F
     texts = [example.texts for example in order if example.label != label][:NEGATIVES]
     if not texts:
         return np.zeros((0, len(victim.labels)), np.float32)
-    scores = victim.scores(texts)
+    scores = tolerant_scores(victim, texts)
     return np.asarray(scores[~np.isnan(scores).any(axis=1)])
 
 

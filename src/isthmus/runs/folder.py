@@ -83,8 +83,14 @@ class RunRecord:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides the model: two trainings that agree in it end with the same weights."""
-        data = {"source": self.data.source, "fingerprints": self.data.fingerprints, "labels": self.data.labels}
+        """What decides the model: two trainings that agree in it end with the same weights.
+
+        For a foreign model that was only attacked it names the model and the data; each attack has its own settings.
+        """
+        data: dict[str, Any] = {"source": self.data.source}
+        if self.training is None:
+            return {"model": {"spec": self.model.spec, "fingerprint": self.model.fingerprint}, "data": data}
+        data |= {"fingerprints": self.data.fingerprints, "labels": self.data.labels}
         parts = {
             "model": {"spec": self.model.spec, "fingerprint": self.model.fingerprint},
             "data": data,
@@ -234,11 +240,11 @@ class RunFolder:
     def attack_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of `attack` with these settings belong.
 
-        The first settings used take the plain name; others get their hash.
+        The first settings used take the plain name; others get their hash. A name without any row is free.
         """
         file = AttackFile(self.attacks_path, attack)
         code = short_hash(settings)
-        if not file.header_path.exists() or file.header().get("hash") == code:
+        if not file.header_path.exists() or file.header().get("hash") == code or not file.rows():
             return file
         return AttackFile(self.attacks_path, f"{attack}@{code}")
 

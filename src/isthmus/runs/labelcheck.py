@@ -20,6 +20,7 @@ import numpy as np
 from isthmus.core.errors import SuspiciousLabels
 from isthmus.core.types import Floats, Ints, Victim
 from isthmus.data import Dataset
+from isthmus.runs.scoring import tolerant_scores
 
 EXAMPLES = 64
 _ENOUGH = 20
@@ -63,7 +64,7 @@ def check_labels(
     sample = data.sample(count, seed)
     if not len(sample):
         return LabelCheck(0, 0, len(victim.labels))
-    check = judge(victim.scores(sample.texts()), sample.label_indices(), len(victim.labels))
+    check = judge(tolerant_scores(victim, sample.texts()), sample.label_indices(), len(victim.labels))
     if check.is_suspicious:
         raise SuspiciousLabels(_message(check, victim.labels, names or victim.labels))
     return check

@@ -1,0 +1,308 @@
+"""An attack's command made ready: what it names is checked at once, what is expensive is made when first needed.
+
+A command that only asks for rows that exist already loads no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core import catalog
+from isthmus.core.errors import RunError, UnknownName, UsageError, VictimTimeout
+from isthmus.core.files import make_folder
+from isthmus.runs.detection import Detector, choose_threshold, make_detector
+from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
+from isthmus.runs.goals import GoalRequest, make_goal
+from isthmus.runs.labelcheck import check_labels
+from isthmus.runs.observer import Observer
+from isthmus.runs.settings import plain
+from isthmus.runs.sources import DataRequest, ModelSource, chosen
+
+if TYPE_CHECKING:
+    from isthmus.attacks.base import AttackSettings, WordAttack
+    from isthmus.attacks.parts.protection import Protection
+    from isthmus.core.types import Victim
+    from isthmus.data import Dataset, Splits
+
+
+@dataclass(frozen=True)
+class AttackRequest:
+    """Everything the command says."""
+
+    model: str
+    attacks: tuple[str, ...]
+    data: DataRequest | None = None
+    """None: the data the run was made with."""
+    split: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """``key`` for every attack that has it, ``attack.key`` for one."""
+    n: int | None = 200
+    seed: int = 0
+    out: Path | None = None
+    labels: tuple[str, ...] | None = None
+    """What the data calls the model's outputs, in the order of the outputs."""
+    goal: GoalRequest = field(default_factory=GoalRequest)
+    protect: tuple[str, ...] | None = None
+    protect_pattern: str | None = None
+    budget: int | None = None
+    budget_per_word: int | None = None
+    time_limit: float | None = None
+    in_flight: int | None = None
+    precision: str = "fp32"
+    device: str | None = None
+    label_check: bool = True
+    retry_errors: bool = False
+    command: str | None = None
+
+
+class Prepared:
+    """One command."""
+
+    def __init__(self, request: AttackRequest, observer: Observer) -> None:
+        self.request, self.observer = request, observer
+        self._labels_checked = False
+
+    def check(self) -> None:
+        """Find everything that is wrong before anything is loaded or written."""
+        _ = self.methods, self.source, self.sample
+        self.protection.check(self.data.fields)
+        self.request.goal.target(self.data)
+        if self.request.goal.at_fpr is not None and "dev" not in self.splits:
+            raise UsageError(
+                f"--at-fpr chooses the threshold on a development split, and {self.splits.name} has none "
+                f"(it has {', '.join(self.splits)}): give --threshold instead, or data with a dev split"
+            )
+        _ = self.folder
+
+    # ------------------------------------------------------------------ what the command names
+
+    @cached_property
+    def methods(self) -> dict[str, WordAttack]:
+        """The attacks by name, with their parameters."""
+        wanted = catalog.names("attacks") if "all" in self.request.attacks else self.request.attacks
+        entries = {entry.name: entry for entry in (catalog.find("attacks", name) for name in wanted)}
+        if not entries:
+            raise UsageError(f"name at least one attack: --attack {','.join(catalog.names('attacks'))}")
+        given = _parameters_of(self.request.parameters, entries)
+        return {name: catalog.build("attacks", name, given[name]) for name in entries}
+
+    @cached_property
+    def source(self) -> ModelSource:
+        """The model as the command names it."""
+        return ModelSource.of(self.request.model)
+
+    @cached_property
+    def data_request(self) -> DataRequest:
+        """The data as the command names it, or as the run was made with it."""
+        if self.request.data is not None:
+            return self.request.data
+        if self.source.run is None:
+            raise UsageError(f"{self.request.model} is not a run folder: say what to attack it on with --data")
+        return DataRequest.from_record(self.source.run.record().data)
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Every split; of a run's own data, with the same development split that training kept aside."""
+        splits = self.data_request.load()
+        if self.request.data is None and self.source.run is not None and "train" in splits:
+            return splits.with_dev(self.source.run.record().seed)
+        return splits
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The split to attack."""
+        return chosen(self.splits, self.request.split)
+
+    @cached_property
+    def sample(self) -> Dataset:
+        """The examples asked for."""
+        if self.request.n is not None and self.request.n < 1:
+            raise UsageError(f"--n is the number of examples to attack and must be at least 1, not {self.request.n}")
+        sample = self.first(self.request.n)
+        if not len(sample) and not sample.rejected:
+            raise UsageError(f"the {self.data.split} split of {self.data.name} has no examples to attack")
+        return sample
+
+    def first(self, n: int | None) -> Dataset:
+        """The first `n` examples of the one order that all samples are cut from."""
+        return self.data.sample(n, self.request.seed, self.request.goal.attacked(self.data))
+
+    @cached_property
+    def protection(self) -> Protection:
+        """What no edit may touch."""
+        from isthmus.attacks.parts.protection import Protection
+
+        return Protection(self.request.protect, self.request.protect_pattern)
+
+    @cached_property
+    def folder(self) -> RunFolder:
+        """Where rows go; a folder that holds another model or other data is refused."""
+        run, own = self.source.run, self._has_own_data
+        if self.request.out is not None:
+            folder = RunFolder(self.request.out)
+        else:
+            folder = run if run is not None and own else RunFolder(default_path(self.source.name, self.data.name))
+        if run is not None and folder.path.resolve() == run.path.resolve():
+            if not own:
+                raise RunError(f"{run.path} was made with other data than {self.data.name}: choose another --out")
+            make_folder(folder.attacks_path)
+            return folder
+        folder.claim(
+            RunRecord(
+                model=ModelRecord(self.source.shown, self.request.labels or (), self.fingerprint),
+                data=self.data_request.record({self.data.split: self.data}),
+                command=self.request.command,
+            )
+        )
+        return folder
+
+    @property
+    def _has_own_data(self) -> bool:
+        """Whether the split is one of those the model's run was made with."""
+        if self.source.run is None:
+            return False
+        return self.source.run.record().data.fingerprints.get(self.data.split) == self.data.fingerprint
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """Of the model's files, where it is local."""
+        return self.source.fingerprint()
+
+    # ------------------------------------------------------------------ what has to be loaded
+
+    @cached_property
+    def victim(self) -> Victim:
+        """The model, loaded."""
+        from isthmus.models.victims import load_victim
+
+        self.observer.note(f"loading {self.source.shown}")
+        return load_victim(
+            self.source.spec,
+            labels=self.request.labels,
+            device=self.request.device,
+            precision=self.request.precision,
+        )
+
+    @cached_property
+    def aligned(self) -> Dataset:
+        """The split with labels in the victim's numbering."""
+        return self.data.aligned(self.victim.labels)
+
+    @cached_property
+    def numbering(self) -> dict[int, int]:
+        """Label index of the data -> that of the victim."""
+        found = {int(ours.label): int(theirs.label) for ours, theirs in zip(self.data, self.aligned, strict=True)}  # type: ignore[arg-type]
+        for index, name in enumerate(self.data.labels):
+            if index not in found and name in self.victim.labels:
+                found[index] = self.victim.labels.index(name)
+        return found
+
+    def _in_victims_numbering(self, index: int | None) -> int | None:
+        if index is None:
+            return None
+        if index not in self.numbering:
+            raise UnknownName("label of the model", self.data.labels[index], self.victim.labels)
+        return self.numbering[index]
+
+    @cached_property
+    def threshold(self) -> float | None:
+        """The detection threshold, given or chosen."""
+        goal = self.request.goal
+        if goal.at_fpr is None:
+            return goal.threshold
+        label = self._in_victims_numbering(goal.attacked(self.data))
+        assert label is not None
+        return choose_threshold(self.victim, self.splits, label, self.request.seed, goal.at_fpr)
+
+    @cached_property
+    def detector(self) -> Detector | None:
+        """The decision an evasion is measured against; None for other goals."""
+        goal = self.request.goal
+        if not goal.is_evasion:
+            return None
+        label = self._in_victims_numbering(goal.attacked(self.data))
+        assert label is not None
+        self.observer.note(f"scoring clean examples of other classes than {goal.from_label}")
+        return make_detector(
+            self.victim, self.aligned, label, self.request.seed, threshold=self.threshold, at_fpr=goal.at_fpr
+        )
+
+    def check_labels(self) -> None:
+        """Stop if the model's labels cannot be those of the data; looked at once."""
+        if self.request.label_check and not self._labels_checked:
+            names = list(self.victim.labels)
+            for ours, theirs in self.numbering.items():
+                names[theirs] = self.data.labels[ours]
+            try:
+                check_labels(self.victim, self.aligned, self.request.seed, names)
+            except VictimTimeout as error:
+                self.observer.note(f"labels not checked: {error}")
+            self._labels_checked = True
+
+    @cached_property
+    def attack_settings(self) -> AttackSettings:
+        """What every attack of the command gets."""
+        from isthmus.attacks.base import AttackSettings
+        from isthmus.engine.scheduler import EngineSettings
+
+        goal, request = self.request.goal, self.request
+        return AttackSettings(
+            goal=make_goal(
+                self._in_victims_numbering(goal.target(self.data)),
+                self._in_victims_numbering(goal.attacked(self.data)),
+                self.threshold,
+            ),
+            protection=self.protection,
+            seed=request.seed,
+            budget=request.budget,
+            budget_per_word=request.budget_per_word,
+            engine=EngineSettings(in_flight=request.in_flight, time_limit=request.time_limit),
+        )
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """What decides the rows of an attack."""
+        request = self.request
+        data: dict[str, Any] = {"split": self.data.split, "fingerprint": self.data.fingerprint}
+        if request.goal.at_fpr is not None:
+            data["dev_fingerprint"] = self.splits.dev.fingerprint
+        return {
+            "attack": name,
+            "parameters": plain(self.methods[name]),
+            "resources": dict(self.methods[name].resources()),
+            "goal": request.goal.settings(),
+            "seed": request.seed,
+            "limits": {
+                "budget": request.budget,
+                "budget_per_word": request.budget_per_word,
+                "time_limit": request.time_limit,
+            },
+            "protection": {"columns": request.protect, "pattern": request.protect_pattern},
+            "precision": request.precision,
+            "labels": request.labels,
+            "data": data,
+            # A folder may be moved; its files stay what they are.
+            "model": self.fingerprint or self.source.shown,
+        }
+
+
+def _parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]) -> dict[str, dict[str, str]]:
+    """Parameters of each attack: ``key`` goes to every attack that has it, ``attack.key`` to that one."""
+    found: dict[str, dict[str, str]] = {name: {} for name in entries}
+    known = {name: {parameter.name for parameter in entry.parameters} for name, entry in entries.items()}
+    for key, value in given.items():
+        attack_name, dot, own_key = key.partition(".")
+        if dot:
+            if attack_name not in entries:
+                raise UnknownName("attack in this command", attack_name, entries)
+            found[attack_name][own_key] = value
+            continue
+        takers = [name for name in entries if key in known[name]]
+        if not takers:
+            raise UnknownName(f"parameter of {' or '.join(entries)}", key, set().union(*known.values()))
+        for name in takers:
+            found[name][key] = value
+    return found

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+VERBS = ("train", "attack", "report", "list", "show", "assets", "doctor")
+NARROW = {**os.environ, "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
+
+
+def test_help_answers_at_once() -> None:
+    command = [sys.executable, "-m", "isthmus", "--help"]
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=NARROW)
+        seconds.append(time.perf_counter() - began)
+        if seconds[-1] < 0.7:
+            break
+    assert min(seconds) < 0.7
+    assert all(f" {verb} " in done.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["attack", "--help"], ["list"], ["show", "pwws"]])
+def test_looking_around_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom isthmus.cli.app import run\n"
+        f"assert run({arguments!r}) == 0\n"
+        "heavy = {'torch', 'transformers', 'scipy', 'datasets', 'matplotlib', 'jinja2', 'onnxruntime', 'sklearn'}\n"
+        "print('imported', *sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split() == ["imported"]
+
+
+@pytest.mark.parametrize("verb", [(), *[(verb,) for verb in VERBS]])
+def test_help_fits_eighty_columns(verb: tuple[str, ...], isthmus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = isthmus(*verb, "--help")
+    assert ended.code == 0
+    assert max(len(line) for line in ended.out.splitlines()) <= 80
+    assert "…" not in ended.out.replace("A,B,…", "")
+
+
+def test_no_arguments_show_the_help(isthmus: Any) -> None:
+    ended = isthmus()
+    assert "Usage: isthmus" in ended.out + ended.err
+
+
+def test_the_version(isthmus: Any) -> None:
+    from isthmus import __version__
+
+    assert isthmus("--version").out == f"isthmus {__version__}\n"
