@@ -8,11 +8,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from isthmus.models.machine import ask_for_strict_arithmetic
+
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
     from isthmus.models.storage import load_model
     from isthmus.models.victims.classifier import ClassifierVictim
+
+ask_for_strict_arithmetic()
 
 _HOMES = {
     "Bottleneck": "slots",

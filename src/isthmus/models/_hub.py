@@ -75,7 +75,7 @@ def read_config(source: str | Path, labels: Sequence[str] | None = None) -> Pret
     from transformers import AutoConfig
 
     with reading(source):
-        config = AutoConfig.from_pretrained(locate(source), trust_remote_code=False)
+        config: PretrainedConfig = AutoConfig.from_pretrained(locate(source), trust_remote_code=False)
     attention = getattr(config, "_attn_implementation_internal", None)
     if isinstance(attention, dict) or attention not in _ATTENTION:
         raise ModelError(

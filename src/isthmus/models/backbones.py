@@ -47,6 +47,11 @@ class Backbone(nn.Module):
     def table(self) -> nn.Embedding:
         """The word embeddings."""
 
+    def entrances(self) -> list[nn.Module]:
+        """The modules that look words up: T5 and its kin hold the same table several times."""
+        shared = self.table.weight
+        return [module for module in self.modules() if isinstance(module, nn.Embedding) and module.weight is shared]
+
     @abstractmethod
     def blocks(self) -> list[nn.Module]:
         """The modules after which noise may be added, each once; a shared block is called several times."""
@@ -56,6 +61,14 @@ class Backbone(nn.Module):
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
     ) -> Encoded:
         """Encode ids, or embeddings where given."""
+
+    def encoder(self) -> tuple[PreTrainedModel, str] | None:
+        """The part that transformers can write and read by itself, and the prefix of its parameters' names."""
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """JSON-able sizes, where no config.json holds them."""
+        return {}
 
     def take_head_away(self) -> None:
         """Make `forward` return pooled vectors from now on."""
@@ -84,6 +97,11 @@ class StockBackbone(Backbone):
     def blocks(self) -> list[nn.Module]:
         """The encoder's blocks."""
         return encoder_blocks(self.model.base_model, self.model.config)
+
+    def encoder(self) -> tuple[PreTrainedModel, str]:
+        """The classifier without its head."""
+        inner: Any = self.model.base_model
+        return inner, f"model.{self.model.base_model_prefix}."
 
     def take_head_away(self) -> None:
         """Put the identity in the place of the last linear layer."""
@@ -125,6 +143,10 @@ class EncoderBackbone(Backbone):
     def blocks(self) -> list[nn.Module]:
         """The encoder's blocks."""
         return encoder_blocks(self.model, self.model.config)
+
+    def encoder(self) -> tuple[PreTrainedModel, str]:
+        """All of it."""
+        return self.model, "model."
 
     def forward(
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool

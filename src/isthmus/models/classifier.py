@@ -9,12 +9,13 @@ so is the folder it is saved to.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, Output, Texts
@@ -57,6 +58,8 @@ class Classifier(nn.Module):
         if not backbone.has_head:
             with seeded(seed, "head"):
                 self.head = nn.Linear(backbone.pooled_size, len(task.labels))
+        self._entrances = backbone.entrances()
+        self.special_ids: Tensor
         self.register_buffer("special_ids", _special_ids(tokenizer, backbone.table.num_embeddings), persistent=False)
 
     @staticmethod
@@ -126,7 +129,7 @@ class Classifier(nn.Module):
         """Fill slots; a bottleneck comes with a new head of its own width."""
         for name, slot in (("word_mask", word_mask), ("noise", noise), ("bottleneck", bottleneck)):
             if slot is not None:
-                self.slots.put(name, slot.to(self.device), self.seed)
+                self.slots.put(name, slot.to(self.device).train(self.training), self.seed)
         if noise is not None:
             self._check_layers(noise)
         if bottleneck is not None:
@@ -143,11 +146,12 @@ class Classifier(nn.Module):
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Word embeddings, before positions and normalisation."""
-        return self.table(input_ids)  # type: ignore[no-any-return]
+        embeddings: Tensor = self.table(input_ids)
+        return embeddings
 
     def special_mask(self, input_ids: Tensor) -> Tensor:
         """True where a token is a special one (separators, padding), unknown and mask tokens excepted."""
-        return self.special_ids[input_ids]  # type: ignore[no-any-return, index]
+        return self.special_ids[input_ids]
 
     def forward(
         self,
@@ -182,7 +186,7 @@ class Classifier(nn.Module):
     def _watched(self, attention_mask: Tensor | None) -> Iterator[list[Tensor]]:
         """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
         seen: list[Tensor] = []
-        hooks = [self.table.register_forward_hook(lambda _module, _inputs, output: seen.append(output))]
+        hooks = self.on_embeddings(lambda _module, _inputs, output: seen.append(output))
         if self.slots.noise is not None:
             hook = _NoiseHook(self.slots.noise, attention_mask)
             # First in line, so that recorded hidden states contain the noise.
@@ -192,6 +196,10 @@ class Classifier(nn.Module):
         finally:
             for handle in hooks:
                 handle.remove()
+
+    def on_embeddings(self, hook: Callable[[Any, Any, Any], Any], **how: Any) -> list[RemovableHandle]:
+        """Call `hook` with the word embeddings whenever they are looked up, until the handles are removed."""
+        return [module.register_forward_hook(hook, **how) for module in self._entrances]
 
     @contextlib.contextmanager
     def keyed(self, keys: Tensor | None) -> Iterator[None]:
@@ -249,7 +257,7 @@ class _NoiseHook:
 def _needed(input_ids: Tensor | None) -> Tensor:
     if input_ids is None:
         raise UsageError(
-            "the word mask must know which tokens are special: pass input_ids too, beside inputs_embeds if those are set"
+            "the word mask must know which tokens are special: pass input_ids, also where inputs_embeds are given"
         )
     return input_ids
 

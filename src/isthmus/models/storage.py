@@ -7,15 +7,14 @@ A classifier's folder holds
                                                        class fits)
     isthmus.json                                       fields, labels, length, and how to build the slots again
 
-so a classifier with no slot filled is loaded by ``AutoModelForSequenceClassification`` without isthmus. Only safetensors
-and JSON are read, and reading runs no code that came with the folder.
+so a classifier with no slot filled is loaded by ``AutoModelForSequenceClassification`` without isthmus. Only
+safetensors and JSON are read, and reading runs no code that came with the folder.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from isthmus.core.types import Classification
 from isthmus.models._hub import quiet, read_config, read_tokenizer, read_weights, seeded
 from isthmus.models.backbones import Backbone, EncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
-from isthmus.models.slots import build_slot, describe_slot
+from isthmus.models.slots import Slots, build_slot, describe_slot
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -63,9 +62,14 @@ def create(
     config = read_config(backbone, task.labels)
     tokenizer = read_tokenizer(backbone)
     with seeded(seed, "backbone"):
-        body = _encoder(backbone, config) if config.is_encoder_decoder else _stock(backbone, config)
+        body = _encoder(backbone, config) if _has_decoder(config) else _stock(backbone, config)
     limit = max_tokens or token_limit(tokenizer, config)
     return Classifier(body, tokenizer, task, max_tokens=limit, seed=seed).eval()
+
+
+def _has_decoder(config: PretrainedConfig) -> bool:
+    """Whether the stock classifier has a decoder, which reads no embeddings; an encoder's folder does not say so."""
+    return bool(config.is_encoder_decoder or type(config)().is_encoder_decoder)
 
 
 def _stock(source: str | Path, config: PretrainedConfig, *, complete: bool = False) -> Backbone:
@@ -101,9 +105,9 @@ def save(model: Classifier, folder: Path) -> None:
     """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
     if folder.exists() and any(folder.iterdir()) and not _is_model(folder):
         raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+        fresh.mkdir(parents=True)
         try:
             _write(model, fresh)
             if folder.exists():
@@ -138,24 +142,28 @@ def _write(model: Classifier, folder: Path) -> None:
     except SafetensorError as error:
         raise RunError(f"cannot write {folder}: {error}; is the disk full?") from error
     write_json(folder / DESCRIPTION, description)
+    for file in folder.iterdir():  # The weights come private; a shared folder should follow the user's mask.
+        file.chmod((folder / DESCRIPTION).stat().st_mode)
 
 
 def _write_backbone(model: Classifier, folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
     """Write what transformers can write, and return the tensors that are left."""
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    body = model.backbone
-    if isinstance(body, StockBackbone):
-        if model.is_stock:
-            body.model.save_pretrained(folder)
-            return {}
-        inner, prefix = body.model.base_model, f"backbone.model.{body.model.base_model_prefix}."
-    elif isinstance(body, EncoderBackbone):
-        inner, prefix = body.model, "backbone.model."
+    if isinstance(model.backbone, StockBackbone) and model.is_stock:
+        model.backbone.model.save_pretrained(folder)
+        return {}
+    encoder = model.backbone.encoder()
+    if encoder is None:
+        description["options"] = model.backbone.options()
     else:
-        description["options"] = body.options()  # type: ignore[operator]
-        return state
-    inner.save_pretrained(folder)
-    return {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+        encoder[0].save_pretrained(folder)
+    state = model.state_dict()
+    return {name: state[name].detach().cpu().contiguous() for name in _own_names(model)}
+
+
+def _own_names(model: Classifier) -> list[str]:
+    """The tensors that lie in `WEIGHTS`, not in the encoder's file."""
+    encoder = model.backbone.encoder()
+    return [name for name in model.state_dict() if encoder is None or not name.startswith(f"backbone.{encoder[1]}")]
 
 
 def _is_model(folder: Path) -> bool:
@@ -199,14 +207,15 @@ def _load_stock(source: str | Path) -> Classifier:
             f"{str(source)!r} is a {architectures[0]}, not a classifier: train one on it with "
             f"`isthmus train --backbone {source}`"
         )
-    if config.num_labels < 2 or config.problem_type in ("regression", "multi_label_classification"):
+    names = config.id2label or {}
+    if len(names) < 2 or config.problem_type in ("regression", "multi_label_classification"):
         kind = config.problem_type or "regression"
         raise ModelError(
-            f"{str(source)!r} does not choose one of several classes ({config.num_labels} outputs, {kind}): "
+            f"{str(source)!r} does not choose one of several classes ({len(names)} outputs, {kind}): "
             "wrap it in a function that returns one probability per class and attack that"
         )
     tokenizer = read_tokenizer(source)
-    task = Classification(tuple(str(config.id2label[index]) for index in range(config.num_labels)))
+    task = Classification(tuple(str(name) for _, name in sorted(names.items())))
     return Classifier(_stock(source, config, complete=True), tokenizer, task, max_tokens=token_limit(tokenizer, config))
 
 
@@ -214,7 +223,8 @@ def _load_own(folder: Path) -> Classifier:
     described = _description(folder)
     task = Classification(tuple(described["labels"]), tuple(described["fields"]))
     tokenizer = read_tokenizer(folder)
-    form, slots = described["form"], described["slots"]
+    form = described["form"]
+    built: dict[str, Any] = {name: build_slot(slot) for name, slot in described["slots"].items()}
     with seeded(0, "loading"):
         if form in WORD_BACKBONES:
             from isthmus.models import words
@@ -222,11 +232,11 @@ def _load_own(folder: Path) -> Classifier:
             body: Backbone = words.build(form, len(tokenizer), described["options"])
         else:
             config = read_config(folder, task.labels)
-            stock_folder = form == "stock" and not slots
+            stock_folder = form == "stock" and not built
             body = _encoder(folder, config) if form == "encoder" else _stock(folder, config, complete=stock_folder)
         model = Classifier(
             body, tokenizer, task, max_tokens=int(described["max_tokens"]), seed=int(described["seed"])
-        ).fill(**{name: build_slot(slot) for name, slot in slots.items()})
+        ).fill(**built)
     if not model.is_stock:
         _load_rest(model, folder)
     return model
@@ -242,10 +252,22 @@ def _description(folder: Path) -> dict[str, Any]:
             f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one "
             f"({__version__}): upgrade isthmus to read it"
         )
-    wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)]
-    if wrong or described["form"] not in ("stock", "encoder", *WORD_BACKBONES):
-        raise ModelError(f"{folder / DESCRIPTION} is damaged: no valid {wrong[0] if wrong else 'form'!r} in it")
+    wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)] or _wrong(described)
+    if wrong:
+        raise ModelError(f"{folder / DESCRIPTION} is damaged: no valid {wrong[0]!r} in it")
     return described
+
+
+def _wrong(described: Mapping[str, Any]) -> list[str]:
+    form = described["form"]
+    checks = {
+        "labels": len(described["labels"]) > 1 and all(isinstance(name, str) for name in described["labels"]),
+        "fields": len(described["fields"]) > 0 and all(isinstance(name, str) for name in described["fields"]),
+        "form": form in ("stock", "encoder", *WORD_BACKBONES),
+        "options": form not in WORD_BACKBONES or isinstance(described.get("options"), dict),
+        "slots": set(described["slots"]) <= set(Slots.names),
+    }
+    return [name for name, right in checks.items() if not right]
 
 
 def _load_rest(model: Classifier, folder: Path) -> None:
@@ -256,14 +278,7 @@ def _load_rest(model: Classifier, folder: Path) -> None:
         rest = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {folder / WEIGHTS}: {error}") from error
-    body = model.backbone
-    inner = getattr(body, "model", None)
-    prefix = (
-        ""
-        if inner is None
-        else "backbone.model." + (f"{inner.base_model_prefix}." if isinstance(body, StockBackbone) else "")
-    )
-    expected = {name for name in model.state_dict() if not prefix or not name.startswith(prefix)}
+    expected = set(_own_names(model))
     if expected != set(rest):
         odd = ", ".join(sorted(expected ^ set(rest))[:3])
         raise ModelError(f"{folder / WEIGHTS} does not fit the model it lies beside: {odd}")

@@ -1,15 +1,16 @@
 """A classifier of ours, or any transformers classifier, seen as a victim that takes token ids.
 
-Rows of equal length give the same bits whatever they are batched with, as long as a batch has at least four rows
-(on the CPU), so short batches are filled up by repeating a row. Nothing here is ever in training mode: a dropout or a
-sampling layer left on would answer each query differently and pass for robustness.
+On the CPU rows of equal length get the same bits whatever they are batched with (`isthmus.models.machine`); batches
+too small for that are filled up by repeating a row. Nothing here is ever in training mode: a dropout or a sampling
+layer left on would answer each query differently and pass for robustness.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.classifier import Classifier
+from isthmus.models.machine import bfloat16_works, fewest_rows
 from isthmus.models.randomness import mix64
 
 if TYPE_CHECKING:
@@ -26,10 +28,17 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16"]
 
-FEWEST_ROWS = 4
-"""Smaller batches take other kernels and differ in the last bits."""
-
 _ROWS_PER_BATCH = 64
+
+
+class Inputs(NamedTuple):
+    """A token batch on the model's device."""
+
+    rows: int  # without the rows that only fill up
+    ids: Tensor
+    mask: Tensor | None
+    types: Tensor | None
+    keys: Tensor | None
 
 
 class ClassifierVictim:
@@ -44,6 +53,9 @@ class ClassifierVictim:
         if precision not in ("fp32", "bf16"):
             raise UsageError(f"precision is 'fp32' or 'bf16', not {precision!r} (fp16 overflows in some encoders)")
         self.model = model.eval()
+        if precision == "bf16" and model.device.type == "cpu" and not bfloat16_works():
+            warnings.warn("bfloat16 arithmetic crashes on this machine's CPU: scoring in float32", stacklevel=2)
+            precision = "fp32"
         self.precision = precision
         self._half: Classifier | None = None
 
@@ -78,6 +90,7 @@ class ClassifierVictim:
         return self.model.device.type
 
     def _evaluating(self, exact: bool) -> Classifier:
+        """The model that answers, with every module in evaluation mode."""
         model = self.model
         if self.precision == "bf16" and not exact:
             if self._half is None:
@@ -92,82 +105,77 @@ class ClassifierVictim:
         model = self._evaluating(exact)
         try:
             with torch.inference_mode():
-                rows = [self._forward(model, batch) for batch in batches]
-                scores = torch.cat(rows) if rows else torch.empty(0, len(self.labels))
-                return _pending(scores)
+                rows = [_probabilities(model, inputs) for inputs in _on_device(batches, model.device)]
+                return _pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
-
-    def _forward(self, model: Classifier, batch: TokenBatch) -> Tensor:
-        count, device = len(batch.ids), model.device
-        ids, mask, types = (_to_device(array, device) for array in (batch.ids, batch.mask, batch.types))
-        assert ids is not None
-        if not self.stochastic or batch.keys is None:
-            logits = model(ids, mask, types).logits
-        else:
-            with model.keyed(_to_device(_filled(batch.keys).view(np.int64), device)):
-                logits = model(ids, mask, types).logits
-        return torch.softmax(logits[:count].float(), dim=-1)
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""
         answer = np.empty((len(texts), len(self.labels)), dtype=np.float32)
-        order: list[NDArray[np.int64]] = []
-        batches: list[TokenBatch] = []
-        for rows, batch in self.batches(texts, keys):
-            order.append(rows)
+        rows, batches = [], []
+        for positions, batch in self._batches(texts, keys):
+            rows.append(positions)
             batches.append(batch)
         if batches:
-            answer[np.concatenate(order)] = self.launch(batches)()
+            answer[np.concatenate(rows)] = self.launch(batches)()
         return answer
 
-    def batches(
-        self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None
-    ) -> Iterable[tuple[NDArray[np.int64], TokenBatch]]:
-        """Tokenise and group rows of equal length; each batch comes with its rows' positions in `texts`."""
+    def _batches(
+        self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None
+    ) -> Iterator[tuple[NDArray[np.int64], TokenBatch]]:
+        """Rows of equal length, each batch with its rows' positions in `texts`."""
         if not texts:
             return
+        columns = self.model.columns(texts)
         try:
-            encoded = self.tokenizer(*self.model.columns(texts), truncation="longest_first", max_length=self.max_tokens)
+            encoded = self.tokenizer(*columns, truncation="longest_first", max_length=self.max_tokens)
         except (TypeError, UnicodeError, ValueError) as error:
             raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
-        lengths = np.array([len(row) for row in encoded["input_ids"]])
-        for length in np.unique(lengths):
-            same = np.flatnonzero(lengths == length)
-            for start in range(0, len(same), _ROWS_PER_BATCH):
-                rows = same[start : start + _ROWS_PER_BATCH]
-                yield (
-                    rows,
-                    TokenBatch(
-                        ids=_stack(encoded["input_ids"], rows),
-                        types=_stack(encoded["token_type_ids"], rows) if "token_type_ids" in encoded else None,
-                        keys=None if keys is None else keys[rows],
-                    ),
-                )
+        for rows in equal_lengths(encoded["input_ids"]):
+            yield (
+                rows,
+                TokenBatch(
+                    ids=_stack(encoded["input_ids"], rows),
+                    types=_stack(encoded["token_type_ids"], rows) if "token_type_ids" in encoded else None,
+                    keys=None if keys is None else keys[rows],
+                ),
+            )
 
     def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
         """Gradient of each row's cross-entropy with respect to its word embeddings, in float32 arithmetic."""
         model = self._evaluating(exact=True)
-        count, device = len(batch.ids), model.device
-        ids, mask, types = (_to_device(array, device) for array in (batch.ids, batch.mask, batch.types))
-        target = _to_device(np.asarray(labels, dtype=np.int64), device)
-        keys = None if batch.keys is None else _to_device(_filled(batch.keys).view(np.int64), device)
-        assert ids is not None and target is not None
-        total: Tensor | None = None
-        for draw in range(draws if self.stochastic else 1):
-            with model.keyed(None if keys is None else mix64(keys + draw)):
-                gradient = _gradient(model, ids, mask, types, target)
-            total = gradient if total is None else total + gradient
-        assert total is not None
-        mean = total[:count] / (draws if self.stochastic else 1)
-        return mean.float().cpu().numpy()  # type: ignore[no-any-return]
+        if len(labels) != len(batch.ids) or len(batch.ids) == 0:
+            raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
+        (inputs,) = _on_device([batch], model.device)
+        target = torch.from_numpy(_filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
+        draws = draws if self.stochastic else 1
+        total = torch.zeros((), device=model.device)
+        for draw in range(draws):
+            with model.keyed(None if inputs.keys is None else mix64(inputs.keys + draw)):
+                total = total + _gradient(model, inputs, target)
+        return (total[: inputs.rows] / draws).cpu().numpy()
 
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""
-        return self.model.table.weight.detach().float().cpu().numpy()  # type: ignore[no-any-return]
+        return self.model.table.weight.detach().float().cpu().numpy()
 
 
-def _gradient(model: Classifier, ids: Tensor, mask: Tensor | None, types: Tensor | None, target: Tensor) -> Tensor:
+def equal_lengths(rows: Sequence[Sequence[int]], most: int = _ROWS_PER_BATCH) -> Iterator[NDArray[np.int64]]:
+    """Positions of rows of equal length, at most `most` at a time, the shortest first."""
+    lengths = np.array([len(row) for row in rows])
+    for length in np.unique(lengths):
+        same = np.flatnonzero(lengths == length)
+        yield from (same[start : start + most] for start in range(0, len(same), most))
+
+
+def _probabilities(model: Classifier, inputs: Inputs) -> Tensor:
+    with model.keyed(inputs.keys):
+        logits = model(inputs.ids, inputs.mask, inputs.types).logits
+    return torch.softmax(logits[: inputs.rows].float(), dim=-1)
+
+
+def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
     leaves: list[Tensor] = []
 
     def leaf(_module: object, _inputs: object, output: Tensor) -> Tensor:
@@ -176,48 +184,81 @@ def _gradient(model: Classifier, ids: Tensor, mask: Tensor | None, types: Tensor
         leaves.append(output.detach().requires_grad_())
         return leaves[0]
 
-    hook = model.table.register_forward_hook(leaf, prepend=True)
+    hooks = model.on_embeddings(leaf, prepend=True)
     # cuDNN's recurrent kernels have no backward pass outside training mode.
+    cudnn: Any = torch.backends.cudnn
     try:
-        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=model.backbone.form != "lstm"):
-            logits = model(ids, mask, types).logits
+        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"):
+            logits = model(inputs.ids, inputs.mask, inputs.types).logits
             loss = torch.nn.functional.cross_entropy(logits.float(), target, reduction="sum")
-            return torch.autograd.grad(loss, leaves[0])[0]
+            return torch.autograd.grad(loss, leaves[0])[0].float()
     except (RuntimeError, IndexError, ValueError) as error:
         raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
     finally:
-        hook.remove()
+        for handle in hooks:
+            handle.remove()
 
 
-def _filled(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """At least `FEWEST_ROWS` rows, by repeating the last."""
-    if 0 < len(array) < FEWEST_ROWS:
-        return np.concatenate([array, np.repeat(array[-1:], FEWEST_ROWS - len(array), axis=0)])
+def _on_device(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
+    if device.type == "cuda":
+        return _through_pinned_memory(batches, device)
+    least = fewest_rows() if device.type == "cpu" else 1
+    return [
+        Inputs(
+            len(batch.ids),
+            _tensor(batch.ids, least),
+            *(None if array is None else _tensor(array, least) for array in (batch.mask, batch.types, batch.keys)),
+        )
+        for batch in batches
+    ]
+
+
+def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
+    """One copy for everything: many small ones would cost more than they move."""
+    arrays = [(batch.ids, batch.mask, batch.types, batch.keys) for batch in batches]
+    given = [array for group in arrays for array in group if array is not None]
+    host = torch.empty(sum(array.size for array in given), dtype=torch.int64, pin_memory=True)
+    view, start = host.numpy(), 0
+    for array in given:
+        view[start : start + array.size] = _signed(array).reshape(-1)
+        start += array.size
+    parts = iter(torch.split(host.to(device, non_blocking=True), [array.size for array in given]))
+    return [
+        Inputs(len(ids), next(parts).view(ids.shape), *(a if a is None else next(parts).view(a.shape) for a in others))
+        for ids, *others in arrays
+    ]
+
+
+def _signed(array: NDArray[Any]) -> NDArray[np.int64]:
+    return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
+
+
+def _tensor(array: NDArray[Any], least: int) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(_filled(_signed(array), least)))
+
+
+def _filled(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    """At least `least` rows, by repeating the last."""
+    if 0 < len(array) < least:
+        return np.concatenate([array, np.repeat(array[-1:], least - len(array), axis=0)])
     return array
-
-
-def _to_device(array: NDArray[np.generic] | None, device: torch.device) -> Tensor | None:
-    if array is None:
-        return None
-    tensor = torch.from_numpy(np.ascontiguousarray(_filled(array)))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _stack(rows: Sequence[Sequence[int]], chosen: NDArray[np.int64]) -> Ints:
     return np.array([rows[index] for index in chosen], dtype=np.int64)
 
 
-def _pending(scores: Tensor) -> Callable[[], Floats]:
+def _pending(scores: Tensor) -> Pending:
     if scores.device.type != "cuda":
-        ready: Floats = scores.numpy()
+        ready: Floats = scores.cpu().numpy()
         return lambda: ready
     host = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
     host.copy_(scores, non_blocking=True)
-    done = torch.cuda.Event()
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
 
     def wait() -> Floats:
         done.synchronize()
-        return host.numpy()  # type: ignore[no-any-return]
+        return host.numpy()
 
     return wait
