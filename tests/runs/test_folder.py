@@ -95,6 +95,8 @@ def test_other_settings_of_an_attack_get_their_own_file(tmp_path: Path) -> None:
     assert first.key == "pwws"
     write_json(first.header_path, {"schema": SCHEMA, "hash": short_hash(one)})
     assert folder.attack_file("pwws", one) == first
+    assert folder.attack_file("pwws", two) == first  # no row was written under the name: it is free
+    first.rows_path.write_text('{"id": "test:0"}\n')
     other = folder.attack_file("pwws", two)
     assert other.key == f"pwws@{short_hash(two)}"
     assert other.attack == "pwws"

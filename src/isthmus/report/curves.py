@@ -9,7 +9,7 @@ from typing import Any
 Curve = tuple[list[int], list[float]]
 
 # Keys of a log row that are not terms of the loss.
-_NOT_TERMS = {"step", "epoch", "loss", "learning_rate", "rate", "grad_norm", "examples", "total"}
+_NOT_TERMS = {"step", "epoch", "learning_rate", "gradient_norm", "examples"}
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,16 @@ def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
     terms: dict[str, Curve] = {}
     accuracy: Curve = ([], [])
     for row in log:
-        step = row.get("step")
-        if not isinstance(step, int):
-            continue
-        for key, value in row.items():
-            if not isinstance(value, int | float) or isinstance(value, bool):
+        numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+        for key, value in numbers.items() if "step" in numbers else ():
+            if key == "dev_accuracy":
+                curve = accuracy
+            elif key in _NOT_TERMS or key.startswith("dev_"):
                 continue
-            if "accuracy" in key:
-                accuracy[0].append(step)
-                accuracy[1].append(float(value))
-            elif key not in _NOT_TERMS and not key.startswith(("dev_", "eval_")):
-                terms.setdefault(key, ([], []))
-                terms[key][0].append(step)
-                terms[key][1].append(float(value))
-            elif key == "loss":
-                terms.setdefault("loss", ([], []))
-                terms["loss"][0].append(step)
-                terms["loss"][1].append(float(value))
+            else:
+                curve = terms.setdefault(key, ([], []))
+            curve[0].append(int(numbers["step"]))
+            curve[1].append(float(value))
     # With one term the sum says the same thing twice.
     if len(terms) == 2 and "loss" in terms:
         terms = {name: curve for name, curve in terms.items() if name != "loss"}

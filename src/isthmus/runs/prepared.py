@@ -20,7 +20,7 @@ from isthmus.runs.goals import GoalRequest, make_goal
 from isthmus.runs.labelcheck import check_labels
 from isthmus.runs.observer import Observer
 from isthmus.runs.settings import plain
-from isthmus.runs.sources import DataRequest, ModelSource, chosen
+from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
@@ -106,10 +106,11 @@ class Prepared:
 
     @cached_property
     def splits(self) -> Splits:
-        """Every split; of a run's own data, with the same development split that training kept aside."""
+        """Every split; of a run's own data, as training cut it."""
         splits = self.data_request.load()
-        if self.request.data is None and self.source.run is not None and "train" in splits:
-            return splits.with_dev(self.source.run.record().seed)
+        if self.request.data is None and self.source.run is not None:
+            record = self.source.run.record()
+            return trainable(splits, record.seed) if record.training is not None else splits
         return splits
 
     @cached_property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import RunError, UsageError
+from isthmus.core.errors import DataError, RunError, UsageError
 from isthmus.runs.folder import DataRecord, RunFolder, short_name
 from isthmus.runs.provenance import fingerprint, without_secrets
 
@@ -61,6 +61,31 @@ class DataRequest:
             fingerprints={split: data.fingerprint for split, data in parts.items()},
             sizes={split: len(data) for split, data in parts.items()},
         )
+
+
+def trainable(splits: Splits, seed: int) -> Splits:
+    """Splits to train with: where there is no dev split, one is kept aside.
+
+    A single file without splits is cut into train, dev and test (8 : 1 : 1, stratified), so that the model is attacked
+    on texts it has not seen.
+    """
+    from isthmus.data import Splits
+
+    if len(splits) != 1 or "train" in splits or "test" in splits or "dev" in splits:
+        return splits.with_dev(seed)
+    (whole,) = splits.values()
+    tenth = max(1, len(whole) // 10)
+    order = [example.id for example in whole.sample(None, seed)]
+    place = dict.fromkeys(order[:tenth], "dev") | dict.fromkeys(order[tenth : 2 * tenth], "test")
+    if len(order) < 2 * tenth + 1:
+        raise DataError(f"{splits.name} has {len(order)} examples: too few to train on")
+    parts = {
+        part: replace(
+            whole, split=part, rejected=(), examples=tuple(e for e in whole if place.get(e.id, "train") == part)
+        )
+        for part in ("train", "dev", "test")
+    }
+    return Splits(splits.name, parts)
 
 
 def chosen(splits: Splits, split: str | None) -> Dataset:

@@ -13,7 +13,7 @@ from isthmus.core import catalog
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.provenance import fingerprint, machine
 from isthmus.runs.settings import plain
-from isthmus.runs.sources import DataRequest
+from isthmus.runs.sources import DataRequest, trainable
 
 if TYPE_CHECKING:
     from isthmus.data import Splits
@@ -55,7 +55,7 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     settings = request.settings or TrainingSettings()
     defence: Defence = catalog.build("defences", request.defence, request.parameters)
     name = catalog.find("defences", request.defence).name
-    splits = _limited(request.data.load().with_dev(request.seed), request.limit, request.seed)
+    splits = _limited(trainable(request.data.load(), request.seed), request.limit, request.seed)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
     record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
     if record.results is not None and folder.model_path.is_dir():

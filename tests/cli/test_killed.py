@@ -1,0 +1,116 @@
+"""A command that was killed (with a real SIGKILL) and given again ends with the same files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "dull", "poor"]
+WORDS = [*GOOD, *BAD, "a", "the", "film", "story", "plot", "is", "was", "with", "and", "of", "very"]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny classifier with random weights, as transformers saves one."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("killed") / "tiny"
+    folder.mkdir()
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)))
+    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        id2label={0: "negative", 1: "positive"}, label2id={"negative": 0, "positive": 1}, initializer_range=0.5,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(model_folder: Path) -> Path:
+    path = model_folder.parent / "reviews.csv"
+    lines = ["text,label"]
+    for number in range(120):
+        words = [WORDS[(number * 7 + place * (3 + number % 5)) % len(WORDS)] for place in range(8 + number % 9)]
+        lines.append(f"{' '.join(words)} {number},{'positive' if number % 2 else 'negative'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def isthmus(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "isthmus", *map(str, arguments)]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def finish(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def kill_when(command: list[str], ready: Callable[[], bool]) -> None:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    try:
+        deadline = time.monotonic() + 240
+        while process.poll() is None and not ready():
+            assert time.monotonic() < deadline, "it never got as far"
+            time.sleep(0.002)
+        assert process.poll() is None, "it ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_killed_attack_ends_with_the_same_rows(model_folder: Path, data: Path, tmp_path: Path) -> None:
+    def command(out: str, *more: object) -> list[str]:
+        return isthmus(
+            "attack", model_folder, "--data", data, "--attack", "deepwordbug", "--n", 0, "--no-label-check",
+            "--out", tmp_path / out, *more,
+        )  # fmt: skip
+
+    whole, killed = (tmp_path / name / "attacks/deepwordbug.jsonl" for name in ("whole", "killed"))
+    finish(command("whole"))
+    kill_when(command("killed", "--in-flight", 2), lambda: count_lines(killed) >= 20)
+    assert 20 <= count_lines(killed) < 120
+    kill_when(command("killed", "--in-flight", 3), lambda: count_lines(killed) >= 60)
+    assert 60 <= count_lines(killed) < 120
+    finish(command("killed"))
+    assert count_lines(whole) == 120
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_a_killed_training_ends_with_the_same_model(model_folder: Path, data: Path, tmp_path: Path) -> None:
+    def command(out: str) -> list[str]:
+        return isthmus(
+            "train", "--data", data, "--backbone", model_folder, "--epochs", 4, "--batch-size", 4, "--out",
+            tmp_path / out, "-S", "checkpoint_every=10", "--device", "cpu",
+        )  # fmt: skip
+
+    finish(command("whole"))
+    log = tmp_path / "killed/train.jsonl"
+    kill_when(command("killed"), lambda: count_lines(log) >= 4)
+    assert not (tmp_path / "killed/model").exists()
+    finish(command("killed"))
+    for name in ("model/model.safetensors", "train.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "killed/checkpoints").exists()
