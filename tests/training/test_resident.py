@@ -8,8 +8,8 @@ from children import Network, clusters
 
 from isthmus.core.errors import DataError, TrainingError, UsageError
 from isthmus.core.types import Output
-from isthmus.defences import Defence, Terms
-from isthmus.training import Resident, TrainingSettings, train_resident
+from isthmus.defences import ConfidencePenalty, Defence, LabelSmoothing, Terms
+from isthmus.training import Resident, TrainingSettings, train, train_resident
 
 SETTINGS = TrainingSettings(
     epochs=8, batch_size=16, learning_rate=1e-2, log_every=5, optimizer="adam", betas=(0.5, 0.999), schedule="staircase"
@@ -37,9 +37,39 @@ def test_it_learns_logs_and_reports(tmp_path):
 
 
 def test_the_same_seed_gives_the_same_bits_with_and_without_a_folder(tmp_path):
+    results = [toys.weights(model) for model in (trained(), trained(folder=tmp_path), trained(seed=1))]
+    assert toys.same_bits(results[0], results[1])
+    assert not toys.same_bits(results[0], results[2])
+
+
+@pytest.mark.parametrize("defence", [LabelSmoothing(0.0), ConfidencePenalty(0.0)])
+def test_a_defence_switched_off_equals_plain_training_to_the_last_bit(defence):
+    assert toys.same_bits(toys.weights(trained(defence)), toys.weights(trained()))
+
+
+def test_both_drivers_walk_the_same_losses(tmp_path):
+    """One step over everything, without dropout, gives the same figures under the Trainer and over resident tensors."""
+    settings = TrainingSettings(epochs=1, batch_size=32, learning_rate=1e-2, log_every=1)
+    data, defence = toys.splits(32, 8), ConfidencePenalty(0.3)
+    train(data, toys.classifier(dropout=0.0), defence, settings=settings, folder=tmp_path / "trainer")
+    model = toys.classifier(dropout=0.0)
+
+    def resident(split):
+        return Resident(model.encode(split.texts()), torch.as_tensor(split.label_indices()))
+
+    train_resident(
+        resident(data.train), model, defence, dev=resident(data.dev), settings=settings, folder=tmp_path / "resident"
+    )
+    for row, other in zip(toys.rows(tmp_path / "trainer"), toys.rows(tmp_path / "resident"), strict=True):
+        assert row == pytest.approx(other, rel=1e-4)
+
+
+def test_accumulated_passes_equal_one_large_batch(monkeypatch):
+    monkeypatch.setattr("isthmus.training.resident.make_optimizer", toys.plain_descent)
+    large = replace(SETTINGS, batch_size=24, learning_rate=0.1)
+    small = replace(large, batch_size=8, accumulation=3)
     models = [trained(model=Network().apply(_no_dropout), settings=settings) for settings in (large, small)]
-    results = [toys.weights(model) for model in models]
-    assert toys.largest_difference(*results) < 1e-6
+    assert toys.largest_difference(*(toys.weights(model) for model in models)) < 1e-6
 
 
 def _no_dropout(module):
