@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
+import isthmus.models  # noqa: F401  (asks for arithmetic that does not depend on the batch)
 from isthmus.core.types import Example, Floats, Texts, TokenBatch
 
 CORPUS = [

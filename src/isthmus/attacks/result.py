@@ -58,7 +58,8 @@ class AttackResult:
         row["original"], row["perturbed"] = dict(self.original), dict(self.perturbed)
         if row["perturbed"] == row["original"]:
             row["perturbed"] = None
-        row["edits"] = [asdict(edit) for edit in self.edits]
+        row["edits"] = list(row["edits"])
+        row["score_before"], row["score_after"] = list(self.score_before), list(self.score_after)
         return row
 
     @classmethod
