@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from isthmus.core.hardware import bfloat16_works
 from speed.record import Record, pinned_environment
 from speed.table import show_rates, show_sides
 
@@ -92,7 +92,8 @@ def train(data: Path, model: Path) -> None:
         sys.exit(f"{model} does not exist; to have it trained, name a folder that ends in /model")
     console.print(f"fine-tuning MiniLM on {data} into {model}")
     isthmus = Path(sys.executable).with_name("isthmus")
-    command = [str(isthmus), "train", "--data", str(data), "--backbone", "minilm", "--out", str(model.parent)]
+    command = [str(isthmus), "train", "--data", str(data), "--backbone", "minilm", "--epochs", "2"]
+    command += ["--out", str(model.parent)]
     subprocess.run(command, check=True)
 
 
@@ -114,13 +115,15 @@ def measured(options: argparse.Namespace, side: str, recipe: str, precision: str
     console.print(f"[dim]measuring {name} on core {options.cores}[/dim]")
     for stale in options.out.glob(f"{name}-*.json"):
         stale.unlink()
+    if precision == "bf16" and side != "gpu" and not bfloat16_works("cpu"):
+        return [Record(side, recipe, precision, notes={"failed": "no bf16 here"})]
     if side == "textattack":
         command = textattack_command(options, recipe, options.out / f"{name}.raw")
     else:
         command = [sys.executable, __file__, "--alone", *forwarded(options, side, recipe, precision)]
     status = subprocess.run(pinned(command, options.cores), env=pinned_environment(options.threads), check=False)
     if status.returncode:
-        return [Record(side, recipe, precision, notes={"failed": why(status.returncode, precision)})]
+        return [Record(side, recipe, precision, notes={"failed": f"exit {status.returncode}"})]
     if side == "textattack":
         from_textattack(options.out / f"{name}.raw", options.out / f"{name}-0.json")
     return [Record.read(path) for path in sorted(options.out.glob(f"{name}-*.json"))]
@@ -131,12 +134,6 @@ def pinned(command: Sequence[str], cores: str) -> list[str]:
         console.print("[yellow]taskset is missing: the sides are not pinned to the same cores[/yellow]")
         return list(command)
     return ["taskset", "-c", cores, *command]
-
-
-def why(returncode: int, precision: str) -> str:
-    if returncode == -signal.SIGILL and precision == "bf16":
-        return "no bf16 on this processor"
-    return signal.Signals(-returncode).name if returncode < 0 else f"exit {returncode}"
 
 
 def textattack_command(options: argparse.Namespace, recipe: str, out: Path) -> list[str]:
