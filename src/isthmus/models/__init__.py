@@ -12,36 +12,57 @@ from isthmus.models.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
+    from isthmus.models.masked import TransformerMaskedLM
+    from isthmus.models.sentence import TransformerSentenceEncoder
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
-    from isthmus.models.storage import load_model
+    from isthmus.models.storage import from_transformers, load_model
+    from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap
     from isthmus.models.victims.classifier import ClassifierVictim
 
 ask_for_strict_arithmetic()
 
 _HOMES = {
     "Bottleneck": "slots",
+    "CallableVictim": "victims",
     "Classifier": "classifier",
     "ClassifierVictim": "victims.classifier",
+    "HttpVictim": "victims",
     "Latent": "slots",
     "Noise": "slots",
+    "OnnxVictim": "victims",
     "Slot": "slots",
     "Slots": "slots",
+    "TransformerMaskedLM": "masked",
+    "TransformerSentenceEncoder": "sentence",
     "WordMask": "slots",
+    "from_transformers": "storage",
     "load_model": "storage",
+    "load_victim": "victims",
     "register_slot": "slots",
+    "sklearn_victim": "victims",
+    "wrap": "victims",
 }
 
 __all__ = [
     "Bottleneck",
+    "CallableVictim",
     "Classifier",
     "ClassifierVictim",
+    "HttpVictim",
     "Latent",
     "Noise",
+    "OnnxVictim",
     "Slot",
     "Slots",
+    "TransformerMaskedLM",
+    "TransformerSentenceEncoder",
     "WordMask",
+    "from_transformers",
     "load_model",
+    "load_victim",
     "register_slot",
+    "sklearn_victim",
+    "wrap",
 ]
 
 

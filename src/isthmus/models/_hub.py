@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +65,31 @@ def reading(source: str | Path) -> Iterator[None]:
         ) from error
 
 
+@functools.cache
+def hub_answers() -> bool:
+    """Whether the hub can be reached; asked once, since its library tries for half a minute before it says no."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    address = urllib.parse.urlsplit(constants.ENDPOINT)
+    if urllib.request.getproxies().get(address.scheme):
+        return True
+    try:
+        port = address.port or (443 if address.scheme == "https" else 80)
+        socket.create_connection((address.hostname or "", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _access(source: str | Path) -> dict[str, Any]:
+    """How transformers may get at `source`: without anybody's code, and without the hub where it is not needed."""
+    place = locate(source)
+    local = Path(place).is_dir() or not hub_answers()
+    return {"pretrained_model_name_or_path": place, "trust_remote_code": False, "local_files_only": local}
+
+
 def locate(source: str | Path) -> str:
     """The folder of an asset backbone, a local folder, or the hub name as it is."""
     if str(source) in ASSET_BACKBONES and not Path(source).is_dir():
@@ -75,7 +104,7 @@ def read_config(source: str | Path, labels: Sequence[str] | None = None) -> Pret
     from transformers import AutoConfig
 
     with reading(source):
-        config: PretrainedConfig = AutoConfig.from_pretrained(locate(source), trust_remote_code=False)
+        config: PretrainedConfig = AutoConfig.from_pretrained(**_access(source))
     attention = getattr(config, "_attn_implementation_internal", None)
     if isinstance(attention, dict) or attention not in _ATTENTION:
         raise ModelError(
@@ -99,7 +128,7 @@ def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
             "AutoTokenizer.from_pretrained(<the model it came from>).save_pretrained(<this folder>)"
         )
     with reading(source):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(source), trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**_access(source))
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -111,11 +140,10 @@ def read_weights(auto: Any, source: str | Path, config: PretrainedConfig) -> tup
 
     with reading(source):
         model, report = auto.from_pretrained(
-            locate(source),
+            **_access(source),
             config=config,
             dtype=torch.float32,
             use_safetensors=True,
-            trust_remote_code=False,
             output_loading_info=True,
         )
     odd = report.get("mismatched_keys")

@@ -21,6 +21,7 @@ from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, Output, Texts
 from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone
+from isthmus.models.batching import columns_of
 from isthmus.models.randomness import keyed
 from isthmus.models.slots import Bottleneck, Noise, Slots, WordMask
 
@@ -209,9 +210,8 @@ class Classifier(nn.Module):
 
     def encode(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
         """Token ids and masks of a batch, truncated to `max_tokens` and padded to the longest; on the CPU."""
-        columns = self.columns(texts)
         encoded = self.tokenizer(
-            *columns,
+            *columns_of(texts, self.task.fields),
             truncation="longest_first",
             max_length=self.max_tokens,
             padding=True,
@@ -220,17 +220,6 @@ class Classifier(nn.Module):
         )
         wanted = ("input_ids", "attention_mask", "token_type_ids")
         return {name: encoded[name] for name in wanted if name in encoded}
-
-    def columns(self, texts: Sequence[Texts]) -> list[list[str]]:
-        """One list per field, in reading order."""
-        count = len(self.task.fields)
-        for text in texts:
-            if len(text) != count:
-                raise UsageError(
-                    f"this model reads {count} text field{'s' * (count > 1)} ({', '.join(self.task.fields)}), "
-                    f"the input has {len(text)} ({', '.join(text)})"
-                )
-        return [list(column) for column in zip(*(text.values() for text in texts), strict=True)] or [[]] * count
 
     def save(self, folder: str | Path) -> None:
         """Write the classifier to `folder`, from which `load_model` reads it back to the last bit."""

@@ -31,7 +31,7 @@ from isthmus.models.classifier import Classifier
 from isthmus.models.slots import Slots, build_slot, describe_slot
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 FORMAT = 1
 DESCRIPTION = "isthmus.json"
@@ -72,7 +72,7 @@ def _has_decoder(config: PretrainedConfig) -> bool:
     return bool(config.is_encoder_decoder or type(config)().is_encoder_decoder)
 
 
-def _stock(source: str | Path, config: PretrainedConfig, *, complete: bool = False) -> Backbone:
+def _stock(source: str | Path, config: PretrainedConfig, *, complete: bool = False) -> StockBackbone:
     from transformers import AutoModelForSequenceClassification
 
     model, missing = read_weights(AutoModelForSequenceClassification, source, config)
@@ -185,14 +185,15 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
     else:
         model = _load_stock(folder if folder.is_dir() else str(source))
     if labels is not None:
-        model = _renamed(model, labels, source)
+        model = renamed(model, labels, str(source))
     return model.to(device).eval() if device else model.eval()
 
 
-def _renamed(model: Classifier, labels: Sequence[str], source: str | Path) -> Classifier:
+def renamed(model: Classifier, labels: Sequence[str], source: str = "given") -> Classifier:
+    """The same classifier with other class names."""
     if len(labels) != len(model.labels):
         raise UsageError(
-            f"{len(labels)} labels were given ({', '.join(labels)}), but the model {str(source)!r} has "
+            f"{len(labels)} labels were given ({', '.join(labels)}), but the model {source!r} has "
             f"{len(model.labels)} ({', '.join(model.labels)})"
         )
     model.task = Classification(tuple(labels), model.task.fields)
@@ -201,22 +202,31 @@ def _renamed(model: Classifier, labels: Sequence[str], source: str | Path) -> Cl
 
 def _load_stock(source: str | Path) -> Classifier:
     config = read_config(source)
-    architectures = getattr(config, "architectures", None) or ["?"]
-    if not any("ForSequenceClassification" in name for name in architectures):
+    _check_classifier(config, str(source), (getattr(config, "architectures", None) or ["?"])[0])
+    return from_transformers(_stock(source, config, complete=True).model, read_tokenizer(source))
+
+
+def from_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Classifier:
+    """A stock sequence classifier that is in memory already, and its tokenizer."""
+    _check_classifier(model.config, type(model).__name__, type(model).__name__)
+    names = model.config.id2label or {}
+    task = Classification(tuple(str(name) for _, name in sorted(names.items())))
+    return Classifier(StockBackbone(model), tokenizer, task, max_tokens=token_limit(tokenizer, model.config)).eval()
+
+
+def _check_classifier(config: PretrainedConfig, source: str, architecture: str) -> None:
+    if "ForSequenceClassification" not in architecture:
         raise ModelError(
-            f"{str(source)!r} is a {architectures[0]}, not a classifier: train one on it with "
+            f"{source!r} is a {architecture}, not a classifier: train one on it with "
             f"`isthmus train --backbone {source}`"
         )
-    names = config.id2label or {}
-    if len(names) < 2 or config.problem_type in ("regression", "multi_label_classification"):
+    outputs = len(config.id2label or {})
+    if outputs < 2 or config.problem_type in ("regression", "multi_label_classification"):
         kind = config.problem_type or "regression"
         raise ModelError(
-            f"{str(source)!r} does not choose one of several classes ({len(names)} outputs, {kind}): "
+            f"{source!r} does not choose one of several classes ({outputs} outputs, {kind}): "
             "wrap it in a function that returns one probability per class and attack that"
         )
-    tokenizer = read_tokenizer(source)
-    task = Classification(tuple(str(name) for _, name in sorted(names.items())))
-    return Classifier(_stock(source, config, complete=True), tokenizer, task, max_tokens=token_limit(tokenizer, config))
 
 
 def _load_own(folder: Path) -> Classifier:

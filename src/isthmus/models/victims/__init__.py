@@ -1,5 +1,151 @@
-"""Whatever can be attacked, behind the `Victim` protocol."""
+"""Whatever can be attacked, behind the `Victim` protocol.
 
-from isthmus.models.victims.classifier import ClassifierVictim
+`load_victim` takes what a user can name on the command line, `wrap` what a program has in hand.
+"""
 
-__all__ = ["ClassifierVictim"]
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import ModelError, UsageError
+from isthmus.core.types import Victim
+from isthmus.models.victims.endpoint import HttpVictim
+from isthmus.models.victims.functions import CallableVictim, sklearn_victim
+from isthmus.models.victims.onnx_file import OnnxVictim
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+    from isthmus.models.victims.classifier import ClassifierVictim, Precision
+
+__all__ = [
+    "CallableVictim",
+    "ClassifierVictim",
+    "HttpVictim",
+    "OnnxVictim",
+    "load_victim",
+    "sklearn_victim",
+    "wrap",
+]
+
+_PYTHON_OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ClassifierVictim":
+        from isthmus.models.victims.classifier import ClassifierVictim
+
+        return ClassifierVictim
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_victim(
+    spec: str | Path | Any,
+    *,
+    labels: Sequence[str] | None = None,
+    device: str | None = None,
+    precision: Precision = "fp32",
+    timeout: float | None = None,
+    **options: Any,
+) -> Victim:
+    """The victim a user names.
+
+    `spec` is a run folder, a model folder (ours or any transformers classifier), a hub name, an ``.onnx`` file, an
+    ``http(s)://`` address, or ``module:attribute`` (a function, a scikit-learn pipeline, a model). Anything that is not
+    a string or a path goes to `wrap`. `labels` replaces the class names, `timeout` the seconds that functions and
+    services are given for one batch; `options` go to the victim's class.
+    """
+    if not isinstance(spec, (str, Path)):
+        return wrap(spec, labels=labels, device=device, precision=precision, timeout=timeout, **options)
+    name = str(spec)
+    if name.startswith(("http://", "https://")):
+        return HttpVictim(name, labels, **_given(timeout=timeout), **options)
+    if name.endswith(".onnx"):
+        return OnnxVictim(name, labels, **options)
+    if not Path(name).exists() and _PYTHON_OBJECT.fullmatch(name):
+        found = _python_object(name)
+        return wrap(found, labels=labels, device=device, precision=precision, timeout=timeout, **options)
+    _check_path(Path(name))
+    from isthmus.models.storage import load_model
+
+    return wrap(load_model(name, labels=labels), device=device, precision=precision, **options)
+
+
+def wrap(
+    victim: Any,
+    *,
+    labels: Sequence[str] | None = None,
+    device: str | None = None,
+    precision: Precision = "fp32",
+    timeout: float | None = None,
+    **options: Any,
+) -> Victim:
+    """A victim as it is; a classifier, a pipeline of transformers or scikit-learn, or a function, wrapped as one."""
+    if isinstance(victim, Victim):
+        return victim
+    model = _classifier(victim, labels)
+    if model is not None:
+        from isthmus.models.victims.classifier import ClassifierVictim
+
+        return ClassifierVictim(model.to(device or _best_device(model)), precision, **options)
+    if hasattr(victim, "predict") and hasattr(victim, "fit"):
+        return sklearn_victim(victim, labels, **_given(timeout=timeout))
+    if callable(victim) and not hasattr(victim, "state_dict"):
+        return CallableVictim(victim, labels, **_given(timeout=timeout), **options)
+    raise UsageError(
+        f"a {type(victim).__name__} cannot be attacked: give a model with its tokenizer, a pipeline, or a function "
+        "that takes a list of texts and returns one row of class probabilities for each"
+    )
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _classifier(victim: Any, labels: Sequence[str] | None) -> Classifier | None:
+    """A classifier of ours, or what a transformers pipeline is made of."""
+    if not hasattr(victim, "tokenizer") or not hasattr(victim, "forward"):
+        return None
+    from isthmus.models.classifier import Classifier
+    from isthmus.models.storage import from_transformers, renamed
+
+    if not isinstance(victim, Classifier):
+        if not hasattr(getattr(victim, "model", None), "config"):
+            return None
+        victim = from_transformers(victim.model, victim.tokenizer)
+    return victim if labels is None else renamed(victim, labels)
+
+
+def _best_device(model: Classifier) -> Any:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and model.device.type == "cpu" else model.device
+
+
+def _check_path(path: Path) -> None:
+    """Refuse what can only be a path and is not there, instead of asking a hub for it."""
+    if path.is_file():
+        raise ModelError(
+            f"{path} is a file; a model is a folder, an .onnx file, a hub name, an address or module:attribute"
+        )
+    if not path.exists() and (path.is_absolute() or len(path.parts) > 2 or str(path).startswith((".", "~"))):
+        raise ModelError(f"no model folder {path}")
+
+
+def _python_object(spec: str) -> Any:
+    module_name, path = spec.split(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # An installed command does not look where it is called from.
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"cannot import {module_name!r} of {spec!r}: {error}") from error
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise UsageError(f"{module_name!r} has no attribute {path!r}")
+        found = getattr(found, name)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
+from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.classifier import Classifier
 from isthmus.models.machine import bfloat16_works, fewest_rows
 from isthmus.models.randomness import mix64
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Precision = Literal["fp32", "bf16"]
-
-_ROWS_PER_BATCH = 64
 
 
 class Inputs(NamedTuple):
@@ -112,35 +111,13 @@ class ClassifierVictim:
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""
-        answer = np.empty((len(texts), len(self.labels)), dtype=np.float32)
-        rows, batches = [], []
-        for positions, batch in self._batches(texts, keys):
-            rows.append(positions)
-            batches.append(batch)
-        if batches:
-            answer[np.concatenate(rows)] = self.launch(batches)()
-        return answer
-
-    def _batches(
-        self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None
-    ) -> Iterator[tuple[NDArray[np.int64], TokenBatch]]:
-        """Rows of equal length, each batch with its rows' positions in `texts`."""
         if not texts:
-            return
-        columns = self.model.columns(texts)
-        try:
-            encoded = self.tokenizer(*columns, truncation="longest_first", max_length=self.max_tokens)
-        except (TypeError, UnicodeError, ValueError) as error:
-            raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
-        for rows in equal_lengths(encoded["input_ids"]):
-            yield (
-                rows,
-                TokenBatch(
-                    ids=_stack(encoded["input_ids"], rows),
-                    types=_stack(encoded["token_type_ids"], rows) if "token_type_ids" in encoded else None,
-                    keys=None if keys is None else keys[rows],
-                ),
-            )
+            return np.empty((0, len(self.labels)), dtype=np.float32)
+        pairs = list(batches_of(self.tokenizer, columns_of(texts, self.fields), self.max_tokens, keys))
+        rows = self.launch([batch for _, batch in pairs])()
+        answer = np.empty_like(rows)
+        answer[np.concatenate([positions for positions, _ in pairs])] = rows
+        return answer
 
     def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
         """Gradient of each row's cross-entropy with respect to its word embeddings, in float32 arithmetic."""
@@ -159,14 +136,6 @@ class ClassifierVictim:
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""
         return self.model.table.weight.detach().float().cpu().numpy()
-
-
-def equal_lengths(rows: Sequence[Sequence[int]], most: int = _ROWS_PER_BATCH) -> Iterator[NDArray[np.int64]]:
-    """Positions of rows of equal length, at most `most` at a time, the shortest first."""
-    lengths = np.array([len(row) for row in rows])
-    for length in np.unique(lengths):
-        same = np.flatnonzero(lengths == length)
-        yield from (same[start : start + most] for start in range(0, len(same), most))
 
 
 def _probabilities(model: Classifier, inputs: Inputs) -> Tensor:
@@ -242,10 +211,6 @@ def _filled(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
     if 0 < len(array) < least:
         return np.concatenate([array, np.repeat(array[-1:], least - len(array), axis=0)])
     return array
-
-
-def _stack(rows: Sequence[Sequence[int]], chosen: NDArray[np.int64]) -> Ints:
-    return np.array([rows[index] for index in chosen], dtype=np.int64)
 
 
 def _pending(scores: Tensor) -> Pending:

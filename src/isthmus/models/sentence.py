@@ -1,0 +1,72 @@
+"""Sentence encoders: the similarity that word attacks must keep.
+
+vector = h / |h|,  h = the mean of the last hidden states (or the first, where the encoder's folder says so)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from isthmus.core.errors import VictimError
+from isthmus.core.files import read_json
+from isthmus.core.types import Floats
+from isthmus.models._hub import locate, read_config, read_tokenizer, read_weights
+from isthmus.models.backbones import mean_pool
+from isthmus.models.batching import batches_of
+from isthmus.models.storage import token_limit
+
+
+class TransformerSentenceEncoder:
+    """A transformers encoder as `SentenceEncoder`; texts of equal length are encoded together, without padding."""
+
+    def __init__(
+        self, name: str | Path = "minilm", *, device: str | None = None, max_tokens: int | None = None
+    ) -> None:
+        from transformers import AutoModel
+
+        config = read_config(name)
+        self._name = str(name)
+        self.tokenizer = read_tokenizer(name)
+        # Nothing trains here, and no pooler is read, so one that is missing from the folder does no harm.
+        self.model = read_weights(AutoModel, name, config)[0].eval().requires_grad_(False)
+        self.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        folder = Path(locate(name))
+        stated = _setting(folder / "sentence_bert_config.json", "max_seq_length")
+        limit = token_limit(self.tokenizer, config)
+        self.max_tokens = max_tokens or (min(limit, stated) if isinstance(stated, int) else limit)
+        self._first = bool(_setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token"))
+
+    @property
+    def name(self) -> str:
+        """As it was asked for."""
+        return self._name
+
+    @property
+    def width(self) -> int:
+        """Length of a vector."""
+        return int(self.model.config.hidden_size)
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Unit vectors [texts, width]."""
+        vectors = np.zeros((len(texts), self.width), dtype=np.float32)
+        with torch.inference_mode():
+            for rows, batch in batches_of(self.tokenizer, [list(texts)], self.max_tokens):
+                ids = torch.from_numpy(batch.ids).to(self.model.device)
+                hidden = self.model(input_ids=ids).last_hidden_state
+                pooled = hidden[:, 0] if self._first else mean_pool(hidden, None)
+                vectors[rows] = torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy()
+        if not np.isfinite(vectors).all():
+            bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+            raise VictimError(f"the sentence encoder {self.name} returned NaN for {texts[bad]!r:.80}")
+        return vectors
+
+
+def _setting(file: Path, key: str) -> object:
+    if not file.is_file():
+        return None
+    settings = read_json(file)
+    return settings.get(key) if isinstance(settings, dict) else None

@@ -1,0 +1,163 @@
+"""Any Python function, and any scikit-learn pipeline, as a victim."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import UsageError, VictimError, VictimTimeout
+from isthmus.core.types import Floats, Texts
+from isthmus.models.victims.answers import Outputs, Reader
+
+TIMEOUT = 120.0
+"""Seconds a function may take for one batch before it counts as hung."""
+
+
+class CallableVictim:
+    """A function from texts to scores.
+
+    The function is called with a list of strings, or, for inputs of several fields, with a list of dictionaries
+    ``{field: text}``. What it may return is listed in `isthmus.models.victims.answers`. Without `labels` the number of
+    classes is found by asking it once, and they are called LABEL_0, LABEL_1, …
+
+    A call that takes longer than `timeout` seconds is a `VictimTimeout`; the thread it runs in cannot be stopped and is
+    left behind. ``timeout=None`` waits for ever and calls the function in the caller's own thread.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[list[Any]], Any],
+        labels: Sequence[str] | None = None,
+        *,
+        outputs: Outputs = "auto",
+        stochastic: bool = False,
+        timeout: float | None = TIMEOUT,
+        batch_size: int = 256,
+        name: str | None = None,
+    ) -> None:
+        if labels is not None and len(labels) < 2:
+            raise UsageError(f"a victim needs at least two labels, not {list(labels)}")
+        if timeout is not None and timeout <= 0:
+            raise UsageError(f"timeout is a positive number of seconds, not {timeout}")
+        if batch_size < 1:
+            raise UsageError(f"batch_size is a positive whole number, not {batch_size}")
+        self.function, self.timeout, self.batch_size = function, timeout, batch_size
+        self.name = name or f"the victim {getattr(function, '__name__', type(function).__name__)}"
+        self._stochastic = stochastic
+        self._reader = Reader(self.name, labels, outputs)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names, as given or counted."""
+        if self._reader.labels is None:
+            self.scores([{"text": "a text"}])
+        assert self._reader.labels is not None
+        return self._reader.labels
+
+    @property
+    def stochastic(self) -> bool:
+        """As declared."""
+        return self._stochastic
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        """Class probabilities; a function has no use for `keys`."""
+        chunks = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
+        rows = [self._reader.read(self._call(plain(chunk)), len(chunk)) for chunk in chunks]
+        return np.concatenate(rows) if rows else np.empty((0, len(self.labels)), dtype=np.float32)
+
+    def _call(self, texts: list[Any]) -> Any:
+        try:
+            if self.timeout is None:
+                return self.function(texts)
+            return _within(self.timeout, self.function, texts)
+        except TimeoutError as error:
+            raise VictimTimeout(f"{self.name} did not answer {len(texts)} texts within {self.timeout:g} s") from error
+        except VictimError:
+            raise
+        except Exception as error:
+            raise VictimError(f"{self.name} raised {type(error).__name__}: {error}") from error
+
+
+def plain(texts: Sequence[Texts]) -> list[Any]:
+    """Texts as a service or a function takes them: strings, or dictionaries where there are several fields."""
+    return [next(iter(text.values())) if len(text) == 1 else dict(text) for text in texts]
+
+
+def _within(seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
+    """Call in a thread that the end of the process does not wait for."""
+    answer: list[Any] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answer.append(function(texts))
+        except BaseException as error:  # Handed to the caller's thread.
+            failure.append(error)
+
+    thread = threading.Thread(target=work, name="isthmus-victim", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if failure:
+        error = failure[0]
+        # The function's own time-out is a failure like any other; only ours means that it hangs.
+        raise VictimError(f"the victim raised TimeoutError: {error}") if isinstance(error, TimeoutError) else error
+    return answer[0]
+
+
+def sklearn_victim(
+    pipeline: Any, labels: Sequence[str] | None = None, *, timeout: float | None = TIMEOUT
+) -> CallableVictim:
+    """A fitted scikit-learn pipeline that takes texts.
+
+    Its probabilities are used where it has them, else the softmax of its decision function, else its decisions.
+    `labels` names the classes: in the order of ``classes_`` if those are numbers, in any order if they are names.
+    """
+    classes = [str(name) for name in _classes(pipeline)]
+    order = _order(classes, labels)
+    names = tuple(labels) if labels is not None else tuple(classes)
+    function: Callable[[list[Any]], Any]
+    outputs: Outputs = "probabilities"
+    if hasattr(pipeline, "predict_proba"):
+        function = lambda texts: np.asarray(pipeline.predict_proba(texts))[:, order]  # noqa: E731
+    elif hasattr(pipeline, "decision_function"):
+        outputs = "logits"
+        function = lambda texts: _margins(pipeline.decision_function(texts))[:, order]  # noqa: E731
+    else:
+        column = {classes[index]: place for place, index in enumerate(order)}
+        function = lambda texts: [column[str(label)] for label in pipeline.predict(texts)]  # noqa: E731
+    return CallableVictim(function, names, outputs=outputs, timeout=timeout, name="the scikit-learn pipeline")
+
+
+def _classes(pipeline: Any) -> Sequence[Any]:
+    from importlib.util import find_spec
+
+    try:
+        return list(pipeline.classes_)
+    except AttributeError as error:
+        known = "" if find_spec("sklearn") else " (and scikit-learn is not installed)"
+        raise UsageError(
+            f"the {type(pipeline).__name__} has no classes_: fit it first, and let it end in a classifier{known}"
+        ) from error
+
+
+def _order(classes: Sequence[str], labels: Sequence[str] | None) -> list[int]:
+    if labels is None or set(labels) != set(classes):
+        if labels is not None and len(labels) != len(classes):
+            raise UsageError(
+                f"{len(labels)} labels were given ({', '.join(labels)}), but the pipeline has {len(classes)} classes "
+                f"({', '.join(classes)})"
+            )
+        return list(range(len(classes)))
+    return [list(classes).index(name) for name in labels]
+
+
+def _margins(decision: Any) -> NDArray[np.float64]:
+    margins = np.asarray(decision, dtype=np.float64)
+    # A binary decision is the margin of the second class: half of it each way has the same sigmoid.
+    return np.stack([-margins / 2, margins / 2], axis=1) if margins.ndim == 1 else margins
