@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 import isthmus.models  # noqa: F401  (asks for arithmetic that does not depend on the batch)
@@ -58,7 +58,7 @@ def roberta_tokenizer() -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         cls_token="<s>",
         sep_token="</s>",
-        mask_token="<mask>",
+        mask_token=AddedToken("<mask>", lstrip=True),  # as RoBERTa's does, it swallows the space before it
         model_input_names=["input_ids", "attention_mask"],
     )
 

@@ -25,7 +25,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Outcome, aligned
-from isthmus.core.errors import IsthmusError, UsageError
+from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import Example, Floats, MaskedLM, SentenceEncoder, Texts, Victim
 from isthmus.engine.requests import Request, Score
@@ -236,7 +236,4 @@ def as_victim(victim: Victim | Callable[[list[str]], Any]) -> Victim:
         return victim
     from isthmus.models.victims import wrap
 
-    try:
-        return wrap(victim)
-    except IsthmusError:
-        raise
+    return wrap(victim)

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.types import Differentiable, Floats, MaskedLM, SentenceEncoder, TokenBatch, TokenVictim, Victim
+from isthmus.engine.assembly import Template
 from isthmus.engine.requests import INSERT, MERGE, Fill, Fills, Gradient, Similarity, TokenGradient
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import DELETE, Vocabulary
@@ -84,11 +85,12 @@ def window(text: Words, position: int, size: int) -> str:
 
 def serve_fills(model: MaskedLM, requests: Sequence[Fill], vocabulary: Vocabulary) -> list[Fills | IsthmusError]:
     """Likeliest whole words for every blank of every request."""
+    template = Template(model.tokenizer, 1, _CONTEXT)
     rows: list[list[int]] = []
     places: list[int] = []
     for request in requests:
         for position in request.positions.tolist():
-            ids, place = _blanked(model, request, position)
+            ids, place = _blanked(model, template, request, position)
             rows.append(ids)
             places.append(place)
     most = max((request.k for request in requests), default=0)
@@ -106,7 +108,7 @@ def serve_fills(model: MaskedLM, requests: Sequence[Fill], vocabulary: Vocabular
     return answers
 
 
-def _blanked(model: MaskedLM, request: Fill, position: int) -> tuple[list[int], int]:
+def _blanked(model: MaskedLM, template: Template, request: Fill, position: int) -> tuple[list[int], int]:
     """Token ids around the blank, special tokens included, and where in them the blank is."""
     tokenizer, base = model.tokenizer, request.base
     field = base.field_of(position)
@@ -130,11 +132,10 @@ def _blanked(model: MaskedLM, request: Fill, position: int) -> tuple[list[int], 
         place = [index for index, token in enumerate(whole) if token == tokenizer.mask_token_id][occurrence]
     else:
         place = min(len(before), max(0, len(whole) - len(inside)))
-    room = _CONTEXT - tokenizer.num_special_tokens_to_add()
-    first = max(0, min(place - room // 2, len(whole) - room))
-    ids = list(tokenizer.build_inputs_with_special_tokens(whole[first : first + room]))
-    shift = ids.index(whole[first]) if whole else 0
-    return ids, place - first + shift
+    before_all, after_all = template.specials
+    first = max(0, min(place - template.room // 2, len(whole) - template.room))
+    ids = [*before_all, *whole[first : first + template.room], *after_all]
+    return ids, place - first + len(before_all)
 
 
 def _filled(
