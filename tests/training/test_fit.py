@@ -261,7 +261,10 @@ def test_a_folder_with_another_unfinished_training_is_refused(tmp_path):
 
 def test_bad_arguments_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UsageError, match="device"):
-        trained(folder=tmp_path / "run", device="tpu")
+        trained(folder=tmp_path / "run", device="cuda:1")
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="no cuda here: this machine offers cpu"):
+            trained(folder=tmp_path / "run", device="cuda")
     empty = Splits("toy", {"train": Dataset("toy", "train", toys.TASK, ())})
     with pytest.raises(DataError, match="no training examples"):
         trained(data=empty, folder=tmp_path / "run")
@@ -284,6 +287,28 @@ def test_a_file_in_the_way_of_the_folder_is_one_clear_error(tmp_path):
 def test_bf16_trains_under_autocast_with_float32_weights(children):
     losses = [row["loss"] for row in toys.rows(children / "bf16") if "loss" in row]
     assert sum(losses[-4:]) < sum(losses[:4])
+
+
+def test_fp16_asked_for_from_outside_is_refused(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(UsageError, match="fp16"):
+        trained()
+
+
+def test_bf16_asked_for_from_outside_leaves_the_precision_to_the_settings(monkeypatch):
+    plain = trained()
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert toys.same_bits(toys.weights(trained(settings=replace(SHORT, precision="fp32"))), toys.weights(plain))
+
+
+def test_odd_texts_train_and_one_the_tokenizer_cannot_read_is_named():
+    texts = ["", " ", "!!! ??? ...", "\U0001f600\u200d\U0001f600", "\u05e9\u05dc\u05d5\u05dd", "film " * 2000, "\x00"]
+    odd = tuple(Example(f"train:{row}", {"text": text}, row % 2) for row, text in enumerate(texts * 2))
+    data = Splits("odd", {"train": Dataset("odd", "train", toys.TASK, odd), "dev": toys.dataset("dev", 8, 0)})
+    assert trained(data=data) is not None
+    broken = (*odd, Example("train:99", {"text": "a \ud800 film"}, 1))
+    with pytest.raises(DataError, match="train:99"):
+        trained(data=Splits("odd", {"train": Dataset("odd", "train", toys.TASK, broken), "dev": data.dev}))
 
 
 def test_auto_precision_never_ends_the_process():

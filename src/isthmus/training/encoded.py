@@ -41,13 +41,7 @@ class EncodedExamples:
         self.labels = [_label(example, len(model.labels)) for example in self.examples]
         self.rows: list[dict[str, Ints]] = []
         for start in range(0, len(self.examples), _CHUNK):
-            self._encode(model, [_texts(example, fields) for example in self.examples[start : start + _CHUNK]])
-
-    def _encode(self, model: Classifier, texts: Sequence[dict[str, str]]) -> None:
-        encoded = {name: column.numpy() for name, column in model.encode(texts).items()}
-        filled = encoded["attention_mask"].astype(bool)
-        for row in range(len(texts)):
-            self.rows.append({name: column[row][filled[row]] for name, column in encoded.items()})
+            self.rows += _encode(model, self.examples[start : start + _CHUNK], fields)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -83,6 +77,20 @@ class EncodedExamples:
             batch = self.collate([self[index] for index in order[start : start + size]])
             inputs = {name: tensor.to(device) for name, tensor in batch["inputs"].items()}
             yield Batch(inputs, batch["labels"].to(device))
+
+
+def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Ints]]:
+    """The token rows of `examples`, without padding."""
+    texts = [_texts(example, fields) for example in examples]
+    try:
+        encoded = {name: column.numpy() for name, column in model.encode(texts).items()}
+    except (TypeError, ValueError) as error:
+        if len(examples) == 1:
+            raise DataError(f"the tokenizer cannot read example {examples[0].id}: {error}") from error
+        # One of them is to blame: say which.
+        return [row for example in examples for row in _encode(model, [example], fields)]
+    filled = encoded["attention_mask"].astype(bool)
+    return [{name: column[row][filled[row]] for name, column in encoded.items()} for row in range(len(texts))]
 
 
 def _texts(example: Example, fields: Sequence[str]) -> dict[str, str]:

@@ -75,8 +75,11 @@ def _default_defence() -> Defence:
 
 
 def _check(data: Splits, device: str | None) -> None:
-    if device is not None and device.split(":")[0] not in ("cpu", "cuda", "mps", "xpu"):
-        raise UsageError(f"device is {device!r}; it must be cpu, cuda, or none to choose by itself")
+    if device not in (None, "cpu", "cuda", "cuda:0", "mps"):
+        raise UsageError(
+            f"device is {device!r}; it must be cpu, cuda or mps. To train on another GPU than the first, set "
+            "CUDA_VISIBLE_DEVICES"
+        )
     if len(data.train) == 0:
         raise DataError(f"{data.name} has no training examples")
     if "dev" in data and len(data.dev) == 0:

@@ -76,7 +76,11 @@ def make_arguments(
     settings: TrainingSettings, folder: Path, device: str | None, *, epochs: int = 1, seed: int = 0
 ) -> TrainingArguments:
     """What the Trainer is told; making this joins the process group where there is one."""
-    cpu = device == "cpu" or not torch.accelerator.is_available()
+    present = torch.accelerator.current_accelerator(check_available=True)
+    offered = ["cpu"] if present is None else ["cpu", present.type]
+    if device is not None and device.split(":")[0] not in offered:
+        raise UsageError(f"no {device} here: this machine offers {' and '.join(offered)}")
+    cpu = device == "cpu" or present is None
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=epochs,
