@@ -47,7 +47,8 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
 def roberta_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    mask = AddedToken("<mask>", lstrip=True, special=True)  # as RoBERTa's does, it swallows the space before it
+    special = ["<s>", "<pad>", "</s>", "<unk>", mask]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=special)
     tokenizer.train_from_iterator(CORPUS, trainer)
@@ -58,7 +59,7 @@ def roberta_tokenizer() -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         cls_token="<s>",
         sep_token="</s>",
-        mask_token=AddedToken("<mask>", lstrip=True),  # as RoBERTa's does, it swallows the space before it
+        mask_token=mask,
         model_input_names=["input_ids", "attention_mask"],
     )
 

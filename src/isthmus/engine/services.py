@@ -122,16 +122,9 @@ def _blanked(model: MaskedLM, template: Template, request: Fill, position: int) 
     elif not request.keep:
         text = text.replace({local: mask})
     start, end = text.offsets()[local]
-    string = str(text)
-    before = list(tokenizer(string[:start], add_special_tokens=False)["input_ids"])
-    inside = list(tokenizer(string[start:end], add_special_tokens=False)["input_ids"])
-    whole = list(tokenizer(string, add_special_tokens=False)["input_ids"])
-    if not request.keep and tokenizer.mask_token_id in whole:
-        # The mask token is never split or merged, so it can be found by itself (the text may hold others before it).
-        occurrence = before.count(tokenizer.mask_token_id)
-        place = [index for index, token in enumerate(whole) if token == tokenizer.mask_token_id][occurrence]
-    else:
-        place = min(len(before), max(0, len(whole) - len(inside)))
+    encoding = tokenizer(str(text), add_special_tokens=False, return_offsets_mapping=True)
+    whole = list(encoding["input_ids"])
+    place = next((at for at, (left, right) in enumerate(encoding["offset_mapping"]) if left < end and right > start), 0)
     before_all, after_all = template.specials
     first = max(0, min(place - template.room // 2, len(whole) - template.room))
     ids = [*before_all, *whole[first : first + template.room], *after_all]

@@ -1,0 +1,48 @@
+# Everything a newcomer needs: `make demo`, `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUN    ?= runs/demo
+SHARED ?= ../shared
+
+.PHONY: help install demo test lint types imports unit bench-textattack bench clean
+
+help:            ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing isthmus and what it needs into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed  ## make the virtual environment
+
+demo: install    ## fine-tune a classifier, attack it, write a report (under 5 minutes on two cores)
+	@$(BIN)/isthmus assets fetch minilm rotten_tomatoes wordnet
+	@$(BIN)/isthmus train --data rotten_tomatoes --backbone minilm --epochs 1 --out $(RUN)
+	@$(BIN)/isthmus attack $(RUN) --attack deepwordbug,pwws --n 200
+	@$(BIN)/isthmus report $(RUN)
+
+test: lint types imports unit  ## everything CI checks
+
+lint: install    ## ruff
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: install   ## mypy --strict
+	@$(BIN)/mypy
+
+imports: install ## imports run downward only
+	@$(BIN)/lint-imports
+
+unit: install    ## the tests
+	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
+
+bench-textattack: ## TextAttack in its own environment, for benchmarks (SHARED=folder with bench/)
+	@benchmarks/setup_textattack.sh $(SHARED)/bench
+
+bench: install   ## attack speed beside TextAttack (SHARED=folder with data/ and bench/)
+	@$(BIN)/python benchmarks/attack_speed.py --data $(SHARED)/data/sst2
+
+clean:           ## remove what the build made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist
