@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core.errors import ModelError, UnknownName, UsageError, VictimError, VictimTimeout
+from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Differentiable, TokenBatch, TokenVictim, Victim
 from isthmus.models import (
     CallableVictim,
@@ -31,7 +32,7 @@ from isthmus.models import (
     sklearn_victim,
     wrap,
 )
-from isthmus.models.machine import bfloat16_works, fewest_rows
+from isthmus.models.machine import fewest_rows
 from isthmus.models.victims.answers import Reader, softmax
 
 LABELS = ("negative", "positive")
@@ -233,7 +234,7 @@ def test_ids_the_model_does_not_have(classifier: Classifier) -> None:
 def test_bfloat16(encoder: Callable[[str], Path]) -> None:
     model = Classifier.create(encoder("bert"), LABELS)
     exact = ClassifierVictim(model).scores(as_texts(TEXTS))
-    if not bfloat16_works():
+    if not bfloat16_works("cpu"):
         with pytest.warns(UserWarning, match="bfloat16"):
             victim = ClassifierVictim(model, "bf16")
         assert victim.precision == "fp32"

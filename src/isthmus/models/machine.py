@@ -1,4 +1,4 @@
-"""What this machine's arithmetic can be trusted with.
+"""Arithmetic that does not depend on the batch.
 
 Two rows of equal length should get the same bits whatever else is in their batch: otherwise an attack's result would
 depend on how many examples are in flight. Intel's matrix library promises that only in its strict mode, which costs
@@ -10,17 +10,8 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
-import sys
 
 _STRICT = ("MKL_CBWR", "AUTO,STRICT")
-
-_TRY_BFLOAT16 = """
-import torch
-with torch.inference_mode():
-    layer = torch.nn.Linear(64, 64).to(torch.bfloat16)
-    assert torch.isfinite(layer(torch.ones(64, 64, dtype=torch.bfloat16)).float()).all()
-"""
 
 
 def ask_for_strict_arithmetic() -> None:
@@ -39,16 +30,3 @@ def fewest_rows() -> int:
         whole = torch.nn.functional.linear(rows, weight, bias)
         fits = (torch.equal(torch.nn.functional.linear(rows[:n], weight, bias), whole[:n]) for n in range(4, 17))
         return 4 if all(fits) else 16
-
-
-@functools.cache
-def bfloat16_works() -> bool:
-    """Whether bfloat16 products run on this CPU.
-
-    Some virtual machines announce a matrix unit and then kill the process that uses it, so a child process tries.
-    """
-    try:
-        tried = subprocess.run([sys.executable, "-c", _TRY_BFLOAT16], capture_output=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return tried.returncode == 0

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus.core.errors import UsageError, VictimError
+from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.classifier import Classifier
-from isthmus.models.machine import bfloat16_works, fewest_rows
+from isthmus.models.machine import fewest_rows
 from isthmus.models.randomness import mix64
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ClassifierVictim:
         if precision not in ("fp32", "bf16"):
             raise UsageError(f"precision is 'fp32' or 'bf16', not {precision!r} (fp16 overflows in some encoders)")
         self.model = model.eval()
-        if precision == "bf16" and model.device.type == "cpu" and not bfloat16_works():
+        if precision == "bf16" and not bfloat16_works(model.device.type):
             warnings.warn("bfloat16 arithmetic crashes on this machine's CPU: scoring in float32", stacklevel=2)
             precision = "fp32"
         self.precision = precision

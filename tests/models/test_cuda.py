@@ -1,0 +1,78 @@
+"""What differs on a GPU: one copy in, one wait, other kernels, the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from isthmus.core.types import TokenBatch
+from isthmus.models import Classifier, ClassifierVictim, Noise, TransformerSentenceEncoder
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+LABELS = ("negative", "positive")
+
+
+class Shake(Noise):
+    """Always on."""
+
+    stochastic = True
+    layers = (0, 1)
+
+    def forward(self, layer: int, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        return hidden + 0.3 * self.stream.normal(hidden, tag=layer)
+
+
+def rows(count: int, length: int, seed: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    return np.random.default_rng(seed).integers(5, 50, (count, length))
+
+
+def batches() -> list[TokenBatch]:
+    padded = rows(6, 9)
+    mask = np.ones_like(padded)
+    padded[3:, 5:], mask[3:, 5:] = 0, 0
+    keys = np.arange(3, dtype=np.uint64)
+    return [
+        TokenBatch(rows(5, 4), types=np.zeros((5, 4), dtype=np.int64)),
+        TokenBatch(padded, mask=mask),
+        TokenBatch(rows(3, 30), keys=keys),
+        TokenBatch(rows(1, 2)),
+    ]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_gpu_gives_the_cpus_numbers(noisy: bool, encoder: Callable[[str], Path]) -> None:
+    model = Classifier.create(encoder("bert"), LABELS)
+    work = [batch for batch in batches() if batch.keys is not None] if noisy else batches()
+    if noisy:
+        model.fill(noise=Shake())
+    expected = ClassifierVictim(model).launch(work)()
+    victim = ClassifierVictim(model.to("cuda"), "bf16")
+    assert victim.device_type == "cuda"
+    exact = victim.launch(work, exact=True)
+    assert np.allclose(exact(), expected, atol=1e-4)
+    assert np.array_equal(exact(), victim.launch(work, exact=True)())
+    assert np.allclose(victim.launch(work)(), expected, atol=3e-2)
+    assert victim.launch([])().shape == (0, 2)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "lstm", "cnn"])
+def test_gradients_on_the_gpu(architecture: str, encoder: Callable[[str], Path]) -> None:
+    if architecture == "bert":
+        model = Classifier.create(encoder("bert"), LABELS)
+    else:
+        texts = [" ".join(f"w{n}" for n in range(60))]
+        model = Classifier.create(architecture, LABELS, texts=texts, options={"vectors": None, "width": 16})
+    batch, labels = TokenBatch(rows(6, 7)), np.array([0, 1, 0, 1, 1, 0])
+    expected = ClassifierVictim(model).embedding_gradients(batch, labels)
+    assert np.allclose(ClassifierVictim(model.to("cuda")).embedding_gradients(batch, labels), expected, atol=1e-4)
+
+
+def test_sentences_on_the_gpu(encoder: Callable[[str], Path]) -> None:
+    texts = ["a fine film", "dull", ""]
+    expected = TransformerSentenceEncoder(encoder("mpnet"), device="cpu").encode(texts)
+    assert np.allclose(TransformerSentenceEncoder(encoder("mpnet"), device="cuda").encode(texts), expected, atol=1e-4)
