@@ -145,6 +145,14 @@ def test_early_stopping_ends_the_run_and_the_best_weights_come_back(tmp_path):
     assert (predicted.numpy() == data.dev.label_indices()).mean() == max(accuracies)
 
 
+def test_patience_may_end_within_an_epoch(tmp_path):
+    settings = replace(SHORT, evaluate_every=1, checkpoint_every=1, patience=2, learning_rate=1e-9)
+    trained(settings=settings, folder=tmp_path)
+    evaluated = [row["step"] for row in toys.rows(tmp_path) if "dev_accuracy" in row]
+    assert evaluated == [1, 2, 3]
+    assert not (tmp_path / "checkpoints").exists()
+
+
 def test_evaluating_more_often_does_not_change_the_weights_on_the_way(tmp_path):
     often = trained(settings=replace(SHORT, evaluate_every=1), folder=tmp_path / "often")
     rows = [row for row in toys.rows(tmp_path / "often") if "loss" in row]

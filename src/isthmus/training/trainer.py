@@ -276,6 +276,8 @@ class _Flow(TrainerCallback):
 
     def __init__(self, trainer: WalkingTrainer) -> None:
         self.trainer = trainer
+        self.saved = -1
+        """Step of the last checkpoint: written twice, it would lose the first before the second is whole."""
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -293,7 +295,6 @@ class _Flow(TrainerCallback):
         if int(state.global_step) % trainer.steps_per_epoch:
             control.should_log |= _due(trainer.step, settings.log_every)
             control.should_evaluate |= _due(trainer.step, settings.evaluate_every)
-            # Two checkpoints of one step would be written over each other, and might both be lost.
             control.should_save |= trainer.run.checkpoints is not None and _due(trainer.step, settings.checkpoint_every)
             control.should_log |= control.should_save or control.should_evaluate
         self._report(int(state.max_steps))
@@ -302,9 +303,11 @@ class _Flow(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """Log, evaluate and save."""
-        control.should_log = control.should_evaluate = True
-        control.should_save = self.trainer.run.checkpoints is not None
+        """Log, evaluate and save; but not twice where early stopping has just ended the epoch."""
+        run = self.trainer.run
+        control.should_log = True
+        control.should_evaluate = not run.finished
+        control.should_save = run.checkpoints is not None and self.trainer.step != self.saved
         return control
 
     def on_evaluate(
@@ -318,7 +321,7 @@ class _Flow(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """With a newer checkpoint whole, older ones can go."""
-        run = self.trainer.run
+        run, self.saved = self.trainer.run, self.trainer.step
         if run.checkpoints is not None and self.trainer.is_world_process_zero():
             run.checkpoints.prune()
             run.selection.tidy()
