@@ -60,6 +60,24 @@ def test_the_gpu_gives_the_cpus_numbers(noisy: bool, encoder: Callable[[str], Pa
     assert victim.launch([])().shape == (0, 2)
 
 
+@pytest.mark.parametrize("architecture", ["roberta", "distilbert", "deberta-v2", "mpnet", "electra", "albert", "t5"])
+def test_padding_on_the_gpu(architecture: str, encoder: Callable[[str], Path]) -> None:
+    model = Classifier.create(encoder(architecture), LABELS)
+    expected = ClassifierVictim(model).launch(batches()[1:2])()
+    assert np.allclose(ClassifierVictim(model.to("cuda")).launch(batches()[1:2])(), expected, atol=1e-4)
+
+
+def test_a_launch_waits_for_nothing(encoder: Callable[[str], Path]) -> None:
+    victim = ClassifierVictim(Classifier.create(encoder("bert"), LABELS).to("cuda"))
+    victim.launch(batches())()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        pending = victim.launch(batches())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert np.isfinite(pending()).all()
+
+
 @pytest.mark.parametrize("architecture", ["bert", "lstm", "cnn"])
 def test_gradients_on_the_gpu(architecture: str, encoder: Callable[[str], Path]) -> None:
     if architecture == "bert":
