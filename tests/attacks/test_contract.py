@@ -141,7 +141,8 @@ def test_a_success_is_a_success(case: Case) -> None:
         assert prediction == result.prediction_after
         assert (result.outcome == "succeeded") == (prediction != result.label)
         outcomes.add(result.outcome)
-    assert "succeeded" in outcomes
+    blind = isinstance(case.attack, DeepWordBug) and case.attack.semantics == "paper"
+    assert blind or "succeeded" in outcomes
 
 
 def test_edits_lead_from_one_text_to_the_other(case: Case) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 import isthmus.models  # noqa: F401  (asks for arithmetic that does not depend on the batch)
@@ -24,13 +24,19 @@ CORPUS = [
 ] * 3
 
 
-@functools.cache  # training one breaks ties at random
+# Vocabularies are written out rather than trained: training breaks ties at random.
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+WORDS = sorted({word for line in CORPUS for word in line.split() if word.isalpha()})
+
+
+@functools.cache
 def bert_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *LETTERS, *",.!?'-()/;:", *(f"##{letter}" for letter in LETTERS), "##ly", "##ing", *WORDS]
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=220, special_tokens=special))
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -45,13 +51,19 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
 
 @functools.cache
 def roberta_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocabulary = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    merges: dict[tuple[str, str], None] = {}
+    for word in WORDS:
+        for start in range(1, len(word) + 1):
+            left = "\u0120" + word[: start - 1]  # the mark of a space before the word
+            merges[left, word[start - 1]] = None
+            vocabulary.append(left + word[start - 1])
+    table = {piece: index for index, piece in enumerate(dict.fromkeys(vocabulary))}
+    tokenizer = Tokenizer(models.BPE(table, list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     mask = AddedToken("<mask>", lstrip=True, special=True)  # as RoBERTa's does, it swallows the space before it
-    special = ["<s>", "<pad>", "</s>", "<unk>", mask]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=special)
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.add_special_tokens([*special[:4], mask])
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -49,6 +49,8 @@ def test_rows_equal_the_tokenizers_own(name: str, pair: bool, data: st.DataObjec
     tokenizer, vocabulary = TOKENIZERS[name], Vocabulary("[UNK]" if name == "bert" else "<unk>")
     assembler = Assembler(tokenizer, Splicer(tokenizer, vocabulary), MAX_TOKENS)
     requests = [data.draw(request_for(pair, vocabulary)) for _ in range(data.draw(st.integers(1, 3)))]
+    for request in requests:
+        assembler.prepare(request.base)
     rows = assembler.rows(requests)
     work = Matrices.of(rows, assembler, 2 if pair else 1)
     at = 0
@@ -99,6 +101,7 @@ def test_a_text_far_longer_than_the_model_reads_costs_only_what_it_sees() -> Non
     assembler = Assembler(tokenizer, Splicer(tokenizer, vocabulary), MAX_TOKENS)
     draft = Draft.of({"text": "movie great plot " * 30_000}, vocabulary)
     edits = np.array([(0, 0, REPLACE, DELETE), (1, 89_999, REPLACE, UNKNOWN), (2, 3, REPLACE, UNKNOWN)], np.int32)
+    assembler.prepare(draft)
     rows = assembler.rows([Score(draft, edits, 3)])
     assert rows.total.tolist() == [MAX_TOKENS] * 3
     assert len(rows.tokens) < 1000

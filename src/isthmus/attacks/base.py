@@ -158,7 +158,7 @@ class _Program:
         return self.attack.attempt(self.example.texts, self.label, self.settings, self.example.id, vocabulary)
 
     def reached(self, scores: Floats) -> NDArray[np.bool_]:
-        return self.settings.goal.reached(scores, self.label)
+        return np.asarray(self.settings.goal.reached(scores, self.label))
 
 
 class AttackRun:

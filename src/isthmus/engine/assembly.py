@@ -145,12 +145,13 @@ class Assembler:
         structure = draft.structure
         if structure.units is None or draft.units is None:
             layouts = self._layouts(draft)
-            sizes = [len(layout.units) for layout in layouts]
-            sections = np.cumsum([0, *sizes])[:-1].astype(np.int32)
+            sections = _ONE_FIELD
             plain = all(layout.frames is None and not layout.whole for layout in layouts)
             if len(layouts) == 1:
                 unit_of, draft.units = layouts[0].unit_of, layouts[0].units
             else:
+                sizes = [len(layout.units) for layout in layouts]
+                sections = np.cumsum([0, *sizes])[:-1].astype(np.int32)
                 draft.units = np.concatenate([layout.units for layout in layouts])
                 unit_of = np.concatenate(
                     [
@@ -183,9 +184,10 @@ class Assembler:
         return layouts
 
     def rows(self, requests: Sequence[Score]) -> Rows:
-        """The token rows of all candidates, request after request."""
+        """The token rows of all candidates, request after request; their drafts must be prepared."""
         fields = len(requests[0].base.structure.fields)
-        plain = [self.prepare(request.base).plain for request in requests]
+        # Whoever asks has prepared the drafts.
+        plain = [request.base.structure.units.plain for request in requests]  # type: ignore[union-attr]
         edits = np.concatenate([request.edits for request in requests])
         if all(plain) and (edits[:, 2] == REPLACE).all():
             rows = self._spliced(requests, edits)
@@ -380,6 +382,9 @@ def _spread(starts: Int64, lengths: Int64) -> Int64:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - ends + lengths, lengths)
+
+
+_ONE_FIELD = np.zeros(1, np.int32)
 
 
 def _find(ids: list[int], content: list[int], at: int) -> int:

@@ -97,25 +97,33 @@ Request = Score | Similarity | Fill | Gradient
 
 def replacing(position: int, words: NDArray[np.int32]) -> Edits:
     """Edits: candidate i has `words[i]` at `position`."""
-    edits = np.empty((len(words), 4), np.int32)
-    edits[:, 0] = _COUNT[: len(words)] if len(words) <= len(_COUNT) else np.arange(len(words))
+    edits = _one_each(len(words))
     edits[:, 1] = position
-    edits[:, 2] = REPLACE
     edits[:, 3] = words
     return edits
 
 
 def at_each(positions: NDArray[np.int32], word: int, span: int = REPLACE) -> Edits:
     """Edits: candidate i has `word` at `positions[i]`."""
-    edits = np.empty((len(positions), 4), np.int32)
-    edits[:, 0] = _COUNT[: len(positions)] if len(positions) <= len(_COUNT) else np.arange(len(positions))
+    edits = _one_each(len(positions))
     edits[:, 1] = positions
-    edits[:, 2] = span
     edits[:, 3] = word
+    if span != REPLACE:
+        edits[:, 2] = span
     return edits
 
 
-_COUNT = np.arange(1024, dtype=np.int32)
+def _one_each(count: int) -> Edits:
+    """Edits of `count` candidates, one replacement each, positions and words still to be filled in."""
+    if count <= len(_TEMPLATE):
+        return _TEMPLATE[:count].copy()
+    edits = np.zeros((count, 4), np.int32)
+    edits[:, 0], edits[:, 2] = np.arange(count), REPLACE
+    return edits
+
+
+_TEMPLATE: Edits = np.zeros((1024, 4), np.int32)
+_TEMPLATE[:, 0], _TEMPLATE[:, 2] = np.arange(1024), REPLACE
 
 __all__ = [
     "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Request",

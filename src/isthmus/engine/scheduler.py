@@ -328,7 +328,6 @@ def _timed(statistics: EngineStatistics) -> Iterator[None]:
 @contextmanager
 def _frozen_garbage() -> Iterator[None]:
     """Let the collector leave alone what exists now: walking it again and again would cost more than the attacks."""
-    gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 100)

@@ -61,10 +61,13 @@ class TokenScorer(Scorer):
         self.assembler.splicer.clear(vocabulary)
 
     def _size(self, item: Asked) -> int:
-        known = self.assembler.prepare(item.request.base)
+        base = item.request.base
+        known = base.structure.units
+        if known is None or base.units is None:
+            known = self.assembler.prepare(base)
         if known.whole:
-            return sum(map(len, item.request.base.structure.gaps))
-        return min(len(item.request.base.units), 2 * self.assembler.max_tokens)  # type: ignore[arg-type]
+            return sum(map(len, base.structure.gaps))
+        return min(len(base.units), 2 * self.assembler.max_tokens)  # type: ignore[arg-type]
 
     def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]:
         requests = [item.request for item in asked]

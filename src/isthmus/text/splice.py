@@ -21,7 +21,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -219,14 +219,13 @@ class Splicer:
         known, total = self._known, len(self.units)
         if known == total:
             return
-        strings = self.units.strings[known:total]
-        pieces = self._tokenise(strings)
+        pieces = self._tokenise(self.units.strings[known:total])
         if known == 0:
             pieces[DELETE] = []
             if self.unknown is not None:
                 pieces[UNKNOWN] = [self.unknown]
         counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        flat = [token for piece in pieces for token in piece]
+        flat = list(chain.from_iterable(pieces))
         self.starts = _grown(self.starts, total)
         self.lengths = _grown(self.lengths, total)
         self.tokens = _grown(self.tokens, self._used + len(flat))

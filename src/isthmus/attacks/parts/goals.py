@@ -11,25 +11,23 @@ p(c) < τ, whatever class is then the likeliest.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Protocol
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
 
-Bools = NDArray[np.bool_]
+Bools = Any
+"""An array of truth values, or a single one for a single row."""
 
 
 class Goal(Protocol):
-    """What an attack wants. Rows of scores are class probabilities; `label` is the true class."""
+    """What an attack wants. `scores` are class probabilities, one row or many; `label` is the true class."""
 
     def progress(self, scores: Floats, label: int) -> Floats:
         """How far each row is towards the goal: larger is further."""
 
     def reached(self, scores: Floats, label: int) -> Bools:
-        """Which rows fulfil the goal."""
+        """Which rows fulfil the goal (for one row: whether it does)."""
 
     def applies(self, scores: Floats, label: int) -> bool:
         """Whether an example with these clean scores (one row) is to be attacked at all."""
@@ -41,11 +39,11 @@ class Untargeted:
 
     def progress(self, scores: Floats, label: int) -> Floats:
         """1 - p(true class)."""
-        return 1 - scores[:, label]
+        return 1 - scores[..., label]
 
     def reached(self, scores: Floats, label: int) -> Bools:
         """Another class is the likeliest."""
-        return np.asarray(scores.argmax(axis=1) != label)
+        return scores.argmax(axis=-1) != label
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The clean prediction is right."""
@@ -61,12 +59,12 @@ class Targeted:
     def progress(self, scores: Floats, label: int) -> Floats:
         """p(target)."""
         del label
-        return scores[:, self.target]
+        return scores[..., self.target]
 
     def reached(self, scores: Floats, label: int) -> Bools:
         """The target is the likeliest class."""
         del label
-        return np.asarray(scores.argmax(axis=1) == self.target)
+        return scores.argmax(axis=-1) == self.target
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The clean prediction is right and not the target."""
@@ -87,12 +85,12 @@ class Evasion:
     def progress(self, scores: Floats, label: int) -> Floats:
         """1 - p(flagged class)."""
         del label
-        return 1 - scores[:, self.flagged]
+        return 1 - scores[..., self.flagged]
 
     def reached(self, scores: Floats, label: int) -> Bools:
         """The detector does not fire."""
         del label
-        return np.asarray(scores[:, self.flagged] < self.threshold)
+        return scores[..., self.flagged] < self.threshold
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The example is of the flagged class and is detected."""

@@ -23,7 +23,7 @@ class Trial:
         self.goal, self.label, self.rng = goal, label, rng
         self.original = self.draft = original
         self.scores = scores  # [classes] of the draft as it stands
-        self.progress = float(goal.progress(scores[None], label)[0])
+        self.progress = float(goal.progress(scores, label))
         self.candidates = 0  # candidates proposed so far
         self.moves = 0  # candidates accepted so far
 
@@ -35,7 +35,7 @@ class Trial:
     @property
     def reached(self) -> bool:
         """Whether the draft as it stands fulfils the goal."""
-        return bool(self.goal.reached(self.scores[None], self.label)[0])
+        return bool(self.goal.reached(self.scores, self.label))
 
     def judge(self, scores: Floats) -> Floats:
         """How far each row of scores is towards the goal."""
