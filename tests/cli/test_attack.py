@@ -275,3 +275,42 @@ def test_quiet_says_nothing_but_the_object(isthmus: Any, place: Path) -> None:
     ended = attack(isthmus, "--n", 10, "--quiet")
     assert ended.err == ""
     assert len(ended.out.splitlines()) == 1
+
+
+def test_a_header_is_sent_and_never_written_down(isthmus: Any, place: Path) -> None:
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    import toy
+
+    seen: list[str | None] = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["texts"]
+            body = json.dumps({"scores": toy.classify(texts)}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Service)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/classify?key=secret"
+    ended = attack(isthmus, "--n", 6, "--header", "Authorization: Bearer secret", "-V", "batch_size=8", model=address)
+    server.shutdown()
+    server.server_close()
+    assert ended.code == 0, ended.err
+    assert set(seen) == {"Bearer secret"}
+    written = "".join(path.read_text() for path in (place / "run").rglob("*") if path.is_file())
+    assert "secret" not in written
+    assert f"127.0.0.1:{server.server_port}/classify" in written
+
+
+def test_an_unknown_option_of_the_victim_is_named(isthmus: Any, place: Path) -> None:
+    ended = attack(isthmus, "-V", "batchsize=8")
+    assert ended.code == 2
+    assert "batchsize" in ended.err

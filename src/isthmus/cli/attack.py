@@ -48,6 +48,22 @@ def attack(
             rich_help_panel="Data",
         ),
     ] = None,
+    victim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-V",
+            "--victim",
+            metavar="KEY=VALUE",
+            help="How to ask a function or service, such as timeout=60 or requests_per_second=5.",
+            rich_help_panel="Machine",
+        ),
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="NAME:VALUE", help="Sent with every request; never recorded.", rich_help_panel="Machine"
+        ),
+    ] = None,
     label_check: Annotated[
         bool,
         typer.Option(
@@ -164,6 +180,7 @@ def attack(
         time_limit=time_limit,
         in_flight=in_flight,
         precision=precision,
+        victim=options.victim(victim, headers),
         device=device,
         label_check=label_check,
         retry_errors=retry_errors,

@@ -12,4 +12,8 @@ def command_line() -> str | None:
     """``isthmus …`` without keys in addresses; None where isthmus was not started as a program."""
     if not sys.argv or not sys.argv[0].endswith(("isthmus", "isthmus.exe", "__main__.py")):
         return None
-    return shlex.join(["isthmus", *(without_secrets(argument) for argument in sys.argv[1:])])
+    shown: list[str] = []
+    for argument in sys.argv[1:]:
+        is_header = argument.startswith("--header=") or (shown and shown[-1] == "--header")
+        shown.append(argument.partition(":")[0] + ":…" if is_header else without_secrets(argument))
+    return shlex.join(["isthmus", *shown])

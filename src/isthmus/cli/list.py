@@ -21,7 +21,9 @@ _BUILT_IN_MODELS = {
 
 
 def list_methods(
-    group: Annotated[str | None, typer.Argument(help="attacks, defences, measures, data, models or lexicons (default: all)")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="attacks, defences, measures, data, models or lexicons (default: all)")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List attacks, defences, data sets and models by name."""

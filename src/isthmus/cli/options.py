@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,6 +50,26 @@ def key_values(given: Sequence[str] | None, option: str = "-P") -> dict[str, str
             raise UsageError(f"{option} takes KEY=VALUE, not {item!r}")
         found[key.strip()] = value
     return found
+
+
+def victim(given: Sequence[str] | None, headers: Sequence[str] | None) -> dict[str, Any]:
+    """Options of a victim: numbers as numbers, headers as a mapping."""
+    found: dict[str, Any] = {key: _value(value) for key, value in key_values(given, "-V").items()}
+    for header in headers or ():
+        name, separator, value = header.partition(":")
+        if not separator or not name.strip():
+            raise UsageError("--header takes NAME:VALUE, such as 'Authorization: Bearer …'")
+        found.setdefault("headers", {})[name.strip()] = value.strip()
+    return found
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
 def names(given: str | None) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class TrainingBar:
 
 
 class AttackBar:
-    """Shows an attack example by example, with robust accuracy and success so far."""
+    """Shows an attack example by example, with what became of them so far."""
 
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
@@ -156,11 +156,19 @@ class AttackBar:
         self._counts[outcome] = self._counts.get(outcome, 0) + 1
 
     def _figures(self) -> str:
-        total, failed = sum(self._counts.values()), self._counts.get("failed", 0)
-        fooled = self._counts.get("succeeded", 0)
-        shown = f"robust {100 * failed / max(total, 1):.0f} %  success {100 * fooled / max(fooled + failed, 1):.0f} %"
-        trouble = self._counts.get("error", 0) + self._counts.get("timed_out", 0)
-        return shown + (f"  no result {trouble}" if trouble else "")
+        # Counts, not rates: what falls quickly ends first, so a rate of what has ended would mislead.
+        words = {
+            "succeeded": "fooled",
+            "failed": "held",
+            "skipped": "skipped",
+            "timed_out": "timed out",
+            "error": "errors",
+        }
+        always = ("succeeded", "failed")
+        shown = [
+            (word, self._counts.get(key, 0)) for key, word in words.items() if key in self._counts or key in always
+        ]
+        return "  ".join(f"{word} {count}" for word, count in shown)
 
 
 @contextlib.contextmanager

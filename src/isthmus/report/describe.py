@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from isthmus.core import catalog
+from isthmus.core.errors import UnknownName
 from isthmus.report.view import AttackView, RunView
 
 
@@ -44,7 +46,7 @@ def _strongest(run: RunView) -> str:
 
 def settings_line(view: AttackView) -> str:
     """What sets this attack apart, in a few words."""
-    parts = [f"{key} {value}" for key, value in _part(view.settings, "parameters").items() if _is_short(value)]
+    parts = [f"{key} {value}" for key, value in _unusual(view).items() if _is_short(value)]
     goal = _goal(view)
     if goal:
         parts.append(goal)
@@ -53,6 +55,17 @@ def settings_line(view: AttackView) -> str:
         if value is not None:
             parts.append(name.format(value))
     return ", ".join(parts[:4])
+
+
+def _unusual(view: AttackView) -> dict[str, Any]:
+    """Parameters that are not at their defaults, and whose algorithm it is."""
+    given = _part(view.settings, "parameters")
+    try:
+        entry = catalog.find("attacks", view.attack)
+    except UnknownName:  # the folder of somebody who has more attacks
+        return dict(given)
+    defaults = {parameter.name: (parameter.default or "").strip("'\"") for parameter in entry.parameters}
+    return {key: value for key, value in given.items() if key == "semantics" or str(value) != defaults.get(key)}
 
 
 def _is_short(value: Any) -> bool:

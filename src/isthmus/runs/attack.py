@@ -102,7 +102,7 @@ class _Attack:
             "hash": short_hash(settings),
             "n": max(asked, int(known.get("n") or 0)),
             "settings": plain(settings),
-            "labels": list(self.ready.victim.labels),
+            "labels": self.ready.shown_labels(),
             "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
             "model": self.ready.source.shown,
             "created": known.get("created") or now(),
@@ -171,5 +171,6 @@ def _sum(before: Any, effort: Mapping[str, float]) -> dict[str, float]:
     """Effort of all sessions that ended; one that was killed is not known."""
     total = dict(before) if isinstance(before, Mapping) else {}
     for key, value in effort.items():
-        total[key] = round(float(total.get(key, 0)) + value, 4)
+        added = total.get(key, 0) + value
+        total[key] = added if isinstance(added, int) else round(added, 4)
     return total

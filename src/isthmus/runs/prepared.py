@@ -5,14 +5,15 @@ A command that only asks for rows that exist already loads no model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core import catalog
-from isthmus.core.errors import RunError, UnknownName, UsageError, VictimTimeout
+from isthmus.core.errors import RunError, UnknownName, UsageError, VictimError, VictimTimeout
 from isthmus.core.files import make_folder
 from isthmus.runs.detection import Detector, choose_threshold, make_detector
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection
     from isthmus.core.types import Victim
     from isthmus.data import Dataset, Splits
+
+
+_HOW_TO_ASK = {"timeout", "batch_size", "requests_per_second", "retries", "backoff", "headers"}
+"""Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class AttackRequest:
     time_limit: float | None = None
     in_flight: int | None = None
     precision: str = "fp32"
+    victim: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the victim's class: time-out, batch size, requests per second, headers."""
     device: str | None = None
     label_check: bool = True
     retry_errors: bool = False
@@ -68,6 +75,8 @@ class Prepared:
 
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
+        if self.request.precision not in ("fp32", "bf16"):
+            raise UsageError(f"--precision is fp32 or bf16, not {self.request.precision!r}")
         _ = self.methods, self.source, self.sample
         self.protection.check(self.data.fields)
         self.request.goal.target(self.data)
@@ -178,15 +187,29 @@ class Prepared:
     @cached_property
     def victim(self) -> Victim:
         """The model, loaded."""
+        self.observer.note(f"loading {self.source.shown}")
+        victim = self._load(self.request.labels)
+        try:
+            _ = victim.labels
+        except VictimError:
+            # A function or a service that cannot be asked for its classes has those of the data.
+            if self.request.labels is not None:
+                raise
+            victim = self._load(self.data.labels)
+        return victim
+
+    def _load(self, labels: tuple[str, ...] | None) -> Victim:
         from isthmus.models.victims import load_victim
 
-        self.observer.note(f"loading {self.source.shown}")
-        return load_victim(
-            self.source.spec,
-            labels=self.request.labels,
-            device=self.request.device,
-            precision=self.request.precision,
-        )
+        precision: Literal["fp32", "bf16"] = "bf16" if self.request.precision == "bf16" else "fp32"
+        given = {**self.request.victim, "labels": labels, "device": self.request.device, "precision": precision}
+        try:
+            return load_victim(self.source.spec, **given)
+        except TypeError as error:
+            unknown = [key for key in self.request.victim if repr(key) in str(error)]
+            if not unknown:
+                raise
+            raise UsageError(f"-V {unknown[0]} is no option of this kind of model") from error
 
     @cached_property
     def aligned(self) -> Dataset:
@@ -232,14 +255,23 @@ class Prepared:
             self.victim, self.aligned, label, self.request.seed, threshold=self.threshold, at_fpr=goal.at_fpr
         )
 
+    def _names_in_data(self) -> list[str]:
+        """What the data calls each of the victim's classes."""
+        names = list(self.victim.labels)
+        for ours, theirs in self.numbering.items():
+            names[theirs] = self.data.labels[ours]
+        return names
+
+    def shown_labels(self) -> list[str]:
+        """Class names for people: the victim's own, or the data's where the victim only numbers them."""
+        pairs = zip(self.victim.labels, self._names_in_data(), strict=True)
+        return [theirs if re.fullmatch(r"(?i)(label_)?\d+", ours) else ours for ours, theirs in pairs]
+
     def check_labels(self) -> None:
         """Stop if the model's labels cannot be those of the data; looked at once."""
         if self.request.label_check and not self._labels_checked:
-            names = list(self.victim.labels)
-            for ours, theirs in self.numbering.items():
-                names[theirs] = self.data.labels[ours]
             try:
-                check_labels(self.victim, self.aligned, self.request.seed, names)
+                check_labels(self.victim, self.aligned, self.request.seed, self._names_in_data())
             except VictimTimeout as error:
                 self.observer.note(f"labels not checked: {error}")
             self._labels_checked = True
@@ -285,6 +317,7 @@ class Prepared:
             "precision": request.precision,
             "labels": request.labels,
             "data": data,
+            "victim": {key: value for key, value in request.victim.items() if key not in _HOW_TO_ASK},
             # A folder may be moved; its files stay what they are.
             "model": self.fingerprint or self.source.shown,
         }
