@@ -1,1 +1,56 @@
-"""Attacks: one method, one file, in words/ and gradient/; shared steps in parts/."""
+"""Attacks: one method, one file, in words/; shared steps in parts/.
+
+A new file is found by its name; the list below is for type checkers and is held against the files by a test.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core import catalog
+
+if TYPE_CHECKING:
+    from isthmus.attacks.base import AttackRun, AttackSettings, WordAttack
+    from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
+    from isthmus.attacks.parts.protection import Protection
+    from isthmus.attacks.result import AttackResult
+    from isthmus.attacks.words.deepwordbug import DeepWordBug
+    from isthmus.attacks.words.pwws import PWWS
+
+__all__ = [
+    "PWWS",
+    "AttackResult",
+    "AttackRun",
+    "AttackSettings",
+    "DeepWordBug",
+    "Evasion",
+    "Protection",
+    "Targeted",
+    "Untargeted",
+    "WordAttack",
+]
+
+_HOMES = {
+    "AttackResult": "result",
+    "AttackRun": "base",
+    "AttackSettings": "base",
+    "Evasion": "parts.goals",
+    "Protection": "parts.protection",
+    "Targeted": "parts.goals",
+    "Untargeted": "parts.goals",
+    "WordAttack": "base",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for entry in catalog.entries("attacks"):
+        if entry.class_name == name:
+            return entry.load()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*_HOMES, *(entry.class_name for entry in catalog.entries("attacks"))})
