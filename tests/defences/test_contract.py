@@ -13,7 +13,8 @@ from isthmus import defences
 from isthmus.core import catalog
 from isthmus.defences import Defence
 from isthmus.models import load_model
-from isthmus.training import TrainingSettings, train
+from isthmus.training import TrainingSettings
+from isthmus.training import train as train_anywhere
 
 OFF: dict[str, dict[str, Any]] = {
     "standard": {},
@@ -23,8 +24,9 @@ OFF: dict[str, dict[str, Any]] = {
 """The hyper-parameters that switch each defence off."""
 
 HEADINGS = ["References:", "Where we depart:", "Relations:", "Example:"]
+train = functools.partial(train_anywhere, device="cpu")
 NAMES = catalog.names("defences")
-QUICK = TrainingSettings(epochs=1, batch_size=8, learning_rate=1e-2, log_every=1)
+QUICK = TrainingSettings(precision="fp32", epochs=1, batch_size=8, learning_rate=1e-2, log_every=1)
 
 
 @functools.cache
@@ -78,7 +80,7 @@ def test_switched_on_it_makes_a_difference(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_lowers_its_loss_learns_saves_and_loads(name, tmp_path):
-    settings = TrainingSettings(epochs=6, batch_size=16, learning_rate=1e-2, log_every=1)
+    settings = TrainingSettings(precision="fp32", epochs=6, batch_size=16, learning_rate=1e-2, log_every=1)
     defence = catalog.build("defences", name)
     model = train(toys.splits(64, 32), toys.classifier(dropout=0.0), defence, settings=settings, folder=tmp_path)
     losses = [row["loss"] for row in toys.rows(tmp_path) if "loss" in row]

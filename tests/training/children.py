@@ -29,7 +29,9 @@ from isthmus.defences import Batch, Defence, Terms
 from isthmus.models import Classifier
 from isthmus.training import Resident, TrainingSettings, train, train_resident
 
-SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=1e-2, log_every=3, checkpoint_every=3, patience=3)
+SETTINGS = TrainingSettings(
+    precision="fp32", epochs=3, batch_size=8, learning_rate=1e-2, log_every=3, checkpoint_every=3, patience=3
+)
 
 
 def die() -> None:
@@ -46,7 +48,8 @@ class DiesAt:
 
 
 def train_toy(folder: Path, defence: Defence | None = None, progress: Any = None) -> Classifier:
-    return train(toys.splits(32, 16), toys.classifier(), defence, settings=SETTINGS, folder=folder, progress=progress)
+    options: dict[str, Any] = {"settings": SETTINGS, "folder": folder, "progress": progress, "device": "cpu"}
+    return train(toys.splits(32, 16), toys.classifier(), defence, **options)
 
 
 def fresh_words(folder: Path) -> toys.FreshWords:
@@ -116,7 +119,14 @@ SCENARIOS: dict[str, Callable[[Path], Any]] = {
 
 
 TOGETHER = TrainingSettings(
-    epochs=2, batch_size=4, learning_rate=0.3, log_every=1, checkpoint_every=3, group_by_length=False, patience=5
+    precision="fp32",
+    epochs=2,
+    batch_size=4,
+    learning_rate=0.3,
+    log_every=1,
+    checkpoint_every=3,
+    group_by_length=False,
+    patience=5,
 )
 """In two processes a step takes eight examples."""
 ALONE = replace(TOGETHER, batch_size=8)

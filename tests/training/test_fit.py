@@ -15,12 +15,13 @@ from isthmus.data import Dataset, Splits
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.training import TrainingSettings, train
 
-SHORT = TrainingSettings(epochs=2, batch_size=8, learning_rate=1e-2, log_every=1, checkpoint_every=2)
+SHORT = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=1, checkpoint_every=2)
 
 
-def trained(defence=None, *, settings=SHORT, seed=0, data=None, dropout=0.1, **rest):
+def trained(defence=None, *, settings=SHORT, seed=0, data=None, dropout=0.1, device="cpu", **rest):
     data = toys.splits(32, 16) if data is None else data
-    return train(data, toys.classifier(dropout=dropout), defence, settings=settings, seed=seed, **rest)
+    model = toys.classifier(dropout=dropout)
+    return train(data, model, defence, settings=settings, seed=seed, device=device, **rest)
 
 
 def test_it_learns_and_says_how(tmp_path, capfd):

@@ -12,7 +12,14 @@ from isthmus.defences import ConfidencePenalty, Defence, LabelSmoothing, Terms
 from isthmus.training import Resident, TrainingSettings, train, train_resident
 
 SETTINGS = TrainingSettings(
-    epochs=8, batch_size=16, learning_rate=1e-2, log_every=5, optimizer="adam", betas=(0.5, 0.999), schedule="staircase"
+    precision="fp32",
+    epochs=8,
+    batch_size=16,
+    learning_rate=1e-2,
+    log_every=5,
+    optimizer="adam",
+    betas=(0.5, 0.999),
+    schedule="staircase",
 )
 
 
@@ -49,9 +56,9 @@ def test_a_defence_switched_off_equals_plain_training_to_the_last_bit(defence):
 
 def test_both_drivers_walk_the_same_losses(tmp_path):
     """One step over everything, without dropout, gives the same figures under the Trainer and over resident tensors."""
-    settings = TrainingSettings(epochs=1, batch_size=32, learning_rate=1e-2, log_every=1)
+    settings = TrainingSettings(precision="fp32", epochs=1, batch_size=32, learning_rate=1e-2, log_every=1)
     data, defence = toys.splits(32, 8), ConfidencePenalty(0.3)
-    train(data, toys.classifier(dropout=0.0), defence, settings=settings, folder=tmp_path / "trainer")
+    train(data, toys.classifier(dropout=0.0), defence, settings=settings, folder=tmp_path / "trainer", device="cpu")
     model = toys.classifier(dropout=0.0)
 
     def resident(split):
@@ -134,7 +141,7 @@ class Nothing(torch.nn.Module):
 def test_a_step_costs_little_more_than_the_arithmetic():
     """A generous bound, for a busy machine; the figure to aim at is 0.2 milliseconds."""
     data = Resident({"vectors": torch.randn(3200, 2)}, torch.zeros(3200, dtype=torch.int64))
-    settings = TrainingSettings(epochs=4, batch_size=32, log_every=50, evaluation_batch_size=4096)
+    settings = TrainingSettings(precision="fp32", epochs=4, batch_size=32, log_every=50, evaluation_batch_size=4096)
     started = time.process_time()
     train_resident(data, Nothing(), dev=data, settings=settings)
     whole = time.process_time() - started
