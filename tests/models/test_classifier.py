@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,14 +244,18 @@ def test_noise_of_a_row_depends_on_its_key_alone(encoder: Callable[[str], Path])
         model(**inputs)
 
 
-def test_slots_leave_the_global_stream_alone_and_remember_their_draws(
-    encoder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_nothing_draws_from_the_global_stream(encoder: Callable[[str], Path]) -> None:
+    code = MeanCode(32, 4)  # whoever builds a slot initialises it
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
-    model = make("bert", encoder)
-    model.fill(noise=GaussianNoise([0], 0.5), bottleneck=MeanCode(model.pooled_size, 4))
+    model = make("bert", encoder).fill(noise=GaussianNoise([0], 0.5), bottleneck=code)
+    model(**model.encode(TEXTS))
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_loaded_model_continues_its_draws(encoder: Callable[[str], Path], tmp_path: Path) -> None:
+    model = make("bert", encoder).fill(noise=GaussianNoise([0], 0.5))
     inputs = model.encode(TEXTS)
     with torch.no_grad():
         first = model(**inputs).logits
@@ -257,15 +263,6 @@ def test_slots_leave_the_global_stream_alone_and_remember_their_draws(
         second, resumed = model(**inputs).logits, load_model(tmp_path / "model")(**inputs).logits
     assert not torch.equal(first, second)
     assert torch.equal(second, resumed)
-    # The slot's own parameters are initialised by whoever builds it; nothing else may draw.
-    torch.manual_seed(3)
-    MeanCode(model.pooled_size, 4)
-    after = torch.rand(4)
-    torch.manual_seed(3)
-    built = make("bert", encoder)
-    built.fill(noise=GaussianNoise([0], 0.5), bottleneck=MeanCode(built.pooled_size, 4))(**inputs)
-    assert torch.equal(torch.rand(4), after)
-    assert not torch.equal(after, expected)
 
 
 def test_bottleneck_is_read_by_a_head_of_its_width(encoder: Callable[[str], Path]) -> None:
@@ -475,3 +472,14 @@ def test_keyed_draws_are_normal_and_uniform() -> None:
     assert stats.kstest(counted[:, 0], "norm").pvalue > 1e-3
     # Longer rows begin like shorter ones, so padding moves no noise.
     assert torch.equal(keyed_normal(keys, (400, 25, 20), 7)[:, :10], keyed_normal(keys, (400, 10, 20), 7))
+
+
+def test_public_names_are_lazy_and_real() -> None:
+    import isthmus.models as public
+
+    assert list(public.__all__) == sorted(public.__all__, key=lambda name: (name[0].islower(), name))
+    assert all(getattr(public, name).__name__ == name for name in public.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = public.nothing
+    script = "import sys, isthmus.models, isthmus.models.victims; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

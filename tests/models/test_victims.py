@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.core.errors import ModelError, UnknownName, UsageError, VictimError, VictimTimeout
+from isthmus.core.errors import ModelError, UsageError, VictimError, VictimTimeout
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Differentiable, TokenBatch, TokenVictim, Victim
 from isthmus.models import (
@@ -698,7 +698,8 @@ def test_wrap_takes_what_a_program_has(classifier: Classifier, encoder: Callable
     assert isinstance(victim, ClassifierVictim)
     assert wrap(victim) is victim
     stock = AutoModelForSequenceClassification.from_pretrained(encoder("bert"), id2label={0: "ham", 1: "spam"})
-    pipe = pipeline("text-classification", model=stock, tokenizer=AutoTokenizer.from_pretrained(encoder("bert")))
+    tokenizer = AutoTokenizer.from_pretrained(encoder("bert"))
+    pipe = pipeline("text-classification", model=stock, tokenizer=tokenizer, device="cpu")
     from_pipe = wrap(pipe, device="cpu")
     assert isinstance(from_pipe, TokenVictim)
     assert from_pipe.labels == ("ham", "spam")
@@ -706,7 +707,9 @@ def test_wrap_takes_what_a_program_has(classifier: Classifier, encoder: Callable
     assert np.allclose(from_pipe.scores(as_texts(["a fine film"]))[0], [both["ham"], both["spam"]], atol=1e-6)
 
 
-def test_unknown_asset_backbones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_backbones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isthmus.models._hub.hub_answers", lambda: False)
-    with pytest.raises((ModelError, UnknownName), match="no-such-encoder"):
+    with pytest.raises(ModelError, match=r"no folder 'no-such-encoder' here.*cannot be reached$"):
         Classifier.create("no-such-encoder", LABELS)
+    with pytest.raises(ModelError, match="Did you mean 'minilm'"):
+        Classifier.create("minlm", LABELS)

@@ -96,7 +96,10 @@ class Victim(Protocol):
         """Whether the same text may be scored differently twice."""
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities, one row per text; `keys` as in `TokenBatch`."""
+        """Class probabilities, one row per text; `keys` as in `TokenBatch`.
+
+        A row the model could not score may hold NaN; a victim that fails as a whole raises `VictimError`.
+        """
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import socket
 import urllib.parse
@@ -57,12 +58,21 @@ def reading(source: str | Path) -> Iterator[None]:
         with quiet():
             yield
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        where = "folder" if Path(source).is_dir() else "name (no such folder here, and the hub did not answer for it)"
-        raise ModelError(
-            f"cannot read a model from {where} {str(source)!r}: {first} "
-            "Needed: config.json, the tokenizer's files and safetensors weights."
-        ) from error
+        raise ModelError(_complaint(str(source), error)) from error
+
+
+def _complaint(source: str, error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if Path(locate(source)).is_dir():
+        return (
+            f"cannot read a model from the folder {source!r}: {first} "
+            "(needed: config.json, the tokenizer's files, and weights as safetensors)"
+        )
+    near = difflib.get_close_matches(source, [*ASSET_BACKBONES, "lstm", "cnn"], n=1)
+    hint = f". Did you mean {near[0]!r}?" if near else ""
+    if not hub_answers():
+        return f"no folder {source!r} here, and the Hugging Face hub cannot be reached{hint}"
+    return f"no folder {source!r} here, and the Hugging Face hub does not have it as it must be: {first}{hint}"
 
 
 @functools.cache

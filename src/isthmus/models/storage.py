@@ -13,6 +13,7 @@ safetensors and JSON are read, and reading runs no code that came with the folde
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from isthmus import __version__
 from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json, write_json, writing
 from isthmus.core.types import Classification
@@ -123,7 +123,7 @@ def _write(model: Classifier, folder: Path) -> None:
 
     description: dict[str, Any] = {
         "format": FORMAT,
-        "isthmus": __version__,
+        "isthmus": _version(),
         "form": model.backbone.form,
         "labels": list(model.labels),
         "fields": list(model.task.fields),
@@ -260,12 +260,17 @@ def _description(folder: Path) -> dict[str, Any]:
     if isinstance(described.get("format"), int) and described["format"] > FORMAT:
         raise ModelError(
             f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one "
-            f"({__version__}): upgrade isthmus to read it"
+            f"({_version()}): upgrade isthmus to read it"
         )
     wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)] or _wrong(described)
     if wrong:
         raise ModelError(f"{folder / DESCRIPTION} is damaged: no valid {wrong[0]!r} in it")
     return described
+
+
+def _version() -> str:
+    # Looked up when needed: the package's front page names rooms above this one.
+    return str(importlib.import_module(__name__.split(".", 1)[0]).__version__)
 
 
 def _wrong(described: Mapping[str, Any]) -> list[str]:
