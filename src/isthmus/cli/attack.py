@@ -190,7 +190,7 @@ def attack(
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
-    print_run(console, view, keys=keys)
+    print_run(console, view, after="attack", keys=keys, examples=1)
     code = bar.judge(console, view, keys) if bar is not None else 0
     if as_json:
         figures = run_json(view, keys)

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def print_run(
-    console: Console, run: RunView, *, keys: Sequence[str] | None = None, examples: int = 2, page: Path | None = None
+    console: Console,
+    run: RunView,
+    *,
+    after: str,
+    keys: Sequence[str] | None = None,
+    examples: int = 2,
+    page: Path | None = None,
 ) -> None:
     """Title, table, notes, examples, and what to run next."""
     from rich.text import Text
@@ -44,7 +50,7 @@ def print_run(
         console.print(Text(visible(warning), style="yellow"))
     if page is not None:
         console.print(Text.assemble("\nThe page: ", (str(page), "bold")), soft_wrap=True)
-    print_steps(console, next_steps(run))
+    print_steps(console, next_steps(run, after))
 
 
 def trained_on(results: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ def report(
     view = read_run(folder)
     with progress_console(quiet).status("drawing the page"):
         page = write_report(folder)
-    print_run(results(as_json, quiet), view, examples=examples, page=page)
+    print_run(results(as_json, quiet), view, after="report", examples=examples, page=page)
     if show:
         import webbrowser
 

@@ -106,7 +106,7 @@ def train(
     if done.was_finished:
         bar.meter.note(f"{done.folder.path} holds this model already; nothing was trained")
     view = read_run(done.folder)
-    print_run(results(as_json, quiet), view)
+    print_run(results(as_json, quiet), view, after="train")
     if as_json:
         print_json({**run_json(view), **(done.record.results or {})})
 

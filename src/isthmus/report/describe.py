@@ -161,18 +161,33 @@ def commands(run: RunView) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def next_steps(run: RunView) -> list[tuple[str, str]]:
-    """What to run next, and why."""
+def next_steps(run: RunView, after: str = "report") -> list[tuple[str, str]]:
+    """What to run next and why, after ``train``, ``attack`` or ``report``."""
     path = shlex.quote(run.folder.path.as_posix())
-    views = [view for view in run.attacks if view.rows]
-    if views:
-        names = ",".join(dict.fromkeys(view.attack for view in views))
-        more = 5 * max(view.summary.n for view in views)
-        steps = [(f"isthmus attack {path} --attack {names} --n {more}", "narrower intervals, continuing these rows")]
-    else:
-        steps = [(f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")]
+    attack = (f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")
+    if after == "train":
+        return [attack]
+    if after == "attack":
+        return [(f"isthmus report {path}", "the page, with figures and more examples")]
+    steps = [_more(path, run) if any(view.rows for view in run.attacks) else attack]
     record = run.record
     if record.training is not None and record.defence is not None and record.defence.name == "standard":
         given = f"--data {shlex.quote(record.data.source)} --backbone {shlex.quote(record.model.spec)}"
         steps.append((f"isthmus train {given} --defence label_smoothing", "can it be made harder to fool"))
     return [*steps, ("isthmus list", "every attack, defence and data set")]
+
+
+def _more(path: str, run: RunView) -> tuple[str, str]:
+    """The same attacks on more examples, where there are more."""
+    views = [view for view in run.attacks if view.rows]
+    names = ",".join(dict.fromkeys(view.attack for view in views))
+    splits = {str(_part(view.settings, "data").get("split")) for view in views}
+    largest = max(view.summary.n for view in views)
+    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or 5 * largest
+    if there > largest:
+        more = min(5 * largest, there)
+        return f"isthmus attack {path} --attack {names} --n {more}", "narrower intervals, continuing these rows"
+    others = [name for name in catalog.names("attacks") if name not in names.split(",")]
+    if others:
+        return f"isthmus attack {path} --attack {others[0]}", "another attack"
+    return f"isthmus attack {path} --attack {names} -P semantics=paper", "the papers' own algorithms"
