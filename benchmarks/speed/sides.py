@@ -17,7 +17,7 @@ from isthmus.attacks.words.pwws import PWWS
 from isthmus.core.types import Example, TokenVictim
 from isthmus.data import load_data
 from isthmus.engine.scheduler import EngineSettings
-from isthmus.models import ClassifierVictim, load_model
+from isthmus.models.victims import load_victim
 from isthmus.runs.journal import Journal
 from speed import ideal
 from speed.record import Clock, Record, peak_memory_mb
@@ -35,7 +35,7 @@ def isthmus_on_cpu(
     model: str, data: Path, recipe: str, precision: str, n: int, in_flight: int | None, rows_to: Path
 ) -> Record:
     """isthmus with TextAttack's semantics; the rows it forwarded are kept for the ideal."""
-    victim = NotingVictim(ClassifierVictim(load_model(model, device="cpu"), precision))
+    victim = NotingVictim(load_victim(model, device="cpu", precision=precision))
     texts = examples(data, "test", n)
     run = _prepared(recipe, victim, texts, AttackSettings(engine=EngineSettings(in_flight=in_flight)))
     with Clock() as clock:
@@ -76,7 +76,7 @@ def on_gpu(
 ) -> list[Record]:
     """isthmus over the training texts, and the raw forward rate of the rows it sent."""
     texts = examples(data, "train", n)
-    victim = ClassifierVictim(load_model(model, device="cuda"), precision)
+    victim = load_victim(model, device="cuda", precision=precision)
     settings = AttackSettings(engine=EngineSettings(in_flight=in_flight))
     list(_prepared(recipe, victim, texts[:512], settings))  # Kernels are chosen and memory is taken at first use.
     noting = NotingVictim(victim)
