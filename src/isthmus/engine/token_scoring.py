@@ -11,7 +11,7 @@ attack never sees a success that does not hold.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,23 +242,31 @@ def _take(batch: TokenBatch, rows: Range) -> TokenBatch:
     )
 
 
-def _cheap_cuts(groups: list[Int64], lengths: Int64) -> Iterator[list[Int64]]:
-    """Join groups of similar length while the padding costs less than a launch, longest first."""
-    batch: list[Int64] = []
-    longest = rows = 0
-    for group in reversed(groups):
-        length = int(lengths[group[0]])
-        waste = len(group) * (longest - length)
-        if batch and (waste > _LAUNCH_COST or (rows + len(group)) * longest > _MOST_TOKENS):
-            yield batch
-            batch, rows = [], 0
-        if not batch:
-            longest = length
-        most = max(4, _MOST_TOKENS // longest)
-        pieces = [group[start : start + most] for start in range(0, len(group), most)]
-        for piece in pieces[:-1]:
-            yield [piece]
-        batch.append(pieces[-1])
-        rows += len(pieces[-1])
-    if batch:
-        yield batch
+def _cheap_cuts(groups: list[Int64], lengths: Int64) -> list[list[Int64]]:
+    """Groups of rows of one length each, joined into batches at the least cost in padded tokens and launches.
+
+        cost(i, j) = launch + rows(i … j) * longest(i … j),    best(j) = min over i of best(i) + cost(i, j)
+
+    Groups come shortest first; one that is too large for a batch is cut before.
+    """
+    groups = [
+        group[start : start + most]
+        for group in groups
+        for most in [max(4, _MOST_TOKENS // int(lengths[group[0]]))]
+        for start in range(0, len(group), most)
+    ]
+    rows = np.cumsum([0, *map(len, groups)])
+    longest = np.array([int(lengths[group[0]]) for group in groups], np.int64)
+    best, cut = np.zeros(len(groups) + 1), np.zeros(len(groups) + 1, np.int64)
+    for end in range(1, len(groups) + 1):
+        tokens = (rows[end] - rows[:end]) * longest[end - 1]
+        cost = best[:end] + _LAUNCH_COST + np.where(tokens > _MOST_TOKENS, np.inf, tokens)
+        cost[end - 1] = best[end - 1] + _LAUNCH_COST + tokens[-1]
+        cut[end] = int(cost.argmin())
+        best[end] = cost[cut[end]]
+    batches = []
+    end = len(groups)
+    while end:
+        batches.append(groups[cut[end] : end])
+        end = int(cut[end])
+    return batches
