@@ -211,8 +211,8 @@ class AttackRun:
         words = int(reached.original.editable.sum())
         return build(
             outcome=reached.outcome,
-            original=reached.original.texts,
-            perturbed=reached.draft.texts,
+            original=example.texts,
+            perturbed=reached.draft.texts if edits else example.texts,
             prediction_before=int(reached.before.argmax()),
             prediction_after=int(reached.after.argmax()),
             score_before=_rounded(reached.before),

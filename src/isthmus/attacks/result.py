@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from isthmus.core.errors import RunError
 from isthmus.text.draft import Draft
 from isthmus.text.words import Words
@@ -83,6 +85,10 @@ class AttackResult:
 
 def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
     """The edits that lead from the original text to the final one, in reading order."""
+    if final is original:
+        return ()
+    if final.origin is original.origin:
+        return _replacements(original, final)
     edits: list[Edit] = []
     for field, (name, before, after) in enumerate(
         zip(original.structure.fields, original.parsed(), final.parsed(), strict=True)
@@ -91,6 +97,23 @@ def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
         start, stop = final.structure.starts[field], final.structure.starts[field + 1]
         origin = [at - first if at >= 0 else None for at in final.origin[start:stop].tolist()]
         edits += _field_edits(name, before, after, origin, last - first)
+    return tuple(edits)
+
+
+def _replacements(original: Draft, final: Draft) -> tuple[Edit, ...]:
+    """Words were replaced and nothing else: every edit shifts what follows it by the difference in length."""
+    parsed, starts = original.parsed(), original.structure.starts
+    edits: list[Edit] = []
+    field, shift = -1, 0
+    offsets: tuple[tuple[int, int], ...] = ()
+    for position in np.flatnonzero(original.ids != final.ids).tolist():
+        if field != (field := original.field_of(position)):
+            offsets, shift = parsed[field].offsets(), 0
+        local, new = position - starts[field], final.word(position)
+        start, end = offsets[local]
+        name, old = original.structure.fields[field], parsed[field][local]
+        edits.append(Edit(name, local, "replace", old, new, start, end, start + shift, start + shift + len(new)))
+        shift += len(new) - len(old)
     return tuple(edits)
 
 
