@@ -35,7 +35,7 @@ def not_a_number(texts):
     return [[float("nan")] * 2 for _ in texts]
 
 def wrong_shape(texts):
-    return [[0.5, 0.5]]
+    return [[0.5, 0.5]] * (len(texts) + 1)
 '''
 
 

@@ -126,7 +126,7 @@ def test_a_reader_is_warned_of_what_weakens_the_figures(
     add_attack(run_folder, "pwws", rows, n=200)
     text = Page(render(read_run(run_folder))).text
     assert "pwws is not finished: 30 of 200" in text
-    assert "15 errors and 0 time-outs" in text
+    assert "15 errors in 30 examples, never counted as right under attack. Commonest: the model answered NaN" in text
     assert "the intervals are wide" in text
 
 

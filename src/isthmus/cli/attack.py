@@ -198,6 +198,7 @@ def attack(
         if bar is not None:
             figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
         print_json(figures)
+    _refuse_if_all_failed(view)
     if code:
         raise typer.Exit(code)
 
@@ -228,6 +229,16 @@ def _run(request: AttackRequest, quiet: bool) -> AttackReport:
         raise typer.Exit(130) from None
     finally:
         bar.meter.stop()
+
+
+def _refuse_if_all_failed(run: RunView) -> None:
+    """Without a single answer there is no result that could pass or fail."""
+    from isthmus.core.errors import VictimError
+
+    for view in run.attacks:
+        if view.rows and view.summary.errors == view.summary.n:
+            reason, _ = view.reasons()[0]
+            raise VictimError(f"{view.key}: every example ended in an error: {reason}. --retry-errors tries them again")
 
 
 def _view(report: AttackReport) -> RunView:

@@ -91,14 +91,22 @@ def warnings(run: RunView) -> list[str]:
                 f"{view.key} is not finished: {len(view.rows)} of {view.header.get('n')} examples. "
                 "The same command again continues it."
             )
-        if summary.n and (summary.errors + summary.timed_out) / summary.n > 0.05:
-            found.append(
-                f"{view.key}: {summary.errors} errors and {summary.timed_out} time-outs in {summary.n} examples. "
-                "They count neither as right nor as fooled, so the accuracies are lower bounds."
-            )
         if 0 < summary.n < 50:
             found.append(f"{view.key}: {summary.n} examples only; the intervals are wide. Attack more with --n.")
     return found
+
+
+def without_result(view: AttackView) -> str:
+    """How many examples ended in an error or a time-out, why, and what that means; empty where none did."""
+    summary = view.summary
+    if not summary.errors + summary.timed_out:
+        return ""
+    counts = [(summary.errors, "error"), (summary.timed_out, "time-out")]
+    shown = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
+    reason, _ = view.reasons()[0]
+    return (
+        f"{view.key}: {shown} in {summary.n} examples, never counted as right under attack. Commonest: {reason[:200]}"
+    )
 
 
 def provenance(run: RunView) -> list[tuple[str, str]]:

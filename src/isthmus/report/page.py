@@ -15,7 +15,15 @@ import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
 from isthmus.report import figures, numerals
-from isthmus.report.describe import commands, headline_sentence, provenance, settings_line, subtitle, warnings
+from isthmus.report.describe import (
+    commands,
+    headline_sentence,
+    provenance,
+    settings_line,
+    subtitle,
+    warnings,
+    without_result,
+)
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.view import AttackView, RunView, read_run
@@ -96,7 +104,7 @@ def render(run: RunView) -> str:
         subtitle=subtitle(run),
         headline=run.headline,
         sentence=headline_sentence(run),
-        warnings=warnings(run),
+        warnings=[*warnings(run), *_troubling(attacked)],
         attacks=attacked,
         together=run.together,
         any_trouble=any(view.summary.errors + view.summary.timed_out for view in attacked),
@@ -136,6 +144,12 @@ def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[floa
     if isinstance(prediction, int) and scores is not None and 0 <= prediction < len(scores):
         score = float(scores[prediction])
     return Verdict(name, visible(view.label(prediction), everything=True), score)
+
+
+def _troubling(views: Sequence[AttackView]) -> list[str]:
+    """Attacks with so many errors that the accuracies mean little."""
+    many = [view for view in views if view.summary.errors + view.summary.timed_out > 0.05 * view.summary.n]
+    return [without_result(view) for view in many]
 
 
 def _troubles(views: Sequence[AttackView]) -> list[dict[str, Any]]:

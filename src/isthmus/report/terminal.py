@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isthmus.report.describe import without_result
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import bounds, decimal, decimal_bounds, percent, read_interval, three
 from isthmus.report.view import AttackView, RunView
@@ -77,13 +78,7 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
     from rich.text import Text
 
     lines = ["Under each figure its 95 % interval. Robust: right, and the attack failed, of all n."]
-    for view in _chosen(run, keys):
-        summary = view.summary
-        if summary.errors + summary.timed_out:
-            lines.append(
-                f"{view.key}: {summary.errors} errors and {summary.timed_out} time-outs; "
-                "they stay in n and never count as robust."
-            )
+    lines += [line for line in map(without_result, _chosen(run, keys)) if line]
     return Text("\n".join(visible(line) for line in lines), style="dim")
 
 
