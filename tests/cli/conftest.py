@@ -28,6 +28,9 @@ def classify(texts):
         rows.append([1 - p, p])
     return rows
 
+def entails(pairs):
+    return classify([pair["hypothesis"] for pair in pairs])
+
 def swapped(texts):
     return [row[::-1] for row in classify(texts)]
 

@@ -235,6 +235,23 @@ def test_a_target_and_protected_words(isthmus: Any, place: Path) -> None:
     assert "no column named 'premise'" in column.err
 
 
+@pytest.mark.parametrize("protected", [(), ("--protect", "hypothesis")])
+def test_of_a_pair_the_premise_stays(isthmus: Any, place: Path, protected: tuple[str, ...]) -> None:
+    lines = ["premise,hypothesis,label"]
+    for number in range(40):
+        word, label = ("good", "yes") if number % 2 else ("bad", "no")
+        lines.append(f"the {word} premise of {number},a {word} film,{label}")
+    (place / "pairs.csv").write_text("\n".join(lines))
+    ended = attack(isthmus, "--pair", "premise,hypothesis", *protected, model="toy:entails", data="pairs.csv")
+    assert ended.code == 0, ended.err
+    kept = "hypothesis" if protected else "premise"
+    for row in rows(place):
+        assert list(row["original"]) == ["premise", "hypothesis"]
+        assert row["perturbed"] is None or row["perturbed"][kept] == row["original"][kept]
+    assert (ended.json["asr"] > 0) == (not protected)
+    assert isthmus("report", "run").code == 0
+
+
 @pytest.mark.parametrize(("bar", "code"), [("racc=0.0", 0), ("racc=0.99", 1), ("sacc=0.98", 3)])
 def test_the_bar_decides_the_exit_code(isthmus: Any, place: Path, bar: str, code: int) -> None:
     ended = attack(isthmus, "--n", 40, "--fail-under", bar)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -58,9 +59,10 @@ def isthmus(*arguments: object) -> list[str]:
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def finish(command: list[str]) -> None:
+def finish(command: list[str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
     assert done.returncode == 0, done.stderr
+    return done
 
 
 def kill_when(command: list[str], ready: Callable[[], bool]) -> None:
@@ -92,8 +94,6 @@ def test_a_killed_attack_ends_with_the_same_rows(model_folder: Path, data: Path,
     finish(command("whole"))
     kill_when(command("killed", "--in-flight", 2), lambda: count_lines(killed) >= 20)
     assert 20 <= count_lines(killed) < 120
-    kill_when(command("killed", "--in-flight", 3), lambda: count_lines(killed) >= 60)
-    assert 60 <= count_lines(killed) < 120
     finish(command("killed"))
     assert count_lines(whole) == 120
     assert killed.read_bytes() == whole.read_bytes()
@@ -114,3 +114,17 @@ def test_a_killed_training_ends_with_the_same_model(model_folder: Path, data: Pa
     for name in ("model/model.safetensors", "train.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not (tmp_path / "killed/checkpoints").exists()
+    check_the_finished_run(tmp_path / "killed", command("killed"))
+
+
+def check_the_finished_run(run: Path, command: list[str]) -> None:
+    """The run is left alone, refuses other settings, and is attacked on texts it was not trained on."""
+    weights = (run / "model/model.safetensors").stat().st_mtime_ns
+    assert "holds this model already" in finish(command).stderr
+    assert (run / "model/model.safetensors").stat().st_mtime_ns == weights
+    other = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert other.returncode == 2
+    assert "seed: 0 -> 1" in other.stderr
+    ended = finish(isthmus("attack", run, "--attack", "deepwordbug", "--n", 0, "--no-label-check", "--json"))
+    assert json.loads(ended.stdout)["n"] == 12
+    assert (run / "attacks/deepwordbug.jsonl").exists()

@@ -65,7 +65,7 @@ class Meter:
 
         from isthmus.report.marks import visible
 
-        self.console.print(Text(visible(message), style="dim"))
+        self.console.print(Text(visible(message), style="dim"), soft_wrap=True)
 
     def _line(self, figures: str) -> None:
         from rich.text import Text
@@ -73,7 +73,9 @@ class Meter:
         self._printed = time.monotonic()
         share = f"{self._done:,.0f}/{self._total:,.0f}" if self._total else ""
         seconds = f"{self._printed - self._began:.0f} s"
-        self.console.print(Text("  ".join(part for part in (self._title, share, seconds, figures) if part)))
+        self.console.print(
+            Text("  ".join(part for part in (self._title, share, seconds, figures) if part)), soft_wrap=True
+        )
 
 
 def _bar(console: Console) -> Progress:
