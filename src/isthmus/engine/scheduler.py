@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from isthmus.engine.scoring import Asked, Scorer, ScoreStatistics
 from isthmus.engine.services import serve_fills, serve_gradients, serve_similarities
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
+from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 Value = TypeVar("Value", covariant=True)
@@ -124,13 +125,14 @@ class EngineStatistics:
 class _Task(Generic[Value]):
     program: Program[Value]
     steps: Steps[Value]
+    asked: Asked
     request: Request | None = None
     logical: int = 0
-    seen: set[int] = field(default_factory=set)
     seconds: float = 0.0
 
 
 Wait = Callable[[], Sequence[Any]]
+_NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
 
 
 class Engine:
@@ -200,7 +202,8 @@ class Engine:
             program = next(source, None)
             if program is None:
                 return cohort, True
-            task = _Task(program, program.start(self.vocabulary))
+            key = program.key if self.victim.stochastic else 0
+            task = _Task(program, program.start(self.vocabulary), Asked(_NOTHING_YET, program.reached, key))
             finished = self._advance(task, task.steps.send, None)
             if finished is None:
                 cohort.append(task)
@@ -258,7 +261,7 @@ class Engine:
 
     def _finished(self, task: _Task[Value], value: Value | None, error: str | None) -> Finished[Value]:
         self.statistics.examples += 1
-        return Finished(task.program, value, error, task.logical, len(task.seen))
+        return Finished(task.program, value, error, task.logical, len(task.asked.seen))
 
     # ------------------------------------------------------------------ answering
 
@@ -270,8 +273,8 @@ class Engine:
             task = cohort[index]
             request = task.request
             assert isinstance(request, Score)
-            key = task.program.key if self.victim.stochastic else 0
-            asked.append(Asked(request, task.program.reached, key, task.logical, task.seen))
+            task.asked.request, task.asked.first_query = request, task.logical
+            asked.append(task.asked)
             task.logical += request.count
         began = time.perf_counter()
         pending: Wait | None = self.scorer.start(asked) if asked else None

@@ -78,11 +78,9 @@ class DeepWordBug(WordAttack):
         word, rng = trial.draft.word(position), trial.rng
         if len(word) < 2:
             return _NOTHING
-        words = list(dict.fromkeys([edit(word, rng) for edit in EDITS.values()]))
-        if word in words:
-            words.remove(word)
-        allowed = within(trial, position, words, self.max_edit_distance, each=2)
-        return trial.vocabulary.ids([new for new, fits in zip(words, allowed, strict=True) if fits])
+        words = dict.fromkeys([edit(word, rng) for edit in _EDITS])
+        words.pop(word, None)
+        return trial.vocabulary.ids(within(trial, position, words, self.max_edit_distance, each=2))
 
     # ------------------------------------------------------------------ the paper's algorithm
 
@@ -133,4 +131,5 @@ def _cut(positions: NDArray[np.int32], side: Literal["head", "tail"]) -> Edits:
     return np.concatenate(blocks)
 
 
+_EDITS = tuple(EDITS.values())
 _NOTHING = np.zeros(0, np.int32)
