@@ -21,7 +21,7 @@ from isthmus.text.words import Words
 class Asks:
     """Yields whatever requests it is made with and returns the answers."""
 
-    key, budget = 0, None
+    key, budget, label = 0, None, 0
 
     def __init__(self, texts: Texts, *make: Any) -> None:
         self.texts, self.make = texts, make
@@ -33,9 +33,6 @@ class Asks:
             answer = yield make(draft, vocabulary)
             answers.append(answer)
         return answers
-
-    def reached(self, scores: Floats) -> Any:
-        return np.zeros(len(scores), bool)
 
 
 class BagOfWords:

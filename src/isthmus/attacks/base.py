@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isthmus.attacks.parts.goals import Goal, Untargeted
 from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.parts.searches import Search
@@ -157,9 +154,6 @@ class _Program:
     def start(self, vocabulary: Vocabulary) -> Generator[Request, Any, _Reached]:
         return self.attack.attempt(self.example.texts, self.label, self.settings, self.example.id, vocabulary)
 
-    def reached(self, scores: Floats) -> NDArray[np.bool_]:
-        return np.asarray(self.settings.goal.reached(scores, self.label))
-
 
 class AttackRun:
     """An attack over examples, run by iterating over it; `statistics` tell what it cost."""
@@ -176,7 +170,8 @@ class AttackRun:
     ) -> None:
         self.attack, self.settings = attack, settings
         self.examples = examples
-        self.engine = Engine(victim, settings.engine, encoder=encoder, masked_lm=masked_lm)
+        reached = settings.goal.reached
+        self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 
     @property
     def statistics(self) -> EngineStatistics:

@@ -22,14 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
-from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
+from isthmus.core.types import MaskedLM, SentenceEncoder, TokenVictim, Victim
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.requests import Fill, Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Scorer, ScoreStatistics
+from isthmus.engine.scoring import Asked, Reached, Scorer, ScoreStatistics
 from isthmus.engine.services import serve_fills, serve_gradients, serve_similarities
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
@@ -63,11 +60,12 @@ class Program(Protocol[Value]):
     def budget(self) -> int | None:
         """Most queries it may ask for."""
 
+    @property
+    def label(self) -> int:
+        """True class of its text."""
+
     def start(self, vocabulary: Vocabulary) -> Steps[Value]:
         """The generator to be run."""
-
-    def reached(self, scores: Floats) -> NDArray[np.bool_]:
-        """Which rows of scores count as success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +134,22 @@ _NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
 
 
 class Engine:
-    """Runs programs against one victim."""
+    """Runs programs against one victim.
+
+    `reached` says which rows of scores count as success: where the victim scores in bfloat16, those are confirmed in
+    float32 before anybody sees them.
+    """
 
     def __init__(
         self,
         victim: Victim,
         settings: EngineSettings | None = None,
         *,
+        reached: Reached | None = None,
         encoder: SentenceEncoder | None = None,
         masked_lm: MaskedLM | None = None,
     ) -> None:
-        self.victim, self.settings = victim, settings or EngineSettings()
+        self.victim, self.settings, self.reached = victim, settings or EngineSettings(), reached
         self.encoder, self.masked_lm = encoder, masked_lm
         self.vocabulary = Vocabulary(_unknown_token(victim))
         self.scorer = self._scorer()
@@ -161,7 +164,8 @@ class Engine:
         if settings.cache_megabytes > 0 and (settings.cache_stochastic or not victim.stochastic):
             cache = ScoreCache(len(victim.labels), settings.cache_megabytes)
         if isinstance(victim, TokenVictim):
-            return TokenScorer(victim, self.vocabulary, cache, confirm=settings.confirm)
+            reached = self.reached if settings.confirm else None
+            return TokenScorer(victim, self.vocabulary, cache, reached=reached)
         return TextScorer(victim, cache)
 
     def run(self, programs: Iterable[Program[Value]]) -> Iterator[Finished[Value]]:
@@ -203,7 +207,7 @@ class Engine:
             if program is None:
                 return cohort, True
             key = program.key if self.victim.stochastic else 0
-            task = _Task(program, program.start(self.vocabulary), Asked(_NOTHING_YET, program.reached, key))
+            task = _Task(program, program.start(self.vocabulary), Asked(_NOTHING_YET, program.label, key))
             finished = self._advance(task, task.steps.send, None)
             if finished is None:
                 cohort.append(task)

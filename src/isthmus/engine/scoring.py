@@ -21,7 +21,9 @@ from isthmus.engine.requests import Score
 from isthmus.text.vocabulary import Vocabulary
 
 Int64 = NDArray[np.int64]
-Reached = Callable[[Floats], NDArray[np.bool_]]
+Reached = Callable[[Floats, Int64], NDArray[np.bool_]]
+"""Which rows of scores count as success, given the label of each row."""
+
 Answer = Floats | VictimError
 Failures = dict[int, VictimError]
 
@@ -60,7 +62,7 @@ class Asked:
     """A `Score` request, and what the engine must know of whoever asked."""
 
     request: Score
-    reached: Reached | None = None  # which rows count as success; those are confirmed in full precision
+    label: int = 0  # true class of its text
     key: int = 0  # names the asker's randomness
     first_query: int = 0  # queries it made before
     seen: set[int] = field(default_factory=set)  # keys of the distinct texts it asked for
@@ -240,7 +242,7 @@ def _split(item: Asked, most: int) -> Iterator[Asked]:
         edits = request.edits[low:high].copy()
         edits[:, 0] -= start
         part = Score(request.base, edits, stop - start, request.exact)
-        yield Asked(part, item.reached, item.key, item.first_query + start, item.seen)
+        yield Asked(part, item.label, item.key, item.first_query + start, item.seen)
 
 
 def _joined(pieces: list[Answer]) -> Answer:

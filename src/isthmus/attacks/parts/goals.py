@@ -13,20 +13,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
 
+Labels = int | NDArray[np.int64]
 Bools = Any
 """An array of truth values, or a single one for a single row."""
 
 
 class Goal(Protocol):
-    """What an attack wants. `scores` are class probabilities, one row or many; `label` is the true class."""
+    """What an attack wants.
+
+    `scores` are class probabilities, one row or many; `label` is the true class, one for all rows or one each.
+    """
 
     def progress(self, scores: Floats, label: int) -> Floats:
         """How far each row is towards the goal: larger is further."""
 
-    def reached(self, scores: Floats, label: int) -> Bools:
+    def reached(self, scores: Floats, label: Labels) -> Bools:
         """Which rows fulfil the goal (for one row: whether it does)."""
 
     def applies(self, scores: Floats, label: int) -> bool:
@@ -41,7 +48,7 @@ class Untargeted:
         """1 - p(true class)."""
         return 1 - scores[..., label]
 
-    def reached(self, scores: Floats, label: int) -> Bools:
+    def reached(self, scores: Floats, label: Labels) -> Bools:
         """Another class is the likeliest."""
         return scores.argmax(axis=-1) != label
 
@@ -61,7 +68,7 @@ class Targeted:
         del label
         return scores[..., self.target]
 
-    def reached(self, scores: Floats, label: int) -> Bools:
+    def reached(self, scores: Floats, label: Labels) -> Bools:
         """The target is the likeliest class."""
         del label
         return scores.argmax(axis=-1) == self.target
@@ -87,7 +94,7 @@ class Evasion:
         del label
         return 1 - scores[..., self.flagged]
 
-    def reached(self, scores: Floats, label: int) -> Bools:
+    def reached(self, scores: Floats, label: Labels) -> Bools:
         """The detector does not fire."""
         del label
         return scores[..., self.flagged] < self.threshold

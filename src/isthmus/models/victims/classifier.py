@@ -24,6 +24,7 @@ from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.classifier import Classifier
 from isthmus.models.machine import fewest_rows
 from isthmus.models.randomness import mix64
+from isthmus.models.victims.graphs import Recordings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -58,6 +59,7 @@ class ClassifierVictim:
             precision = "fp32"
         self.precision = precision
         self._half: Classifier | None = None
+        self._recordings: dict[int, Recordings] = {}
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -105,10 +107,20 @@ class ClassifierVictim:
         model = self._evaluating(exact)
         try:
             with torch.inference_mode():
-                rows = [_probabilities(model, inputs) for inputs in _on_device(batches, model.device)]
+                rows = [self._probabilities(model, inputs) for inputs in _on_device(batches, model.device)]
                 return _pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
+
+    def _probabilities(self, model: Classifier, inputs: Inputs) -> Tensor:
+        def forward(ids: Tensor, mask: Tensor | None, types: Tensor | None) -> Tensor:
+            return torch.softmax(model(ids, mask, types).logits.float(), dim=-1)
+
+        if model.device.type == "cuda" and not self.stochastic:
+            recordings = self._recordings.setdefault(id(model), Recordings(forward))
+            return recordings(inputs.ids, inputs.mask, inputs.types)
+        with model.keyed(inputs.keys):
+            return forward(inputs.ids, inputs.mask, inputs.types)[: inputs.rows]
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""
@@ -137,12 +149,6 @@ class ClassifierVictim:
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""
         return self.model.table.weight.detach().float().cpu().numpy()
-
-
-def _probabilities(model: Classifier, inputs: Inputs) -> Tensor:
-    with model.keyed(inputs.keys):
-        logits = model(inputs.ids, inputs.mask, inputs.types).logits
-    return torch.softmax(logits[: inputs.rows].float(), dim=-1)
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
