@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 Rows = list[NDArray[np.int64]]
-CPU_BATCHES = (16, 32, 64, 128)
+CPU_BATCHES = (16, 32, 64)
 GPU_BATCHES = (512, 1024, 2048, 4096)
 
 
