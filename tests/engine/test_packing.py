@@ -1,48 +1,43 @@
-"""On a GPU rows of similar length share a batch, few shapes occur, and no batch is too large."""
+"""On a GPU rows of different lengths share a batch where padding costs less than another launch."""
+
+import itertools
 
 import numpy as np
-from engine_toys import BertVictim
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.engine import token_scoring
-from isthmus.engine.requests import Score
-from isthmus.engine.scoring import Asked
-from isthmus.engine.token_scoring import TokenScorer, _in_pieces
-from isthmus.text.draft import Draft
-from isthmus.text.vocabulary import Vocabulary
+from isthmus.engine.token_scoring import _cheap_cuts
 
 
-@given(st.lists(st.integers(1, 50), max_size=8), st.integers(1, 40))
-def test_pieces_hold_everything_in_order(sizes: list[int], most: int) -> None:
-    groups = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]) if sizes else []
-    pieces = [np.concatenate(piece).tolist() for piece in _in_pieces(groups, most)]
-    assert [row for piece in pieces for row in piece] == list(range(sum(sizes)))
-    assert all(len(piece) == most for piece in pieces[:-1])
+def cost(batches: list[list[np.ndarray]], lengths: np.ndarray) -> int:
+    return sum(
+        token_scoring._LAUNCH_COST
+        + sum(map(len, batch)) * max(int(lengths[group[0]]) for group in batch)
+        for batch in batches
+    )  # fmt: skip
 
 
-class PretendedGpu(BertVictim):
-    """Packs as on a GPU, computes on the CPU, row by row."""
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(3, 90)), min_size=1, max_size=7, unique_by=lambda item: item[1])
+)
+def test_no_other_cut_is_cheaper(sizes: list[tuple[int, int]]) -> None:
+    sizes.sort(key=lambda item: item[1])
+    lengths = np.repeat([length for _, length in sizes], [count for count, _ in sizes])
+    groups = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(lengths)) + 1)
+    batches = _cheap_cuts(groups, lengths)
+    assert sorted(np.concatenate([np.concatenate(batch) for batch in batches]).tolist()) == list(range(len(lengths)))
+    others = []
+    for cuts in itertools.product([False, True], repeat=len(groups) - 1):
+        parts: list[list[np.ndarray]] = [[groups[0]]]
+        for group, new in zip(groups[1:], cuts, strict=True):
+            parts = [*parts, [group]] if new else [*parts[:-1], [*parts[-1], group]]
+        others.append(cost(parts, lengths))
+    assert cost(batches, lengths) == min(others)
 
-    device_type = "cuda"
 
-    def launch(self, batches, *, exact=False):  # type: ignore[no-untyped-def]
-        self.batches += batches
-        rows = [row[mask == 1] for batch in batches for row, mask in zip(batch.ids, batch.mask, strict=True)]
-        alone = [super(PretendedGpu, self).launch([token_scoring.TokenBatch(row[None])])() for row in rows]
-        return lambda: np.concatenate(alone)
-
-
-def test_rows_find_their_answers_again(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(token_scoring, "_MOST_TOKENS", 64)
-    texts = ["movie " * count for count in (1, 3, 9, 12, 2, 30, 11, 7, 8)] * 2
-    answers = []
-    for victim in (BertVictim(), PretendedGpu()):
-        vocabulary = Vocabulary()
-        scorer = TokenScorer(victim, vocabulary, None)
-        asked = [Asked(Score(Draft.of({"text": text}, vocabulary))) for text in texts]
-        answers.append(np.concatenate(scorer.start(asked)()))
-        packed = [batch for batch in victim.batches if batch.mask is not None]
-        assert all(batch.ids.shape[1] % 8 == 0 for batch in packed)
-        assert all(batch.ids.size <= 64 or len(batch.ids) <= 4 for batch in packed)
-    assert np.allclose(answers[0], answers[1], atol=1e-6)
+def test_no_batch_is_larger_than_the_limit() -> None:
+    lengths = np.repeat([10, 11, 500], [60_000, 60_000, 3_000])
+    groups = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(lengths)) + 1)
+    for batch in _cheap_cuts(groups, lengths):
+        assert sum(map(len, batch)) * int(lengths[batch[-1][0]]) <= token_scoring._MOST_TOKENS

@@ -44,27 +44,6 @@ def batches() -> list[TokenBatch]:
     ]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5"])
-def test_recorded_passes_give_every_row_its_own_answer(architecture: str, encoder: Callable[[str], Path]) -> None:
-    model = Classifier.create(encoder(architecture), LABELS)
-    cpu = ClassifierVictim(model)
-    groups = []
-    for seed in range(4):  # the same shapes with other rows, and other numbers of rows within one power of two
-        ids = rows(40 + 5 * seed, 16, seed)
-        mask = np.ones_like(ids)
-        mask[::2, 9:] = 0
-        groups.append([TokenBatch(ids, mask=mask), TokenBatch(rows(3, 8, seed))])
-    expected = [cpu.launch(group)() for group in groups]
-    gpu = ClassifierVictim(model.to("cuda"))
-    waiting = [gpu.launch(group) for group in groups]  # all in flight: no answer may overwrite another
-    for wait, answer in zip(waiting, expected, strict=True):
-        assert np.allclose(wait(), answer, atol=1e-4)
-    (recordings,) = gpu._recordings.values()
-    if recordings.usable:
-        assert len(recordings.seen) == 2
-        assert all(recordings.seen.values())
-
-
 @pytest.mark.parametrize("noisy", [False, True])
 def test_the_gpu_gives_the_cpus_numbers(noisy: bool, encoder: Callable[[str], Path]) -> None:
     model = Classifier.create(encoder("bert"), LABELS)
@@ -76,9 +55,8 @@ def test_the_gpu_gives_the_cpus_numbers(noisy: bool, encoder: Callable[[str], Pa
     assert victim.device_type == "cuda"
     exact = victim.launch(work, exact=True)
     assert np.allclose(exact(), expected, atol=1e-4)
-    for _ in range(3):  # the second time a shape is recorded, then replayed
-        assert np.allclose(victim.launch(work, exact=True)(), expected, atol=1e-4)
-        assert np.allclose(victim.launch(work)(), expected, atol=3e-2)
+    assert np.array_equal(exact(), victim.launch(work, exact=True)())
+    assert np.allclose(victim.launch(work)(), expected, atol=3e-2)
     assert victim.launch([])().shape == (0, 2)
 
 

@@ -1,9 +1,8 @@
 """Scores for victims that take token ids.
 
 Rows of equal token length are batched together: nothing is padded, and a row's bits then do not depend on what it was
-batched with (on a CPU), so that results are the same whatever the number of attacks in flight. On a GPU rows are padded
-to a multiple of eight tokens, so that few shapes occur and each can be recorded; identity is promised for the same
-packing only.
+batched with (on a CPU), so that results are the same whatever the number of attacks in flight. On a GPU lengths are
+mixed where padding costs less than another launch, and identity is promised for the same packing only.
 
 A victim that scores in bfloat16 is asked again in float32 for every row that would count as a success, so that an
 attack never sees a success that does not hold.
@@ -12,7 +11,7 @@ attack never sees a success that does not hold.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,9 +34,11 @@ from isthmus.engine.scoring import (
 from isthmus.text.splice import Splicer
 from isthmus.text.vocabulary import Vocabulary
 
-_MOST_ROWS = 4096
-_MOST_TOKENS = 1 << 17
-"""Rows and padded tokens in one batch on a GPU."""
+_LAUNCH_COST = 32_000
+"""Padded tokens whose forward pass costs a large GPU and its host about as much as one more launch."""
+
+_MOST_TOKENS = 1 << 18
+"""Padded tokens in one batch on a GPU."""
 
 
 class TokenScorer(Scorer):
@@ -177,21 +178,15 @@ class TokenScorer(Scorer):
     def _padded_batches(
         self, work: Matrices, rows: Int64, groups: list[Int64], streams: Keys | None
     ) -> tuple[Int64, list[TokenBatch]]:
-        """Rows padded to a multiple of eight tokens, so that a GPU sees few shapes."""
-        buckets: dict[int, list[Int64]] = {}
-        for group in groups:
-            length = int(work.rows.total[rows[group[0]]])
-            buckets.setdefault(min(-(-length // 8) * 8, self.assembler.max_tokens), []).append(group)
         batches, order = [], []
-        for length, members in buckets.items():
-            most = max(4, min(_MOST_ROWS, _MOST_TOKENS // length))
-            for chosen in _in_pieces(members, most):
-                matrices = [work.take(rows[group]) for group in chosen]
-                batch = padded([ids for ids, _ in matrices], [types for _, types in matrices], length, self.pad)
-                together = np.concatenate(chosen)
-                batch.keys = None if streams is None else streams[rows[together]]
-                batches.append(batch)
-                order.append(together)
+        for batch_groups in _cheap_cuts(groups, work.rows.total[rows]):
+            matrices = [work.take(rows[group]) for group in batch_groups]
+            length = max(ids.shape[1] for ids, _ in matrices)
+            batch = padded([ids for ids, _ in matrices], [types for _, types in matrices], length, self.pad)
+            members = np.concatenate(batch_groups)
+            batch.keys = None if streams is None else streams[rows[members]]
+            batches.append(batch)
+            order.append(members)
         return (np.concatenate(order) if order else np.zeros(0, np.int64)), batches
 
 
@@ -240,17 +235,31 @@ def _take(batch: TokenBatch, rows: Range) -> TokenBatch:
     )
 
 
-def _in_pieces(groups: list[Int64], most: int) -> Iterator[list[Int64]]:
-    """The groups in order, joined and cut into pieces of `most` rows (the last may have fewer)."""
-    piece: list[Int64] = []
-    room = most
-    for group in groups:
-        while len(group):
-            piece.append(group[:room])
-            room -= len(piece[-1])
-            group = group[len(piece[-1]) :]
-            if not room:
-                yield piece
-                piece, room = [], most
-    if piece:
-        yield piece
+def _cheap_cuts(groups: list[Int64], lengths: Int64) -> list[list[Int64]]:
+    """Groups of rows of one length each, joined into batches at the least cost in padded tokens and launches.
+
+        cost(i, j) = launch + rows(i … j) * longest(i … j),    best(j) = min over i of best(i) + cost(i, j)
+
+    Groups come shortest first; one that is too large for a batch is cut before.
+    """
+    groups = [
+        group[start : start + most]
+        for group in groups
+        for most in [max(4, _MOST_TOKENS // int(lengths[group[0]]))]
+        for start in range(0, len(group), most)
+    ]
+    rows = np.cumsum([0, *map(len, groups)])
+    longest = np.array([int(lengths[group[0]]) for group in groups], np.int64)
+    best, cut = np.zeros(len(groups) + 1), np.zeros(len(groups) + 1, np.int64)
+    for end in range(1, len(groups) + 1):
+        tokens = (rows[end] - rows[:end]) * longest[end - 1]
+        cost = best[:end] + _LAUNCH_COST + np.where(tokens > _MOST_TOKENS, np.inf, tokens)
+        cost[end - 1] = best[end - 1] + _LAUNCH_COST + tokens[-1]
+        cut[end] = int(cost.argmin())
+        best[end] = cost[cut[end]]
+    batches = []
+    end = len(groups)
+    while end:
+        batches.append(groups[cut[end] : end])
+        end = int(cut[end])
+    return batches

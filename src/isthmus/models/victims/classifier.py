@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +25,6 @@ from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.classifier import Classifier
 from isthmus.models.machine import fewest_rows
 from isthmus.models.randomness import mix64
-from isthmus.models.victims.graphs import Recordings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -59,7 +59,6 @@ class ClassifierVictim:
             precision = "fp32"
         self.precision = precision
         self._half: Classifier | None = None
-        self._recordings: dict[int, Recordings] = {}
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -106,21 +105,11 @@ class ClassifierVictim:
         """Start scoring all batches; on a GPU the call returns at once and the pending result waits once."""
         model = self._evaluating(exact)
         try:
-            with torch.inference_mode():
-                rows = [self._probabilities(model, inputs) for inputs in _on_device(batches, model.device)]
+            with torch.inference_mode(), _any_shape():
+                rows = [_probabilities(model, inputs) for inputs in _on_device(batches, model.device)]
                 return _pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
-
-    def _probabilities(self, model: Classifier, inputs: Inputs) -> Tensor:
-        def forward(ids: Tensor, mask: Tensor | None, types: Tensor | None) -> Tensor:
-            return torch.softmax(model(ids, mask, types).logits.float(), dim=-1)
-
-        if model.device.type == "cuda" and not self.stochastic:
-            recordings = self._recordings.setdefault(id(model), Recordings(forward))
-            return recordings(inputs.ids, inputs.mask, inputs.types)
-        with model.keyed(inputs.keys):
-            return forward(inputs.ids, inputs.mask, inputs.types)[: inputs.rows]
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""
@@ -149,6 +138,23 @@ class ClassifierVictim:
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""
         return self.model.table.weight.detach().float().cpu().numpy()
+
+
+@contextmanager
+def _any_shape() -> Iterator[None]:
+    """Leave out cuDNN's attention: it plans for every new shape anew, which costs more than it saves here."""
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(enabled)
+
+
+def _probabilities(model: Classifier, inputs: Inputs) -> Tensor:
+    with model.keyed(inputs.keys):
+        logits = model(inputs.ids, inputs.mask, inputs.types).logits
+    return torch.softmax(logits[: inputs.rows].float(), dim=-1)
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
