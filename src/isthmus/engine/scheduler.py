@@ -26,7 +26,7 @@ from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenVictim, Victim
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.requests import Fill, Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Reached, Scorer, ScoreStatistics
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, at_last
 from isthmus.engine.services import serve_fills, serve_gradients, serve_similarities
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
@@ -129,7 +129,6 @@ class _Task(Generic[Value]):
     seconds: float = 0.0
 
 
-Wait = Callable[[], Sequence[Any]]
 _NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
 
 
@@ -182,7 +181,7 @@ class Engine:
 
     def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
-        waiting: deque[tuple[list[_Task[Value]], Wait]] = deque()
+        waiting: deque[tuple[list[_Task[Value]], Later]] = deque()
         share = max(1, self.in_flight // self.cohorts)
         empty = False
         for _ in range(self.cohorts):
@@ -191,7 +190,13 @@ class Engine:
                 waiting.append((cohort, self._launch(cohort)))
         while waiting:
             cohort, wait = waiting.popleft()
-            cohort = yield from self._resume(cohort, wait)
+            began = time.perf_counter()
+            answers = wait()
+            self._charge(cohort, time.perf_counter() - began)
+            if callable(answers):  # A second look was started: let another cohort go on meanwhile.
+                waiting.append((cohort, answers))
+                continue
+            cohort = yield from self._resume(cohort, answers)
             if not empty and len(self.vocabulary) < self.settings.vocabulary_limit:
                 cohort, empty = yield from self._admit(source, cohort, share)
             if cohort:
@@ -215,13 +220,11 @@ class Engine:
                 yield finished
         return cohort, False
 
-    def _resume(self, cohort: list[_Task[Value]], wait: Wait) -> Generator[Finished[Value], None, list[_Task[Value]]]:
+    def _resume(
+        self, cohort: list[_Task[Value]], answers: Sequence[Any]
+    ) -> Generator[Finished[Value], None, list[_Task[Value]]]:
         """Give every task its answer; the ones that go on."""
-        began = time.perf_counter()
-        answers = wait()
         limit = self.settings.time_limit
-        if limit is not None:
-            self._charge(cohort, time.perf_counter() - began)
         going = []
         for task, answer in zip(cohort, answers, strict=True):
             if limit is not None and task.seconds > limit:
@@ -238,6 +241,8 @@ class Engine:
         return going
 
     def _charge(self, cohort: list[_Task[Value]], seconds: float) -> None:
+        if self.settings.time_limit is None:
+            return
         sizes = [task.request.count if isinstance(task.request, Score | Similarity) else 1 for task in cohort]
         total = sum(sizes)
         for task, size in zip(cohort, sizes, strict=True):
@@ -269,7 +274,7 @@ class Engine:
 
     # ------------------------------------------------------------------ answering
 
-    def _launch(self, cohort: list[_Task[Value]]) -> Wait:
+    def _launch(self, cohort: list[_Task[Value]]) -> Later:
         """Start answering what the cohort asks for; the result waits for one answer per task."""
         scoring = [index for index, task in enumerate(cohort) if isinstance(task.request, Score)]
         asked = []
@@ -281,17 +286,16 @@ class Engine:
             asked.append(task.asked)
             task.logical += request.count
         began = time.perf_counter()
-        pending: Wait | None = self.scorer.start(asked) if asked else None
-        if self.settings.time_limit is not None:
-            self._charge(cohort, time.perf_counter() - began)
+        pending: Later | None = self.scorer.start(asked) if asked else None
+        self._charge(cohort, time.perf_counter() - began)
         if len(scoring) == len(cohort) and pending is not None:
             return pending
         return lambda: self._with_services(cohort, scoring, pending)
 
-    def _with_services(self, cohort: list[_Task[Value]], scoring: list[int], pending: Wait | None) -> list[Any]:
+    def _with_services(self, cohort: list[_Task[Value]], scoring: list[int], pending: Later | None) -> list[Any]:
         answers: list[Any] = [None] * len(cohort)
         if pending is not None:
-            for index, answer in zip(scoring, pending(), strict=True):
+            for index, answer in zip(scoring, at_last(pending), strict=True):
                 answers[index] = answer
         began = time.perf_counter()
         for kind, serve in (

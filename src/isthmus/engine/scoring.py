@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,10 @@ Reached = Callable[[Floats, Int64], NDArray[np.bool_]]
 """Which rows of scores count as success, given the label of each row."""
 
 Answer = Floats | VictimError
+Answers = list[Answer]
+Later = Callable[[], Any]
+"""Waits and gives `Answers`, or another `Later` where a second look was started."""
+
 Failures = dict[int, VictimError]
 
 _MOST_UNITS = 1 << 22
@@ -90,15 +95,15 @@ class Scorer(ABC):
         self.victim, self.cache = victim, cache
         self.statistics = ScoreStatistics()
 
-    def start(self, asked: Sequence[Asked]) -> Callable[[], list[Answer]]:
-        """Start answering; call the result to wait for one answer per request."""
+    def start(self, asked: Sequence[Asked]) -> Later:
+        """Start answering; call the result to wait for one answer per request, or for what to wait for next."""
         parts = list(self._parts(asked))
         waiting = [self._start([item for _, item in part]) for part in parts]
 
-        def finish() -> list[Answer]:
+        def finish() -> Answers:
             pieces: dict[int, list[Answer]] = defaultdict(list)
             for part, wait in zip(parts, waiting, strict=True):
-                for (index, _), answer in zip(part, wait(), strict=True):
+                for (index, _), answer in zip(part, at_last(wait), strict=True):
                     pieces[index].append(answer)
             return [_joined(pieces[index]) for index in range(len(asked))]
 
@@ -113,7 +118,7 @@ class Scorer(ABC):
         """Units that one candidate of a request takes while it is assembled."""
 
     @abstractmethod
-    def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]: ...
+    def _start(self, asked: list[Asked]) -> Later: ...
 
     def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
@@ -181,6 +186,14 @@ class Scorer(ABC):
         first = np.repeat(np.array([item.first_query for item in asked], np.uint64), counts)
         offsets = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
         return _splitmix(key + _splitmix(first + offsets))
+
+
+def at_last(wait: Later) -> Answers:
+    """The answers, however often they have to be waited for."""
+    answers = wait()
+    while callable(answers):
+        answers = answers()
+    return answers  # type: ignore[no-any-return]
 
 
 def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> list[Answer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from isthmus.core.errors import VictimTimeout
 from isthmus.core.types import Floats, Texts
 from isthmus.engine.cache import Keys
 from isthmus.engine.requests import Score
-from isthmus.engine.scoring import Answer, Asked, Failures, Scorer, as_victim_error, halves, handed_out, not_finite
+from isthmus.engine.scoring import Asked, Failures, Later, Scorer, as_victim_error, halves, handed_out, not_finite
 from isthmus.text.vocabulary import Vocabulary
 
 
@@ -27,7 +27,7 @@ class TextScorer(Scorer):
     def _size(self, item: Asked) -> int:
         return len(item.request.base)
 
-    def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]:
+    def _start(self, asked: list[Asked]) -> Later:
         texts = [text for item in asked for text in _rendered(item.request)]
         keys = np.array([_text_key(text) for text in texts], np.uint64)
         plan = self._plan(asked, keys)

@@ -19,10 +19,11 @@ from isthmus.core.types import Floats, Ints, TokenBatch, TokenVictim
 from isthmus.engine.assembly import Assembler, Rows, Template, padded
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.scoring import (
-    Answer,
+    Answers,
     Asked,
     Failures,
     Int64,
+    Later,
     Range,
     Reached,
     Scorer,
@@ -69,35 +70,44 @@ class TokenScorer(Scorer):
             return sum(map(len, base.structure.gaps))
         return min(len(base.units), 2 * self.assembler.max_tokens)  # type: ignore[arg-type]
 
-    def _start(self, asked: list[Asked]) -> Callable[[], list[Answer]]:
+    def _start(self, asked: list[Asked]) -> Later:
         requests = [item.request for item in asked]
         work = Matrices.of(self.assembler.rows(requests), self.assembler, len(requests[0].base.structure.fields))
         streams = self._streams(asked)
         plan = self._plan(asked, work.keys)
         wait = self._forward(work, plan.wanted, streams)
 
-        def finish() -> list[Answer]:
+        def finish() -> Answers | Later:
             scores, failures = self._settle(plan, work.keys, *wait())
             if self.inexact:
-                self._confirm(asked, work, scores, streams)
+                return self._confirm(asked, work, scores, failures, streams)
             return handed_out(asked, scores, failures)
 
         return finish
 
-    def _confirm(self, asked: Sequence[Asked], work: Matrices, scores: Floats, streams: Keys | None) -> None:
-        """Score again, in full precision, what was asked for exactly and what counts as a success."""
+    def _confirm(
+        self, asked: Sequence[Asked], work: Matrices, scores: Floats, failures: Failures, streams: Keys | None
+    ) -> Answers | Later:
+        """Start scoring again, in full precision, what was asked for exactly and what counts as a success."""
         counts = [item.request.count for item in asked]
         exact = np.repeat([item.request.exact for item in asked], counts)
         labels = np.repeat([item.label for item in asked], counts)
         claimed = np.zeros(len(scores), bool) if self.reached is None else self.reached(scores, labels)
         again = np.flatnonzero(claimed | exact)
         if not len(again):
-            return
-        scores[again], _ = self._forward(work, again, streams, exact=True)()
-        if self.reached is not None:
-            holds = self.reached(scores, labels)
-            self.statistics.confirmed += int(claimed.sum())
-            self.statistics.unconfirmed += int((claimed & ~holds).sum())
+            return handed_out(asked, scores, failures)
+        wait = self._forward(work, again, streams, exact=True)
+
+        def finish() -> Answers:
+            scores[again], failed = wait()
+            failures.update({int(again[index]): error for index, error in failed.items()})
+            if self.reached is not None:
+                holds = self.reached(scores, labels)
+                self.statistics.confirmed += int(claimed.sum())
+                self.statistics.unconfirmed += int((claimed & ~holds).sum())
+            return handed_out(asked, scores, failures)
+
+        return finish
 
     # ------------------------------------------------------------------ batches
 
