@@ -28,6 +28,11 @@ def test_replacing_a_word_keeps_everything_else(text: str, data: st.DataObject) 
     assert str(words.replace({position: "X"})) == text[:start] + "X" + text[end:]
 
 
+@given(st.text(alphabet=[chr(code) for code in range(128)], max_size=60))
+def test_plain_text_is_split_as_any_other(text: str) -> None:
+    assert Words.of(text).words == tuple(word for word in Words.of(text + " \u00e9").words if word != "\u00e9")
+
+
 def test_words_are_the_standard_toolkits_words() -> None:
     assert Words.of("moore 's _don't_ well-known, 3.5% e-mail me@x.com n't --ok").words == (
         "moore", "s", "don't", "well-known", "3", "5", "e-mail", "me@x", "com", "n't", "ok",
