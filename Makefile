@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
-SHARED ?= ../shared
+SST2   ?= data/sst2
 
 .PHONY: help install demo test lint types imports unit bench-textattack bench clean
 
@@ -38,11 +38,11 @@ imports: install ## imports run downward only
 unit: install    ## the tests
 	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
 
-bench-textattack: ## TextAttack in its own environment, for benchmarks (SHARED=folder with bench/)
-	@benchmarks/setup_textattack.sh $(SHARED)/bench
+bench-textattack: ## TextAttack in its own environment, for benchmarks
+	@benchmarks/setup_textattack.sh
 
-bench: install   ## attack speed beside TextAttack (SHARED=folder with data/ and bench/)
-	@$(BIN)/python benchmarks/attack_speed.py --data $(SHARED)/data/sst2
+bench: install   ## attack speed beside TextAttack (SST2=folder of its splits)
+	@$(BIN)/python benchmarks/attack_speed.py --data $(SST2)
 
 clean:           ## remove what the build made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

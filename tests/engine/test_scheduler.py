@@ -12,6 +12,7 @@ from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Texts
 from isthmus.engine.requests import UNKNOWN, Score, at_each
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, TimeSpent
+from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
@@ -249,3 +250,24 @@ def test_errors_of_a_victim_keep_their_kind() -> None:
     victim = TextVictim(lambda text: (_ for _ in ()).throw(VictimError("wrong shape")))
     finished = run(Engine(victim), walks()[:1])
     assert "wrong shape" in finished["w0"].error
+
+
+def test_a_huge_request_is_served_over_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = run(Engine(BertVictim()), walks())
+    monkeypatch.setattr(TokenScorer, "rows_at_once", lambda scorer, base: 3)
+    engine = Engine(BertVictim())
+    finished = run(engine, walks())
+    assert engine.statistics.rounds > 4
+    for name, item in finished.items():
+        assert (item.logical, item.physical) == (reference[name].logical, reference[name].physical)
+        for ours, whole in zip(item.value, reference[name].value, strict=True):
+            assert ours.tobytes() == whole.tobytes()
+
+
+def test_a_time_limit_ends_a_text_of_many_words() -> None:
+    victim = TextVictim(lambda text: 0.5)
+    engine = Engine(victim, EngineSettings(time_limit=0.5))
+    began = time.perf_counter()
+    (item,) = run(engine, [Walk("long", {"text": "word " * 100_000})]).values()
+    assert item.program.told == ["TimeSpent"]
+    assert time.perf_counter() - began < 20

@@ -94,7 +94,7 @@ def reference(folder):
 
 def expected(reference, word):
     lemmas = dict.fromkeys(lemma for synset in reference.synsets(word) for lemma in synset.lemma_names())
-    return tuple(lemma for lemma in lemmas if lemma.lower() != word.lower())
+    return tuple(lemma for lemma in lemmas if lemma != word)
 
 
 LEMMAS = sorted({word.split("(")[0] for synsets in SYNSETS.values() for _, words in synsets for word in words})

@@ -113,7 +113,7 @@ def test_bits_do_not_depend_on_the_batch_in_any_architecture(architecture: str, 
     for length in (1, 6, 19):
         ids = np.random.default_rng(length).integers(5, size, (64, length))
         whole = victim.launch([TokenBatch(ids)])()
-        for rows in (1, 4, 7, 32):
+        for rows in (1, 2, 3, 4, 7, 32):
             assert np.array_equal(victim.launch([TokenBatch(ids[:rows])])(), whole[:rows]), (length, rows)
 
 
@@ -253,7 +253,7 @@ def test_bfloat16(encoder: Callable[[str], Path]) -> None:
 
 
 def test_this_machine_needs_no_filling() -> None:
-    assert fewest_rows() in (4, 16)
+    assert fewest_rows() in (2, 16)
 
 
 # ---------------------------------------------------------------------- functions

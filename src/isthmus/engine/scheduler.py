@@ -19,11 +19,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
-from isthmus.core.types import MaskedLM, SentenceEncoder, TokenVictim, Victim
+from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.requests import Fill, Gradient, Request, Score, Similarity
 from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, at_last
@@ -125,6 +127,7 @@ class _Task(Generic[Value]):
     steps: Steps[Value]
     asked: Asked
     request: Request | None = None
+    served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
     logical: int = 0
     seconds: float = 0.0
 
@@ -227,9 +230,19 @@ class Engine:
         limit = self.settings.time_limit
         going = []
         for task, answer in zip(cohort, answers, strict=True):
-            if limit is not None and task.seconds > limit:
+            late = limit is not None and task.seconds > limit
+            failed = isinstance(answer, IsthmusError)
+            if task.asked.done and not (late or failed):
+                task.served.append(answer)
+                going.append(task)
+                continue
+            if task.served:
+                answer = answer if failed else np.concatenate([*task.served, answer])
+                task.served = []
+            task.asked.done = 0
+            if late:
                 finished = self._advance(task, task.steps.throw, TimeSpent())
-            elif isinstance(answer, IsthmusError):
+            elif failed:
                 finished = self._advance(task, task.steps.throw, answer)
             else:
                 finished = self._advance(task, task.steps.send, answer)
@@ -282,9 +295,8 @@ class Engine:
             task = cohort[index]
             request = task.request
             assert isinstance(request, Score)
-            task.asked.request, task.asked.first_query = request, task.logical
+            task.logical += task.asked.take(request, task.logical, self.scorer.rows_at_once(request.base))
             asked.append(task.asked)
-            task.logical += request.count
         began = time.perf_counter()
         pending: Later | None = self.scorer.start(asked) if asked else None
         self._charge(cohort, time.perf_counter() - began)

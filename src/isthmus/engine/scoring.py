@@ -19,6 +19,7 @@ from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Victim
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.requests import Score
+from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 Int64 = NDArray[np.int64]
@@ -32,7 +33,7 @@ Later = Callable[[], Any]
 
 Failures = dict[int, VictimError]
 
-_MOST_UNITS = 1 << 22
+MOST_UNITS = 1 << 22
 """Words or units assembled at once; larger requests are served in parts, so that memory stays bounded."""
 
 
@@ -71,6 +72,15 @@ class Asked:
     key: int = 0  # names the asker's randomness
     first_query: int = 0  # queries it made before
     seen: set[int] = field(default_factory=set)  # keys of the distinct texts it asked for
+    done: int = 0  # candidates of the present request that earlier rounds have served; 0 if this one ends it
+
+    def take(self, request: Score, first_query: int, most: int) -> int:
+        """Turn to a request: to all of its candidates, or to the next `most` of them. The number taken."""
+        start, stop = self.done, min(request.count, self.done + most)
+        self.first_query = first_query
+        self.request = request if stop - start == request.count else sliced(request, start, stop)
+        self.done = 0 if stop == request.count else stop
+        return stop - start
 
 
 @dataclass(slots=True)
@@ -114,6 +124,10 @@ class Scorer(ABC):
         """Forget every word."""
 
     @abstractmethod
+    def rows_at_once(self, base: Draft) -> int:
+        """Candidates of one text that a round may serve, so that limits are looked at in between."""
+
+    @abstractmethod
     def _size(self, item: Asked) -> int:
         """Units that one candidate of a request takes while it is assembled."""
 
@@ -123,7 +137,7 @@ class Scorer(ABC):
     def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
         sizes = [self._size(item) for item in asked]
-        if max(sizes, default=0) * sum(item.request.count for item in asked) <= _MOST_UNITS:
+        if max(sizes, default=0) * sum(item.request.count for item in asked) <= MOST_UNITS:
             yield list(enumerate(asked))
             return
         part: list[tuple[int, Asked]] = []
@@ -131,10 +145,10 @@ class Scorer(ABC):
         for index, item in enumerate(asked):
             size = max(1, sizes[index])
             pieces = [item]
-            if size * item.request.count > _MOST_UNITS:
-                pieces = list(_split(item, max(1, _MOST_UNITS // size)))
+            if size * item.request.count > MOST_UNITS:
+                pieces = list(_split(item, max(1, MOST_UNITS // size)))
             for piece in pieces:
-                if part and filled + size * piece.request.count > _MOST_UNITS:
+                if part and filled + size * piece.request.count > MOST_UNITS:
                     yield part
                     part, filled = [], 0
                 part.append((index, piece))
@@ -246,15 +260,18 @@ def halves(count: int) -> Iterator[Range]:
             stack += [Range(middle, current.stop), Range(current.start, middle)]
 
 
+def sliced(request: Score, start: int, stop: int) -> Score:
+    """The candidates start to stop of a request, as a request."""
+    low, high = np.searchsorted(request.edits[:, 0], [start, stop])
+    edits = request.edits[low:high].copy()
+    edits[:, 0] -= start
+    return Score(request.base, edits, stop - start, request.exact)
+
+
 def _split(item: Asked, most: int) -> Iterator[Asked]:
     """A request in parts of at most `most` candidates."""
-    request = item.request
-    for start in range(0, request.count, most):
-        stop = min(start + most, request.count)
-        low, high = np.searchsorted(request.edits[:, 0], [start, stop])
-        edits = request.edits[low:high].copy()
-        edits[:, 0] -= start
-        part = Score(request.base, edits, stop - start, request.exact)
+    for start in range(0, item.request.count, most):
+        part = sliced(item.request, start, min(start + most, item.request.count))
         yield Asked(part, item.label, item.key, item.first_query + start, item.seen)
 
 

@@ -12,7 +12,18 @@ from isthmus.core.errors import VictimTimeout
 from isthmus.core.types import Floats, Texts
 from isthmus.engine.cache import Keys
 from isthmus.engine.requests import Score
-from isthmus.engine.scoring import Asked, Failures, Later, Scorer, as_victim_error, halves, handed_out, not_finite
+from isthmus.engine.scoring import (
+    MOST_UNITS,
+    Asked,
+    Failures,
+    Later,
+    Scorer,
+    as_victim_error,
+    halves,
+    handed_out,
+    not_finite,
+)
+from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 
@@ -23,6 +34,10 @@ class TextScorer(Scorer):
 
     def renew(self, vocabulary: Vocabulary) -> None:
         """Nothing is kept by word."""
+
+    def rows_at_once(self, base: Draft) -> int:
+        """Few, if the text is long: every candidate is written out and read whole."""
+        return max(16, MOST_UNITS // max(1, len(base)))
 
     def _size(self, item: Asked) -> int:
         return len(item.request.base)

@@ -19,6 +19,7 @@ from isthmus.core.types import Floats, Ints, TokenBatch, TokenVictim
 from isthmus.engine.assembly import Assembler, Rows, Template, padded
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.scoring import (
+    MOST_UNITS,
     Answers,
     Asked,
     Failures,
@@ -32,6 +33,7 @@ from isthmus.engine.scoring import (
     handed_out,
     not_finite,
 )
+from isthmus.text.draft import Draft
 from isthmus.text.splice import Splicer
 from isthmus.text.vocabulary import Vocabulary
 
@@ -60,6 +62,10 @@ class TokenScorer(Scorer):
     def renew(self, vocabulary: Vocabulary) -> None:
         """Forget every word and unit."""
         self.assembler.splicer.clear(vocabulary)
+
+    def rows_at_once(self, base: Draft) -> int:
+        """As many as fit in memory: the model reads no more than its limit of any text."""
+        return MOST_UNITS // (2 * self.assembler.max_tokens)
 
     def _size(self, item: Asked) -> int:
         base = item.request.base

@@ -84,9 +84,8 @@ class WordNet:
         return self._cached(word)
 
     def _find_synonyms(self, word: str) -> tuple[str, ...]:
-        lowered = word.lower()
         found = dict.fromkeys(lemma for synset in self.synsets(word) for lemma in synset.lemmas)
-        return tuple(lemma for lemma in found if lemma.lower() != lowered)
+        return tuple(lemma for lemma in found if lemma != word)
 
 
 @functools.cache

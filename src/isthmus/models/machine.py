@@ -28,5 +28,5 @@ def fewest_rows() -> int:
         torch.manual_seed(0)
         rows, weight, bias = torch.randn(512, 384), torch.randn(384, 384), torch.randn(384)
         whole = torch.nn.functional.linear(rows, weight, bias)
-        fits = (torch.equal(torch.nn.functional.linear(rows[:n], weight, bias), whole[:n]) for n in range(4, 17))
-        return 4 if all(fits) else 16
+        fits = (torch.equal(torch.nn.functional.linear(rows[:n], weight, bias), whole[:n]) for n in range(2, 17))
+        return 2 if all(fits) else 16  # a single row takes other kernels still (of convolutions, for one)

@@ -21,8 +21,6 @@ def wordnet_synonyms(folder: str | None = None) -> Synonyms:
 
     @cache
     def synonyms(word: str) -> tuple[str, ...]:
-        return tuple(
-            lemma for lemma in wordnet.synonyms(word) if "_" not in lemma and Words.of(lemma).words == (lemma,)
-        )
+        return tuple(lemma for lemma in wordnet.synonyms(word) if "_" not in lemma and len(Words.of(lemma)) == 1)
 
     return synonyms
