@@ -12,14 +12,14 @@ Rows that contain NaN pass through: whoever asked decides what becomes of them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError
-from isthmus.core.types import Floats
+from isthmus.core.types import Floats, Texts
 
 Outputs = Literal["auto", "probabilities", "logits"]
 
@@ -37,6 +37,13 @@ class Reader:
     def __init__(self, name: str, labels: Sequence[str] | None, outputs: Outputs = "auto") -> None:
         self.name, self.outputs = name, outputs
         self.labels = None if labels is None else tuple(labels)
+
+    def names(self, ask: Callable[[Sequence[Texts]], object]) -> tuple[str, ...]:
+        """The class names; where nobody gave them, the victim is asked once and they are counted."""
+        if self.labels is None:
+            ask([{"text": "a text"}])
+        assert self.labels is not None
+        return self.labels
 
     def read(self, answer: Any, count: int) -> Floats:
         """Probabilities [count, classes]."""

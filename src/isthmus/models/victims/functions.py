@@ -53,10 +53,7 @@ class CallableVictim:
     @property
     def labels(self) -> tuple[str, ...]:
         """Class names, as given or counted."""
-        if self._reader.labels is None:
-            self.scores([{"text": "a text"}])
-        assert self._reader.labels is not None
-        return self._reader.labels
+        return self._reader.names(self.scores)
 
     @property
     def stochastic(self) -> bool:

@@ -62,10 +62,7 @@ class OnnxVictim:
     @property
     def labels(self) -> tuple[str, ...]:
         """Class names: as given, from config.json, or counted."""
-        if self._reader.labels is None:
-            self.scores([{"text": "a text"}])
-        assert self._reader.labels is not None
-        return self._reader.labels
+        return self._reader.names(self.scores)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
