@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
 
+from isthmus.core import assets
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch
-from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder
+from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder, load_encoder, load_masked_lm
+from isthmus.models.minilm_mlm import load_minilm_mlm
 
 TEXTS = ["a fine film", "", "the story was dull, and nobody saw it twice", "fine", "dull film !"]
 
@@ -100,3 +102,62 @@ def test_what_cannot_fill_blanks(encoder: Callable[[str], Path], masked_folder: 
     for positions, k in ((np.array([1]), 3), (np.array([1, 5]), 3), (np.array([1, 1]), 0), (np.array([1, 1]), 10_000)):
         with pytest.raises(UsageError):
             ours.fill(batch, positions, k)
+
+
+def test_models_are_loaded_once(encoder: Callable[[str], Path], masked_folder: Path) -> None:
+    assert load_encoder(str(encoder("bert"))) is load_encoder(str(encoder("bert")))
+    assert load_masked_lm(str(masked_folder)) is load_masked_lm(str(masked_folder))
+
+
+def test_rows_longer_than_the_model_reads(masked_folder: Path) -> None:
+    ours = TransformerMaskedLM(masked_folder, device="cpu")
+    row = np.full((1, ours.max_tokens + 1), 6)
+    with pytest.raises(UsageError, match=f"at most {ours.max_tokens} tokens"):
+        ours.fill(TokenBatch(row), np.array([1]), 3)
+
+
+def test_shipped_differences_make_a_masked_language_model(tmp_path: Path) -> None:
+    """On a random encoder of MiniLM's shape: what the equations of `minilm_mlm` say, written out once more."""
+    shape = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        base = BertModel(shape).eval()
+    base.save_pretrained(tmp_path)
+    ours = load_minilm_mlm(tmp_path).eval()
+    before, after = base.state_dict(), ours.bert.state_dict()
+    change = after["encoder.layer.2.output.dense.weight"] - before["encoder.layer.2.output.dense.weight"]
+    steps = change.abs().max(dim=1, keepdim=True).values / 1.5
+    assert torch.allclose((change / steps * 2).round() / 2 * steps, change, atol=1e-6)
+    assert set((change / steps * 2).round().unique().tolist()) == {-3.0, -1.0, 1.0, 3.0}
+    words = after["embeddings.word_embeddings.weight"] - before["embeddings.word_embeddings.weight"]
+    assert words.abs().sum(dim=1).nonzero().flatten().tolist() == [103]
+    ids = torch.tensor([[101, 2003, 103, 2000, 102]])
+    with torch.inference_mode():
+        hidden = ours.bert(input_ids=ids).last_hidden_state
+        head = ours.cls.predictions
+        inner = torch.nn.functional.gelu(head.transform.dense(hidden))
+        inner = torch.nn.functional.layer_norm(
+            inner, (384,), head.transform.LayerNorm.weight, head.transform.LayerNorm.bias, 1e-12
+        )
+        # The decoder reads the encoder's own table, without the mask's shift, up to a correction of rank 16.
+        correction = head.decoder.weight - before["embeddings.word_embeddings.weight"]
+        assert torch.linalg.matrix_rank(correction[:1000], rtol=1e-3) == 16
+        logits = inner @ head.decoder.weight.T + head.bias
+        assert torch.allclose(ours(input_ids=ids).logits, logits, atol=1e-4)
+    BertModel(
+        BertConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=32)
+    ).save_pretrained(tmp_path / "small")
+    with pytest.raises(ModelError, match="not all-MiniLM-L6-v2"):
+        load_minilm_mlm(tmp_path / "small")
+
+
+@pytest.mark.skipif(not assets.available("minilm"), reason="needs the minilm asset")
+def test_minilm_fills_blanks() -> None:
+    ours = TransformerMaskedLM("minilm", device="cpu")
+    assert ours.max_tokens == 128
+    ids = np.array([ours.tokenizer("the capital of france is [MASK] .")["input_ids"]])
+    tokens, chances = ours.fill(TokenBatch(ids), np.array([6]), 10)
+    words = ours.tokenizer.convert_ids_to_tokens(tokens[0].tolist())
+    assert words[0] == "paris"
+    assert {"london", "vienna", "rome"} <= set(words)
+    assert (np.diff(chances[0]) <= 0).all()

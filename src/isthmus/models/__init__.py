@@ -12,8 +12,8 @@ from isthmus.models.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
-    from isthmus.models.masked import TransformerMaskedLM
-    from isthmus.models.sentence import TransformerSentenceEncoder
+    from isthmus.models.masked import TransformerMaskedLM, load_masked_lm
+    from isthmus.models.sentence import TransformerSentenceEncoder, load_encoder
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
     from isthmus.models.storage import from_transformers, load_model
     from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap
@@ -36,6 +36,8 @@ _HOMES = {
     "TransformerSentenceEncoder": "sentence",
     "WordMask": "slots",
     "from_transformers": "storage",
+    "load_encoder": "sentence",
+    "load_masked_lm": "masked",
     "load_model": "storage",
     "load_victim": "victims",
     "register_slot": "slots",
@@ -58,6 +60,8 @@ __all__ = [
     "TransformerSentenceEncoder",
     "WordMask",
     "from_transformers",
+    "load_encoder",
+    "load_masked_lm",
     "load_model",
     "load_victim",
     "register_slot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,29 +15,30 @@ from torch import Tensor
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import Floats, Ints, TokenBatch
 from isthmus.models._hub import read_config, read_tokenizer, read_weights
+from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
+from isthmus.models.storage import token_limit
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TOKENS_AT_ONCE = 8192
 
 
+@functools.cache
+def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:
+    """The masked language model of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    return TransformerMaskedLM(name)
+
+
 class TransformerMaskedLM:
-    """Any ``AutoModelForMaskedLM`` folder or hub name as `MaskedLM`."""
+    """Any ``AutoModelForMaskedLM`` folder or hub name as `MaskedLM`, and ``minilm`` with the head isthmus ships."""
 
-    def __init__(self, name: str | Path, *, device: str | None = None) -> None:
-        from transformers import AutoModelForMaskedLM
-
-        config = read_config(name)
+    def __init__(self, name: str | Path = "minilm", *, device: str | None = None) -> None:
         self._name = str(name)
         self._tokenizer = read_tokenizer(name)
         if self._tokenizer.mask_token_id is None:
             raise ModelError(f"the tokenizer of {str(name)!r} has no mask token, so it cannot fill blanks")
-        model, missing = read_weights(AutoModelForMaskedLM, name, config)
-        if missing:
-            raise ModelError(
-                f"{str(name)!r} is an encoder without a masked-language-model head ({sorted(missing)[0]} is missing)"
-            )
+        model, self.max_tokens = _read(name, self._tokenizer)
         self.model = model.eval().requires_grad_(False)
         self.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
@@ -55,6 +57,8 @@ class TransformerMaskedLM:
         rows, length = batch.ids.shape
         if len(positions) != rows or np.any((positions < 0) | (positions >= length)):
             raise UsageError(f"one position from 0 to {length - 1} for each of {rows} rows, not {list(positions)[:5]}")
+        if length > self.max_tokens:
+            raise UsageError(f"{self.name} reads at most {self.max_tokens} tokens, not {length}: cut a window")
         size = int(self.model.config.vocab_size)
         if not 1 <= k <= size:
             raise UsageError(f"k is between 1 and the size of the vocabulary, {size}, not {k}")
@@ -92,3 +96,18 @@ class TransformerMaskedLM:
             yield
         finally:
             hook.remove()
+
+
+def _read(name: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, int]:
+    """The model, and the longest row it may be fed."""
+    from transformers import AutoModelForMaskedLM
+
+    if str(name) == "minilm" and not Path(name).is_dir():
+        return load_minilm_mlm(), MAX_TOKENS
+    config = read_config(name)
+    model, missing = read_weights(AutoModelForMaskedLM, name, config)
+    if missing:
+        raise ModelError(
+            f"{str(name)!r} is an encoder without a masked-language-model head ({sorted(missing)[0]} is missing)"
+        )
+    return model, token_limit(tokenizer, config)

@@ -5,6 +5,7 @@ vector = h / |h|,  h = the mean of the last hidden states (or the first, where t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from isthmus.models._hub import locate, read_config, read_tokenizer, read_weight
 from isthmus.models.backbones import mean_pool
 from isthmus.models.batching import batches_of
 from isthmus.models.storage import token_limit
+
+
+@functools.cache
+def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:
+    """The sentence encoder of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    return TransformerSentenceEncoder(name)
 
 
 class TransformerSentenceEncoder:
