@@ -1,82 +1,29 @@
-"""What every word attack must keep to. A new attack is tested by adding one row to `CASES`."""
+"""What every word attack must keep to. A new attack is tested by adding one row to a table of cases."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from attack_toys import Case
 from engine_toys import BertVictim, TextVictim, examples, labelled_by
 
-from isthmus.attacks.base import AttackRun, WordAttack
-from isthmus.attacks.parts.edit_distance import levenshtein
+from isthmus.attacks.base import AttackRun
 from isthmus.attacks.parts.goals import Evasion, Targeted
 from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.result import AttackResult
-from isthmus.attacks.words.deepwordbug import DeepWordBug
-from isthmus.attacks.words.pwws import PWWS
 from isthmus.core import catalog
 from isthmus.core.types import Example, Texts
 from isthmus.engine.scheduler import EngineSettings
-from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.words import Words
 
-SYNONYMS = {
-    "great": ("bang-up", "outstanding", "neat"),
-    "movie": ("film", "picture"),
-    "dull": ("boring", "slow"),
-    "plot": ("secret_plan", "plan"),
-    "acting": ("playing",),
-    "witty": (),
-    "terrible": ("awful", "dire", "horrible"),
-}
-
-
-def synonyms(word: str) -> tuple[str, ...]:
-    return tuple(new for new in SYNONYMS.get(word, ()) if "_" not in new)
-
-
-Check = Callable[[AttackResult], None]
-
-
-def edits_are_misspellings(result: AttackResult) -> None:
-    for name, text in result.original.items():
-        assert levenshtein(text, result.perturbed[name]) <= 30
-    for edit in result.edits:
-        assert edit.kind == "replace"
-        assert 0 < levenshtein(edit.original, edit.replacement) <= 2
-        assert len(edit.original) > 1
-
-
-def stop_words_are_left_alone(result: AttackResult) -> None:
-    assert not {edit.original for edit in result.edits} & stop_words()
-
-
-def edits_are_synonyms(result: AttackResult) -> None:
-    for edit in result.edits:
-        assert edit.replacement in synonyms(edit.original)
-
-
-@dataclass(frozen=True)
-class Case:
-    attack: WordAttack
-    checks: tuple[Check, ...]
-
-
 CASES = {
-    "deepwordbug": Case(DeepWordBug(), (edits_are_misspellings, stop_words_are_left_alone)),
-    "deepwordbug-paper": Case(DeepWordBug(semantics="paper"), (edits_are_misspellings,)),
-    "deepwordbug-paper-swap": Case(
-        DeepWordBug(semantics="paper", scorer="replace", edit="swap"), (edits_are_misspellings,)
-    ),
-    "deepwordbug-paper-tail": Case(
-        DeepWordBug(semantics="paper", scorer="tail", edit="delete"), (edits_are_misspellings,)
-    ),
-    "pwws": Case(PWWS(synonyms=synonyms), (edits_are_synonyms, stop_words_are_left_alone)),
-    "pwws-paper": Case(PWWS(semantics="paper", synonyms=synonyms), (edits_are_synonyms, stop_words_are_left_alone)),
+    name: case
+    for rows in ("cases_characters", "cases_greedy", "cases_population", "cases_evaders")
+    for name, case in importlib.import_module(rows).CASES.items()
 }
 
 TEXTS = [
@@ -123,7 +70,7 @@ def rows(run: AttackRun) -> list[dict[str, Any]]:
 
 def test_results_satisfy_every_constraint(case: Case) -> None:
     victim, chosen = bert_examples()
-    results = list(case.attack(victim, chosen))
+    results = list(case(victim, chosen))
     assert len(results) == len(chosen)
     for result in results:
         assert result.outcome in ("succeeded", "failed")
@@ -136,18 +83,17 @@ def test_results_satisfy_every_constraint(case: Case) -> None:
 def test_a_success_is_a_success(case: Case) -> None:
     victim, chosen = bert_examples()
     outcomes = set()
-    for result in case.attack(victim, chosen):
+    for result in case(victim, chosen):
         prediction = int(victim.scores([result.perturbed]).argmax())
         assert prediction == result.prediction_after
         assert (result.outcome == "succeeded") == (prediction != result.label)
         outcomes.add(result.outcome)
-    blind = isinstance(case.attack, DeepWordBug) and case.attack.semantics == "paper"
-    assert blind or "succeeded" in outcomes
+    assert case.may_fail or "succeeded" in outcomes
 
 
 def test_edits_lead_from_one_text_to_the_other(case: Case) -> None:
     victim, chosen = bert_examples()
-    for result in case.attack(victim, chosen):
+    for result in case(victim, chosen):
         for name, original in result.original.items():
             text, shift = original, 0
             for edit in (edit for edit in result.edits if edit.field == name):
@@ -164,51 +110,51 @@ def test_queries_counted_are_queries_made(case: Case) -> None:
         asked: list[Texts] = []
         victim = TextVictim(lambda text, asked=asked: asked.append(text) or 0.6)  # type: ignore[func-returns-value,misc]
         engine = EngineSettings(cache_megabytes=0)
-        (result,) = case.attack(victim, examples(text), engine=engine)
+        (result,) = case(victim, examples(text), engine=engine)
         assert result.physical_queries == len({text["text"] for text in asked})
         assert result.logical_queries >= len(asked)
         victim.stochastic = True  # Nothing may be answered from memory now.
         asked.clear()
-        (result,) = case.attack(victim, examples(text), engine=engine)
+        (result,) = case(victim, examples(text), engine=engine)
         assert result.logical_queries == len(asked)
 
 
 def test_a_constant_classifier_is_never_fooled(case: Case) -> None:
     victim = TextVictim(lambda text: 0.9)
-    for result in case.attack(victim, examples(*TEXTS)):
+    for result in case(victim, examples(*TEXTS)):
         assert result.outcome == "failed"
 
 
 def test_a_keyword_classifier_is_broken_in_one_edit(case: Case) -> None:
     victim = TextVictim(lambda text: 0.9 if "great" in text["text"] else 0.2)
-    (result,) = case.attack(victim, examples("the movie was great , they said"))
+    (result,) = case(victim, examples("the movie was great , they said"))
     assert result.outcome == "succeeded"
     assert any(edit.original == "great" for edit in result.edits)
-    if getattr(case.attack, "semantics", "") != "paper" or "PWWS" in type(case.attack).__name__:
+    if case.one_edit:
         assert len(result.edits) == 1
         assert result.words_changed == pytest.approx(1 / 6)
 
 
 def test_a_seed_reproduces_at_any_number_in_flight(case: Case) -> None:
     victim, chosen = bert_examples()
-    reference = rows(case.attack(victim, chosen, seed=3))
+    reference = rows(case(victim, chosen, seed=3))
     for in_flight in (1, 4):
         engine = EngineSettings(in_flight=in_flight)
-        assert rows(case.attack(victim, chosen, seed=3, engine=engine)) == reference
-    assert rows(case.attack(victim, list(reversed(chosen)), seed=3)) == reference
+        assert rows(case(victim, chosen, seed=3, engine=engine)) == reference
+    assert rows(case(victim, list(reversed(chosen)), seed=3)) == reference
     assert json.loads(json.dumps(reference)) == reference
 
 
 def test_what_the_victim_gets_wrong_is_skipped_after_one_query(case: Case) -> None:
     victim = TextVictim(lambda text: 0.1)
-    for result in case.attack(victim, examples(*TEXTS)):
+    for result in case(victim, examples(*TEXTS)):
         assert (result.outcome, result.logical_queries, result.edits) == ("skipped", 1, ())
 
 
 def test_odd_texts_get_a_result(case: Case) -> None:
     for victim in (BertVictim(), TextVictim(lambda text: 0.9)):
         chosen = labelled_by(victim, [{"text": text} for text in ODD_TEXTS])
-        results = {result.id: result for result in case.attack(victim, chosen)}
+        results = {result.id: result for result in case(victim, chosen)}
         assert len(results) == len(ODD_TEXTS)
         for example in chosen:
             result = results[example.id]
@@ -216,22 +162,27 @@ def test_odd_texts_get_a_result(case: Case) -> None:
             assert result.original == example.fields
 
 
-def test_a_premise_is_protected_unless_something_else_is_said(case: Case) -> None:
+def test_a_pair_is_edited_where_the_attack_or_the_user_says(case: Case) -> None:
     texts = [{"premise": text, "hypothesis": other} for text, other in zip(TEXTS, reversed(TEXTS), strict=True)]
     victim = BertVictim()
     chosen = [
         Example(f"test:{index}", text, int(np.argmax(score)))
         for index, (text, score) in enumerate(zip(texts, _pair_scores(victim, texts), strict=True))
     ]
-    edited: set[str] = set()
-    for result in case.attack(victim, chosen):
-        assert result.perturbed["premise"] == result.original["premise"]
-        edited |= {edit.field for edit in result.edits}
-    assert edited == {"hypothesis"}
-    edited.clear()
-    for result in case.attack(victim, chosen, protection=Protection(columns=("hypothesis",))):
-        edited |= {edit.field for edit in result.edits}
-    assert edited == {"premise"}
+    everything = {"premise", "hypothesis"}
+    assert edited(case, victim, chosen, Protection()) <= everything - set(case.attack.frozen_columns())
+    assert edited(case, victim, chosen, Protection(columns=("premise",))) == {"hypothesis"}
+    assert edited(case, victim, chosen, Protection(columns=("hypothesis",))) == {"premise"}
+
+
+def edited(case: Case, victim: BertVictim, chosen: list[Example], protection: Protection) -> set[str]:
+    """The columns that an attack edits."""
+    found: set[str] = set()
+    for result in case(victim, chosen, protection=protection):
+        found |= {edit.field for edit in result.edits}
+        unchanged = {name for name, text in result.perturbed.items() if text == result.original[name]}
+        assert not unchanged & {edit.field for edit in result.edits}
+    return found
 
 
 def _pair_scores(victim: BertVictim, texts: list[dict[str, str]]) -> list[Any]:
@@ -249,34 +200,34 @@ def _pair_scores(victim: BertVictim, texts: list[dict[str, str]]) -> list[Any]:
 def test_spans_that_match_a_pattern_survive(case: Case) -> None:
     text = "great movie , visit http://great.example/movie now , terrible plot"
     victim = TextVictim(lambda text: 0.9 - 0.1 * ("great movie" not in text["text"]))
-    (result,) = case.attack(victim, examples(text), protection=Protection(pattern=r"https?://\S+"))
+    (result,) = case(victim, examples(text), protection=Protection(pattern=r"https?://\S+"))
     assert "http://great.example/movie" in result.perturbed["text"]
     assert result.edits
-    (everything,) = case.attack(victim, examples(text), protection=Protection(pattern=r".+"))
+    (everything,) = case(victim, examples(text), protection=Protection(pattern=r".+"))
     assert (everything.outcome, everything.edits) == ("failed", ())
 
 
 def test_budgets_hold(case: Case) -> None:
     victim, chosen = bert_examples()
-    for result in case.attack(victim, chosen, budget=7):
+    for result in case(victim, chosen, budget=7):
         assert result.logical_queries <= 7
-    for result in case.attack(victim, chosen, budget_per_word=1):
+    for result in case(victim, chosen, budget_per_word=1):
         assert result.logical_queries <= len(result.original["text"].split())
 
 
 def test_targeted_and_evading(case: Case) -> None:
     keyword = lambda text: 0.9 if "great" in text["text"] else 0.62  # noqa: E731
     victim = TextVictim(keyword)
-    (targeted,) = case.attack(victim, examples("a great plot"), goal=Targeted(1))
+    (targeted,) = case(victim, examples("a great plot"), goal=Targeted(1))
     assert targeted.outcome == "skipped"  # it is of that class already
-    (evading,) = case.attack(victim, examples("a great plot"), goal=Evasion(1, threshold=0.8))
+    (evading,) = case(victim, examples("a great plot"), goal=Evasion(1, threshold=0.8))
     assert evading.outcome == "succeeded"
     assert evading.prediction_after == 1  # still the likeliest class, yet under the threshold
-    (undetected,) = case.attack(victim, examples("a plot"), goal=Evasion(1, threshold=0.8))
+    (undetected,) = case(victim, examples("a plot"), goal=Evasion(1, threshold=0.8))
     assert undetected.outcome == "skipped"
 
 
 def test_rows_can_be_read_back(case: Case) -> None:
     victim, chosen = bert_examples()
-    for result in case.attack(victim, chosen):
+    for result in case(victim, chosen):
         assert AttackResult.from_row(json.loads(json.dumps(result.to_row()))) == result

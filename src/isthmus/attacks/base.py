@@ -12,21 +12,23 @@ batches, devices, budgets, workers and caching is the engine's business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, final
 
+from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted
+from isthmus.attacks.parts.limits import Limits
 from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Outcome, aligned
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, python_stream
-from isthmus.core.types import Example, Floats, MaskedLM, SentenceEncoder, Texts, Victim
-from isthmus.engine.requests import Request, Score
-from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, TimeSpent
+from isthmus.core.types import Example, Floats, MaskedLM, SentenceEncoder, Victim
+from isthmus.engine.requests import Score, Similarity, replacing
+from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
@@ -44,6 +46,8 @@ class AttackSettings:
     """Most queries an example may cost."""
     budget_per_word: int | None = None
     """The same, in queries per word of the text."""
+    limits: Limits = field(default_factory=Limits)
+    """Rules for every candidate on top of the attack's own (see `isthmus.attacks.parts.limits`)."""
     engine: EngineSettings = field(default_factory=EngineSettings)
 
     def __post_init__(self) -> None:
@@ -63,12 +67,17 @@ class _Reached:
     before: Floats
     after: Floats
     candidates: int = 0
+    similarity: float | None = None
     budget_spent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordAttack(ABC):
-    """Base of the attacks that edit words. Subclasses are frozen dataclasses of their hyper-parameters."""
+    """Base of the attacks that edit words. Subclasses are frozen dataclasses of their hyper-parameters.
+
+    An attack that compares sentences has a field `encoder`, one that fills blanks a field `masked_lm`: the name of the
+    model that is loaded where the caller hands none in.
+    """
 
     @abstractmethod
     def search(self, trial: Trial) -> Search:
@@ -77,6 +86,14 @@ class WordAttack(ABC):
     def resources(self) -> Mapping[str, str]:
         """Names of the lexical resources and models it uses, recorded with every result file."""
         return {}
+
+    def rules(self) -> tuple[Rule, ...]:
+        """What every candidate must satisfy (see `isthmus.attacks.parts.rules`)."""
+        return ()
+
+    def frozen_columns(self) -> tuple[str, ...]:
+        """Columns of a pair that are left alone unless the user says which to protect."""
+        return ("premise",)
 
     @final
     def __call__(
@@ -111,15 +128,15 @@ class WordAttack(ABC):
         )
 
     @final
-    def attempt(
-        self, texts: Texts, label: int, settings: AttackSettings, example_id: str, vocabulary: Vocabulary
-    ) -> Generator[Request, Any, _Reached]:
+    def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Reached]:
         """Score the clean text, search if the goal applies, and conclude with wherever the search got."""
-        original = Draft.of(texts, vocabulary, settings.protection.editable(texts))
+        settings, texts = terms.settings, example.texts
+        original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
         if not settings.goal.applies(clean, label):
             return _Reached("skipped", original, original, clean, clean)
-        trial = Trial(settings.goal, label, original, clean, python_stream(settings.seed, example_id))
+        rng = python_stream(settings.seed, example.id)
+        trial = Trial(settings.goal, label, original, clean, rng, terms.rules)
         spent = False
         try:
             yield from self.search(trial)
@@ -128,31 +145,55 @@ class WordAttack(ABC):
             spent, outcome = True, "succeeded" if trial.reached else "failed"
         except TimeSpent:
             outcome = "succeeded" if trial.reached else "timed_out"
-        return _Reached(outcome, original, trial.draft, clean, trial.scores, trial.candidates, spent)
+        similarity = None
+        if terms.compares and trial.draft is not original:
+            similarity = yield from _similarity(trial)
+        return _Reached(outcome, original, trial.draft, clean, trial.scores, trial.candidates, similarity, spent)
+
+
+def _similarity(trial: Trial) -> Steps[float]:
+    """Cosine of the field that was edited to what it was."""
+    draft = trial.draft
+    # An edit that changes nothing tells which field is meant.
+    at = int(trial.changed(draft).argmax())
+    same = replacing(at, draft.ids[at : at + 1])
+    cosines = yield Similarity(draft, same, 1, trial.original)
+    return float(f"{cosines[0]:.6g}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What the attacks of a run share."""
+
+    settings: AttackSettings
+    rules: tuple[Rule, ...]
+    compares: bool  # whether there is an encoder, so that results can say how similar the texts are
 
 
 class _Program:
     """One example, as the engine wants it."""
 
-    __slots__ = ("attack", "budget", "example", "label", "settings")
+    __slots__ = ("attack", "budget", "example", "label", "terms")
 
-    def __init__(self, attack: WordAttack, example: Example, settings: AttackSettings) -> None:
-        self.attack, self.example, self.settings = attack, example, settings
+    def __init__(self, attack: WordAttack, example: Example, terms: _Terms) -> None:
+        self.attack, self.example, self.terms = attack, example, terms
+        settings = terms.settings
         if not isinstance(example.label, int):
             raise UsageError(f"example {example.id!r} has no class label: word attacks need classification data")
         self.label = example.label
         self.budget = settings.budget
-        if settings.budget_per_word is not None:
-            words = sum(len(text.split()) for text in example.texts.values())
-            per_word = settings.budget_per_word * max(1, words)
-            self.budget = per_word if self.budget is None else min(self.budget, per_word)
+        for per_word in (settings.budget_per_word, settings.limits.budget_per_word):
+            if per_word is not None:
+                words = sum(len(text.split()) for text in example.texts.values())
+                most = per_word * max(1, words)
+                self.budget = most if self.budget is None else min(self.budget, most)
 
     @property
     def key(self) -> int:
-        return derive(self.settings.seed, "victim", self.example.id)
+        return derive(self.terms.settings.seed, "victim", self.example.id)
 
-    def start(self, vocabulary: Vocabulary) -> Generator[Request, Any, _Reached]:
-        return self.attack.attempt(self.example.texts, self.label, self.settings, self.example.id, vocabulary)
+    def start(self, vocabulary: Vocabulary) -> Steps[_Reached]:
+        return self.attack.attempt(self.terms, self.example, self.label, vocabulary)
 
 
 class AttackRun:
@@ -171,6 +212,8 @@ class AttackRun:
         self.attack, self.settings = attack, settings
         self.examples = examples
         reached = settings.goal.reached
+        encoder, masked_lm = _models(attack, settings.limits, encoder, masked_lm)
+        self._terms = _Terms(settings, (*attack.rules(), *settings.limits.rules()), encoder is not None)
         self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 
     @property
@@ -184,7 +227,7 @@ class AttackRun:
 
     def raw(self) -> Iterator[Finished[_Reached]]:
         """Finished attacks before their results are written out (for measuring the engine alone)."""
-        return self.engine.run(_Program(self.attack, example, self.settings) for example in self.examples)
+        return self.engine.run(_Program(self.attack, example, self._terms) for example in self.examples)
 
     def result(self, finished: Finished[_Reached]) -> AttackResult:
         """Write out a finished attack."""
@@ -216,8 +259,28 @@ class AttackRun:
             edits=edits,
             words_changed=len(edits) / words if words else 0.0,
             candidates=reached.candidates,
+            similarity=reached.similarity,
             budget_spent=reached.budget_spent,
         )
+
+
+def _models(
+    attack: WordAttack, limits: Limits, encoder: SentenceEncoder | None, masked_lm: MaskedLM | None
+) -> tuple[SentenceEncoder | None, MaskedLM | None]:
+    """What was handed in, and by name what the attack or the limits need beside it."""
+    if encoder is None:
+        name = getattr(attack, "encoder", None) or (limits.encoder if limits.similarity is not None else None)
+        if name is not None:
+            from isthmus.models import load_encoder
+
+            encoder = load_encoder(name)
+    if masked_lm is None:
+        name = getattr(attack, "masked_lm", None) or (limits.masked_lm if limits.max_drop is not None else None)
+        if name is not None:
+            from isthmus.models import load_masked_lm
+
+            masked_lm = load_masked_lm(name)
+    return encoder, masked_lm
 
 
 def _rounded(scores: Floats) -> tuple[float, ...]:

@@ -50,6 +50,7 @@ class AttackResult:
     edits: tuple[Edit, ...] = ()
     words_changed: float = 0.0
     candidates: int = 0
+    similarity: float | None = None
     budget_spent: bool = False
     seed: int = 0
     reason: str = ""

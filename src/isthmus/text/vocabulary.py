@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,12 @@ class _Table(dict[str, int]):
 class Vocabulary:
     """Interns strings: equal strings have equal ids, and an id never changes."""
 
-    __slots__ = ("strings", "table", "unknown")
+    __slots__ = ("memory", "strings", "table", "unknown")
 
     def __init__(self, unknown: str = "[UNK]") -> None:
         self.unknown = unknown
+        # Tables by word id that others keep; they go when the ids go.
+        self.memory: dict[Any, dict[int, Any]] = {}
         self.strings = ["", unknown]
         self.table = _Table(self.strings)
 

@@ -1,12 +1,6 @@
-"""Levenshtein distance between the original text and a candidate, kept under a limit."""
+"""Levenshtein distance between two strings."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-
-import numpy as np
-
-from isthmus.attacks.parts.trial import Trial
 
 
 def levenshtein(left: str, right: str, limit: int | None = None) -> int:
@@ -33,26 +27,3 @@ def levenshtein(left: str, right: str, limit: int | None = None) -> int:
             )
         above = here
     return above[-1] if limit is None else min(above[-1], limit + 1)
-
-
-def within(trial: Trial, position: int, words: Iterable[str], limit: int, each: int) -> Iterable[str]:
-    """The words that may stand at `position` while the text stays within `limit` edits of the original.
-
-    `each` is the most that one edit of a word costs: where even that many edits of every word changed so far would
-    fit, nothing is computed. Otherwise the distances of the single words are added up, which is at least the distance
-    of the texts, and only where that sum is over the limit the texts themselves are compared.
-    """
-    if each * (trial.moves + 1) <= limit:
-        return words
-    old, new = trial.original, trial.draft
-    changed = [at for at in np.flatnonzero(new.ids != old.ids).tolist() if at != position]
-    spent = sum(levenshtein(old.word(at), new.word(at)) for at in changed)
-    before, original = old.word(position), "\x00".join(old.texts.values())
-
-    def fits(word: str) -> bool:
-        if spent + levenshtein(before, word) <= limit:
-            return True
-        candidate = new.replace(position, trial.vocabulary.id(word))
-        return levenshtein(original, "\x00".join(candidate.texts.values()), limit) <= limit
-
-    return [word for word in words if fits(word)]

@@ -20,7 +20,7 @@ from isthmus.text.words import Words
 class Protection:
     """Columns and patterns that no edit may touch.
 
-    `columns` None means the usual rule: of a pair that has a premise the premise is protected, otherwise nothing is.
+    `columns` None leaves it to the attack: most protect the premise of a pair that has one.
     """
 
     columns: tuple[str, ...] | None = None
@@ -41,11 +41,14 @@ class Protection:
         if self.columns is not None and set(fields) <= set(self.columns):
             raise UsageError(f"all columns ({', '.join(fields)}) are protected: nothing is left to attack")
 
-    def editable(self, texts: Mapping[str, str]) -> NDArray[np.bool_] | None:
-        """For every word of all fields whether it may be touched; None where everything may."""
+    def editable(self, texts: Mapping[str, str], usual: Sequence[str] = ("premise",)) -> NDArray[np.bool_] | None:
+        """For every word of all fields whether it may be touched; None where everything may.
+
+        `usual` are the columns of a pair that the attack itself leaves alone.
+        """
         columns = self.columns
         if columns is None:
-            columns = ("premise",) if len(texts) > 1 and "premise" in texts else ()
+            columns = tuple(name for name in usual if name in texts) if len(texts) > 1 else ()
         if not columns and self.pattern is None:
             return None
         pattern = re.compile(self.pattern) if self.pattern is not None else None

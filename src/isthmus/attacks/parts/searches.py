@@ -1,4 +1,9 @@
-"""Searches, as sub-generators: ``yield from greedy(trial, order, propose)``."""
+"""Searches, as sub-generators: ``yield from greedy(trial, order, propose)``.
+
+by_importance, by_gradient, by_chance      in which order to go through the words
+greedy                                     word by word, the best candidate if it helps
+beam                                       over all words at once, the best few texts after every step
+"""
 
 from __future__ import annotations
 
@@ -8,29 +13,82 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.parts.candidates import Candidates, allowed
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
-from isthmus.engine.requests import DELETE, UNKNOWN, Request, Score, at_each, replacing
+from isthmus.engine.requests import DELETE, UNKNOWN, Edits, Gradient, Request, Score, TokenGradient, at_each
+from isthmus.text.draft import Draft
 
 Search = Generator[Request, Any, None]
-Proposal = Callable[[Trial, int], NDArray[np.int32]]
-"""Words (vocabulary ids) that could stand at a position."""
+Proposal = Callable[[Trial, int], Edits | Generator[Request, Any, Edits]]
+"""Edits that could be made at a position, one candidate each; a generator where a model proposes them."""
+ProposalOfAll = Callable[[Trial, Draft], Edits | Generator[Request, Any, Edits]]
+"""Edits that could be made anywhere in a draft."""
 
 
 def greedy(trial: Trial, order: Iterable[int], propose: Proposal) -> Search:
-    """Position by position, take the candidate that helps most, if it helps at all; stop when the goal is reached."""
+    """Position by position, take the candidate that helps most, if it helps at all; stop when the goal is reached.
+
+    Where several reach it and their similarity to the original is known, the most similar one is taken.
+    """
     for position in order:
-        words = propose(trial, position)
-        if not len(words):
+        candidates = yield from proposed(trial, trial.draft, propose(trial, position))
+        if not candidates.count:
             continue
-        trial.candidates += len(words)
-        scores = yield Score(trial.draft, replacing(position, words), len(words))
+        scores = yield candidates.score()
         progress = trial.judge(scores)
         best = int(progress.argmax())
-        if progress[best] > trial.progress and trial.accept(
-            trial.draft.replace(position, int(words[best])), scores[best], float(progress[best])
-        ):
+        if progress[best] <= trial.progress:
+            continue
+        if candidates.similarity is not None:
+            best = most_similar(trial, scores, progress, candidates.similarity)
+        if trial.accept(candidates.draft(best), scores[best], float(progress[best])):
             return
+
+
+def beam(trial: Trial, propose: ProposalOfAll, width: int = 1) -> Search:
+    """Step by step, from each of the best `width` texts try every edit; width 1 is the full greedy search.
+
+    A step is taken even where it does not help, and the search ends when no candidate is left.
+    """
+    drafts = [trial.draft]
+    while True:
+        steps: list[tuple[Candidates, Floats, Floats]] = []
+        for draft in drafts:
+            candidates = yield from proposed(trial, draft, propose(trial, draft))
+            if candidates.count:
+                scores = yield candidates.score()
+                steps.append((candidates, scores, trial.judge(scores)))
+        if not steps:
+            return
+        progress = np.concatenate([found for _, _, found in steps])
+        owner = np.repeat(np.arange(len(steps)), [candidates.count for candidates, _, _ in steps])
+        place = np.concatenate([np.arange(candidates.count) for candidates, _, _ in steps])
+        ranks = np.argsort(-progress, kind="stable")[:width]
+        drafts = [steps[owner[rank]][0].draft(int(place[rank])) for rank in ranks]
+        best = ranks[0]
+        if trial.accept(drafts[0], steps[owner[best]][1][place[best]], float(progress[best])):
+            return
+
+
+def proposed(
+    trial: Trial, draft: Draft, edits: Edits | Generator[Request, Any, Edits]
+) -> Generator[Request, Any, Candidates]:
+    """What was proposed, as candidates that satisfy the trial's rules."""
+    if isinstance(edits, Generator):
+        edits = yield from edits
+    return (yield from allowed(trial, Candidates(draft, edits)))
+
+
+def most_similar(trial: Trial, scores: Floats, progress: Floats, similarity: Floats) -> int:
+    """Of the candidates that reach the goal, and that no failing one outdoes, the most similar; else the best."""
+    order = np.argsort(-progress, kind="stable")
+    reached = np.asarray(trial.goal.reached(scores[order], trial.label))
+    leading = int(reached.argmin()) if not reached.all() else len(reached)
+    return int(order[similarity[order[:leading]].argmax()]) if leading else int(order[0])
+
+
+# ---------------------------------------------------------------------- in which order
 
 
 def saliency(trial: Trial, positions: NDArray[np.int32], blank: int = UNKNOWN) -> Generator[Request, Any, Floats]:
@@ -50,4 +108,29 @@ def by_importance(
     return order
 
 
-__all__ = ["DELETE", "UNKNOWN", "Proposal", "Search", "by_importance", "greedy", "saliency"]
+def by_gradient(trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, list[int]]:
+    """Positions, the ones with the largest gradient of the loss first (L1 norm of the mean over a word's tokens)."""
+    if not len(positions):
+        return []
+    gradient: TokenGradient = yield Gradient(trial.draft, trial.label)
+    norms = [_norm(gradient, position) for position in positions.tolist()]
+    order: list[int] = positions[np.argsort(-np.array(norms), kind="stable")].tolist()
+    return order
+
+
+def _norm(gradient: TokenGradient, position: int) -> float:
+    own = gradient.values[gradient.position_of == position]
+    return float(np.abs(own.mean(axis=0)).sum()) if len(own) else 0.0
+
+
+def by_chance(trial: Trial, positions: NDArray[np.int32]) -> list[int]:
+    """Positions in random order."""
+    order: list[int] = positions.tolist()
+    trial.rng.shuffle(order)
+    return order
+
+
+__all__ = [
+    "DELETE", "UNKNOWN", "Proposal", "ProposalOfAll", "Search", "beam", "by_chance", "by_gradient", "by_importance",
+    "greedy", "most_similar", "proposed", "saliency",
+]  # fmt: skip

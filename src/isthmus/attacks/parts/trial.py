@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.parts.candidates import AskingRule, PlainRule, Rule
 from isthmus.attacks.parts.goals import Goal
 from isthmus.core.types import Floats
 from isthmus.text.draft import Draft
@@ -17,14 +18,27 @@ from isthmus.text.vocabulary import Vocabulary
 class Trial:
     """State of one attack. A search calls `accept` whenever it moves; whatever was accepted last is the result."""
 
-    __slots__ = ("candidates", "draft", "goal", "label", "moves", "original", "progress", "rng", "scores")
+    __slots__ = (
+        "asking_rules", "candidates", "draft", "goal", "label", "moves", "original", "plain_rules", "progress", "rng",
+        "scores",
+    )  # fmt: skip
 
-    def __init__(self, goal: Goal, label: int, original: Draft, scores: Floats, rng: random.Random) -> None:
+    def __init__(
+        self,
+        goal: Goal,
+        label: int,
+        original: Draft,
+        scores: Floats,
+        rng: random.Random,
+        rules: Sequence[Rule] = (),
+    ) -> None:
         self.goal, self.label, self.rng = goal, label, rng
         self.original = self.draft = original
         self.scores = scores  # [classes] of the draft as it stands
         self.progress = float(goal.progress(scores, label))
-        self.candidates = 0  # candidates proposed so far
+        self.plain_rules = tuple(rule for rule in rules if isinstance(rule, PlainRule))
+        self.asking_rules = tuple(rule for rule in rules if isinstance(rule, AskingRule))
+        self.candidates = 0  # candidates that passed the rules so far
         self.moves = 0  # candidates accepted so far
 
     @property
@@ -47,16 +61,28 @@ class Trial:
         self.moves += 1
         return self.reached
 
-    def positions(self, frozen: Collection[str] = frozenset()) -> NDArray[np.int32]:
-        """Positions that may be edited: not protected, and not one of the frozen words."""
-        draft, strings = self.draft, self.vocabulary.strings
-        if draft.editable.all():
-            return np.array([at for at, word in enumerate(draft.ids.tolist()) if strings[word] not in frozen], np.int32)
+    def changed(self, draft: Draft) -> NDArray[np.bool_]:
+        """For every word of a draft whether it is not the original's: replaced, merged or inserted."""
+        if draft.origin is self.original.origin:
+            return draft.ids != self.original.ids
+        return (draft.origin < 0) | (draft.ids != self.original.ids[draft.origin])
+
+    def positions(
+        self, frozen: Collection[str] = frozenset(), draft: Draft | None = None, repeat: bool = True
+    ) -> NDArray[np.int32]:
+        """Positions that may be edited: not protected, not one of the frozen words, and unless `repeat` not changed."""
+        draft, strings = draft or self.draft, self.vocabulary.strings
+        free = draft.editable if repeat else draft.editable & ~self.changed(draft)
+        if not frozen:
+            return np.flatnonzero(free).astype(np.int32)
+        ids = draft.ids.tolist()
+        if free.all():
+            return np.array([at for at, word in enumerate(ids) if strings[word] not in frozen], np.int32)
         return np.array(
             [
                 at
-                for at, (word, free) in enumerate(zip(draft.ids.tolist(), draft.editable.tolist(), strict=True))
-                if free and strings[word] not in frozen
+                for at, (word, may) in enumerate(zip(ids, free.tolist(), strict=True))
+                if may and strings[word] not in frozen
             ],
             np.int32,
         )

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
+from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.characters import EDITS
-from isthmus.attacks.parts.edit_distance import levenshtein, within
+from isthmus.attacks.parts.edit_distance import levenshtein
+from isthmus.attacks.parts.rules import MaxEdits
 from isthmus.attacks.parts.searches import Search, by_importance, greedy, saliency
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
-from isthmus.engine.requests import DELETE, REPLACE, Edits, Request, Score
+from isthmus.engine.requests import DELETE, NO_EDITS, REPLACE, Edits, Request, Score, replacing
 from isthmus.lexicon.stopwords import stop_words
 
 Scorer = Literal["combined", "head", "tail", "replace"]
@@ -73,14 +75,22 @@ class DeepWordBug(WordAttack):
         order = yield from by_importance(trial, trial.positions(stop_words()))
         yield from greedy(trial, order, self.misspellings)
 
-    def misspellings(self, trial: Trial, position: int) -> NDArray[np.int32]:
+    def rules(self) -> tuple[Rule, ...]:
+        """The edit distance; in `paper` semantics the blind search keeps to it by itself."""
+        return (MaxEdits(self.max_edit_distance, each=2),) if self.semantics == "textattack" else ()
+
+    def frozen_columns(self) -> tuple[str, ...]:
+        """The recipe of the toolkit edits both texts of a pair."""
+        return () if self.semantics == "textattack" else ("premise",)
+
+    def misspellings(self, trial: Trial, position: int) -> Edits:
         """One random edit of each of the four kinds."""
         word, rng = trial.draft.word(position), trial.rng
         if len(word) < 2:
-            return _NOTHING
+            return NO_EDITS
         words = dict.fromkeys([edit(word, rng) for edit in _EDITS])
         words.pop(word, None)
-        return trial.vocabulary.ids(within(trial, position, words, self.max_edit_distance, each=2))
+        return replacing(position, trial.vocabulary.ids(words))
 
     # ------------------------------------------------------------------ the paper's algorithm
 
@@ -132,4 +142,3 @@ def _cut(positions: NDArray[np.int32], side: Literal["head", "tail"]) -> Edits:
 
 
 _EDITS = tuple(EDITS.values())
-_NOTHING = np.zeros(0, np.int32)

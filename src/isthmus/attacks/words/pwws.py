@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
+from isthmus.attacks.parts.candidates import Candidates, allowed
 from isthmus.attacks.parts.searches import Search, greedy, saliency
 from isthmus.attacks.parts.synonyms import Synonyms, wordnet_synonyms
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
-from isthmus.engine.requests import Request, Score, replacing
+from isthmus.engine.requests import Request, replacing
 from isthmus.lexicon.stopwords import stop_words
 
 
@@ -74,7 +75,11 @@ class PWWS(WordAttack):
         if self.semantics == "paper":
             yield from _one_after_another(trial, positions[ranks], best.word[ranks])
         else:
-            yield from greedy(trial, positions[ranks].tolist(), self.swaps)
+            yield from greedy(trial, positions[ranks].tolist(), lambda trial, at: replacing(at, self.swaps(trial, at)))
+
+    def frozen_columns(self) -> tuple[str, ...]:
+        """The recipe of the toolkit edits both texts of a pair."""
+        return () if self.semantics == "textattack" else ("premise",)
 
     def swaps(self, trial: Trial, position: int) -> NDArray[np.int32]:
         """The synonyms of the word at a position."""
@@ -83,21 +88,21 @@ class PWWS(WordAttack):
 
     def _best_swaps(self, trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, _BestSwaps]:
         """The best synonym of every word in the original text, all scored in one request."""
-        swaps = [self.swaps(trial, position) for position in positions.tolist()]
-        counts = np.array([len(words) for words in swaps])
         best = _BestSwaps(np.zeros(len(positions), np.float32), np.full(len(positions), -1, np.int32))
-        if not counts.sum():
-            return best
-        edits = np.concatenate([replacing(at, words) for at, words in zip(positions.tolist(), swaps, strict=True)])
+        edits = np.concatenate([replacing(at, self.swaps(trial, at)) for at in positions.tolist()])
         edits[:, 0] = np.arange(len(edits))
-        trial.candidates += len(edits)
-        scores = yield Score(trial.draft, edits, len(edits))
+        candidates = yield from allowed(trial, Candidates(trial.draft, edits))
+        if not candidates.count:
+            return best
+        scores = yield candidates.score()
         progress = trial.judge(scores)
         drop = progress - trial.progress if self.semantics == "paper" else progress
-        for index, (start, count) in enumerate(zip(np.cumsum(counts) - counts, counts, strict=True)):
-            if count:
-                winner = int(drop[start : start + count].argmax())
-                best.gain[index], best.word[index] = drop[start + winner], swaps[index][winner]
+        first = np.searchsorted(candidates.edits[:, 1], positions)
+        last = np.searchsorted(candidates.edits[:, 1], positions, side="right")
+        for index, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            if end > start:
+                winner = start + int(drop[start:end].argmax())
+                best.gain[index], best.word[index] = drop[winner], candidates.edits[winner, 3]
         return best
 
 
@@ -111,7 +116,9 @@ def _one_after_another(trial: Trial, positions: NDArray[np.int32], words: NDArra
     for position, word in zip(positions.tolist(), words.tolist(), strict=True):
         if word < 0:
             continue
-        draft = trial.draft.replace(position, word)
-        scores = yield Score(draft)
-        if trial.accept(draft, scores[0], float(trial.judge(scores)[0])):
+        candidates = yield from allowed(trial, Candidates(trial.draft, replacing(position, np.array([word], np.int32))))
+        if not candidates.count:
+            continue
+        scores = yield candidates.score()
+        if trial.accept(candidates.draft(0), scores[0], float(trial.judge(scores)[0])):
             return

@@ -1,0 +1,108 @@
+"""The candidates of one step of a search, and how rules thin them out.
+
+A rule says for every candidate whether it may stand. Most are plain functions on arrays:
+
+    rule.holds(trial, candidates) -> bool [count]
+
+Those that need a model are sub-generators, like a search: ``mask = yield from rule.ask(trial, candidates)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.types import Floats
+from isthmus.engine.requests import INSERT, MERGE, REPLACE, Edits, Request, Score
+from isthmus.text.draft import DELETE, Draft
+
+if TYPE_CHECKING:
+    from isthmus.attacks.parts.trial import Trial
+
+Bools = NDArray[np.bool_]
+
+
+class Candidates:
+    """`count` texts, each of them the base after its edits; `similarity` is known once a rule has asked for it."""
+
+    __slots__ = ("base", "count", "edits", "similarity")
+
+    def __init__(self, base: Draft, edits: Edits, count: int | None = None) -> None:
+        self.base, self.edits = base, edits
+        self.count = count if count is not None else int(edits[-1, 0]) + 1 if len(edits) else 0
+        self.similarity: Floats | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether every candidate has exactly one edit."""
+        return len(self.edits) == self.count
+
+    def kept(self, mask: Bools) -> Candidates:
+        """The candidates for which the mask is true, numbered anew."""
+        if mask.all():
+            return self
+        if self.single:
+            edits = self.edits[mask]
+            edits[:, 0] = np.arange(len(edits))
+        else:
+            edits = self.edits[mask[self.edits[:, 0]]]
+            edits[:, 0] = (np.cumsum(mask) - 1)[edits[:, 0]]
+        fewer = Candidates(self.base, edits, int(mask.sum()))
+        fewer.similarity = None if self.similarity is None else self.similarity[mask]
+        return fewer
+
+    def edits_of(self, index: int) -> list[tuple[int, int, int]]:
+        """The edits of one candidate: position, span, word."""
+        first, last = np.searchsorted(self.edits[:, 0], [index, index + 1])
+        return [(position, span, word) for _, position, span, word in self.edits[first:last].tolist()]
+
+    def draft(self, index: int) -> Draft:
+        """The text of one candidate."""
+        return self.base.apply(self.edits_of(index))
+
+    def score(self) -> Score:
+        """The request for their scores."""
+        return Score(self.base, self.edits, self.count)
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Words of each candidate."""
+        spans, words = self.edits[:, 2], self.edits[:, 3]
+        growth = (spans == INSERT).astype(np.int64) - (spans == MERGE) - ((spans == REPLACE) & (words == DELETE))
+        return len(self.base) + np.bincount(self.edits[:, 0], growth, self.count).astype(np.int64)
+
+
+@runtime_checkable
+class PlainRule(Protocol):
+    """A rule that can tell from the words alone."""
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Which candidates may stand [count]."""
+
+
+@runtime_checkable
+class AskingRule(Protocol):
+    """A rule that has to ask a model."""
+
+    def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
+        """Which candidates may stand [count]; it may note their similarity."""
+
+
+Rule = PlainRule | AskingRule
+
+
+def allowed(trial: Trial, candidates: Candidates) -> Generator[Request, Any, Candidates]:
+    """The candidates that satisfy every rule of the trial: the plain rules first, the models see only what is left."""
+    for rule in trial.plain_rules:
+        if not candidates.count:
+            return candidates
+        candidates = candidates.kept(rule.holds(trial, candidates))
+    for asking in trial.asking_rules:
+        if not candidates.count:
+            return candidates
+        mask = yield from asking.ask(trial, candidates)
+        candidates = candidates.kept(mask)
+    trial.candidates += candidates.count
+    return candidates

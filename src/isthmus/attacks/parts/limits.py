@@ -1,0 +1,110 @@
+"""Limits that a user puts on any attack, on top of its own rules; two presets.
+
+`textdefender-2021` is the shared attack surface of Li et al. (2021): at most 30 % of the words, 50 candidates a word,
+sentence similarity 0.84 (angular), 50 queries per word. `strict` holds to what Morris et al. (2020) found people to
+accept: word vectors at a cosine of 0.9, sentences at 0.98, the part of speech kept.
+
+References:
+    Li, Xu, Zeng, Li, Zheng, Zhang, Chang, Hsieh: Searching for an Effective Defender: Benchmarking Defense against
+    Adversarial Word Substitution. EMNLP 2021.
+    Morris, Lifland, Lanchantin, Ji, Qi: Reevaluating Adversarial Examples in Natural Language. Findings of EMNLP 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.rules import (
+    Fluency,
+    MaxEdits,
+    MaxShare,
+    Metric,
+    MostPerWord,
+    PartOfSpeech,
+    SentenceMeaning,
+    WordMeaning,
+)
+from isthmus.core.errors import UnknownName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a candidate must keep to, whatever the attack; None asks for nothing."""
+
+    max_share: float | None = None
+    """Share of words that may change."""
+    max_edits: int | None = None
+    """Character edits between the texts."""
+    most_per_word: int | None = None
+    """Candidates tried for a word."""
+    min_cosine: float | None = None
+    """Cosine of the word vectors of old and new word."""
+    vectors: str = "counterfitted"
+    """The word vectors."""
+    part_of_speech: str | None = None
+    """Tagger by which old and new word must agree: wordnet, spacy or nltk."""
+    similarity: float | None = None
+    """Sentence similarity to the original."""
+    metric: Metric = "angular"
+    window: int | None = None
+    """Words around the edit that are compared; None: the whole text."""
+    encoder: str = "minilm"
+    """The sentence encoder."""
+    max_drop: float | None = None
+    """Loss of log-probability of a word in its place, by the masked language model."""
+    masked_lm: str = "minilm"
+    budget_per_word: int | None = None
+    """Queries per word of the text."""
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The limits as rules."""
+        rules: list[Rule] = []
+        if self.most_per_word is not None:
+            rules.append(MostPerWord(self.most_per_word))
+        if self.max_share is not None:
+            rules.append(MaxShare(self.max_share))
+        if self.max_edits is not None:
+            rules.append(MaxEdits(self.max_edits))
+        if self.min_cosine is not None:
+            from isthmus.lexicon.neighbours import load_neighbours
+
+            rules.append(WordMeaning(load_neighbours(self.vectors), self.min_cosine))
+        if self.part_of_speech is not None:
+            from isthmus.lexicon.tags import load_tagger
+
+            rules.append(PartOfSpeech(load_tagger(self.part_of_speech)))
+        if self.similarity is not None:
+            rules.append(SentenceMeaning(self.similarity, self.metric, self.window))
+        if self.max_drop is not None:
+            rules.append(Fluency(self.max_drop))
+        return tuple(rules)
+
+    def resources(self) -> Mapping[str, str]:
+        """What they use, by name."""
+        used = {}
+        if self.min_cosine is not None:
+            from isthmus.lexicon.neighbours import load_neighbours
+
+            used["limits: word vectors"] = load_neighbours(self.vectors).name
+        if self.part_of_speech is not None:
+            used["limits: part of speech"] = self.part_of_speech
+        if self.similarity is not None:
+            used["limits: sentence encoder"] = self.encoder
+        if self.max_drop is not None:
+            used["limits: masked language model"] = self.masked_lm
+        return used
+
+
+PRESETS: Mapping[str, Limits] = {
+    "textdefender-2021": Limits(most_per_word=50, max_share=0.3, similarity=0.84, budget_per_word=50),
+    "strict": Limits(min_cosine=0.9, part_of_speech="wordnet", similarity=0.98, metric="cosine"),
+}
+
+
+def preset(name: str) -> Limits:
+    """Limits by name."""
+    if name not in PRESETS:
+        raise UnknownName("preset", name, list(PRESETS))
+    return PRESETS[name]

@@ -1,0 +1,241 @@
+"""Rules that a candidate must satisfy; what an attack and a preset ask for is a list of these.
+
+    MaxShare            at most this share of the words differs from the original
+    MaxEdits            at most this many characters differ (Levenshtein)
+    MostPerWord         at most the first k candidates for a place
+    WordMeaning         word vectors of old and new word: cosine at least, squared distance at most
+    PartOfSpeech        old and new word are of one kind (nouns and verbs may change places)
+    SentenceMeaning     sentence vectors: cosine, or 1 - angle/pi, at least
+    Fluency             log p(new | rest) - log p(old | rest) at least, by a masked language model
+
+The shared ones that concern a place and not a candidate (protected columns and spans, stop words, no word twice) are
+decided by `Trial.positions`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from isthmus.attacks.parts.candidates import Bools, Candidates
+from isthmus.attacks.parts.edit_distance import levenshtein
+from isthmus.attacks.parts.trial import Trial
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Floats
+from isthmus.engine.requests import REPLACE, Likelihood, Request, Similarity
+from isthmus.text.draft import Draft
+
+if TYPE_CHECKING:
+    from isthmus.lexicon.neighbours import Neighbours
+    from isthmus.lexicon.tags import Tagger
+
+Metric = Literal["angular", "cosine"]
+Against = Literal["original", "previous"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaxShare:
+    """At most ceil(share * words) words differ from the original text."""
+
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise UsageError(f"the share of words that may change lies in (0, 1], not {self.share}")
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Count the words that differ."""
+        limit = math.ceil(self.share * len(trial.original))
+        base = candidates.base
+        before = trial.changed(base)
+        if candidates.single and base.origin is trial.original.origin and (candidates.edits[:, 2] == REPLACE).all():
+            at = candidates.edits[:, 1]
+            now = int(before.sum()) - before[at] + (candidates.edits[:, 3] != trial.original.ids[at])
+            return np.asarray(now <= limit)
+        changed = [words_changed(trial, candidates.draft(index)) for index in range(candidates.count)]
+        return np.array(changed, np.int64) <= limit
+
+
+def words_changed(trial: Trial, draft: Draft) -> int:
+    """Words replaced, inserted or gone."""
+    gone = len(trial.original) - int((draft.origin >= 0).sum())
+    return int(trial.changed(draft).sum()) + gone
+
+
+@dataclass(frozen=True, slots=True)
+class MaxEdits:
+    """At most `limit` single-character edits between the original text and the candidate."""
+
+    limit: int
+    each: int | None = None
+    """The most that one step of the search costs: while even that many per step would fit, nothing is computed."""
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise UsageError(f"the edit distance must be at least 1, not {self.limit}")
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Compare the words that changed first: the sum of their distances is never less than the texts' own."""
+        if self.each is not None and self.each * (trial.moves + 1) <= self.limit:
+            return np.ones(candidates.count, bool)
+        whole = "\x00".join(trial.original.texts.values())
+        return np.array([self._fits(trial, whole, candidates.draft(index)) for index in range(candidates.count)], bool)
+
+    def _fits(self, trial: Trial, whole: str, draft: Draft) -> bool:
+        old = trial.original
+        if draft.origin is old.origin:
+            changed = np.flatnonzero(trial.changed(draft)).tolist()
+            if sum(levenshtein(old.word(at), draft.word(at)) for at in changed) <= self.limit:
+                return True
+        return levenshtein(whole, "\x00".join(draft.texts.values()), self.limit) <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class MostPerWord:
+    """At most the first `most` candidates for every place."""
+
+    most: int
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Number the candidates of each place as they come."""
+        del trial
+        first = np.unique(candidates.edits[:, 0], return_index=True)[1]
+        seen: dict[tuple[int, int], int] = {}
+        mask = np.ones(candidates.count, bool)
+        for index, position, span, _ in candidates.edits[first].tolist():
+            seen[position, span] = number = seen.get((position, span), 0) + 1
+            mask[index] = number <= self.most
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class WordMeaning:
+    """The word vectors of the old and the new word are close; a word without a vector passes."""
+
+    neighbours: Neighbours
+    min_cosine: float | None = None
+    max_distance: float | None = None
+    """Of the squared Euclidean distance."""
+    against: Against = "original"
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Look at every replacement."""
+        mask = np.ones(candidates.count, bool)
+        for index, old, new in _replacements(trial, candidates, self.against):
+            mask[index] &= self.close(old, new)
+        return mask
+
+    def close(self, old: str, new: str) -> bool:
+        """Whether the two words' vectors are close enough."""
+        if self.min_cosine is not None:
+            cosine = self.neighbours.cosine(old, new)
+            if cosine is not None and cosine < self.min_cosine:
+                return False
+        if self.max_distance is not None:
+            distance = self.neighbours.distance(old, new)
+            if distance is not None and distance > self.max_distance:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfSpeech:
+    """Old and new word are of the same part of speech, or one is a noun and the other a verb."""
+
+    tagger: Tagger
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Tag the words, in the context of the original text where the tagger wants one."""
+        mask = np.ones(candidates.count, bool)
+        words = trial.original.words
+        for index, position, new in _places(trial, candidates):
+            mask[index] &= self.tagger.fits(words, position, new)
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceMeaning:
+    """The candidate and the reference mean the same, by a sentence encoder.
+
+    cosine = <u, v>,  angular = 1 - arccos(<u, v>) / pi,  over the words in a window around the edit or the whole text.
+    """
+
+    threshold: float
+    metric: Metric = "cosine"
+    window: int | None = None
+    against: Against = "original"
+    skip_short: bool = True
+    """Texts shorter than the window pass unseen."""
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.threshold <= 1:
+            raise UsageError(f"a similarity lies in [-1, 1], not {self.threshold}")
+        if self.window is not None and self.window < 1:
+            raise UsageError(f"the window holds at least one word, not {self.window}")
+
+    def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
+        """Ask for the similarity, unless every text is too short for the window."""
+        short = np.zeros(candidates.count, bool)
+        if self.window is not None and self.skip_short:
+            short = candidates.lengths() < self.window
+        if short.all():
+            candidates.similarity = np.ones(candidates.count, np.float32)
+            return np.ones(candidates.count, bool)
+        reference = trial.original if self.against == "original" else candidates.base
+        cosines = yield Similarity(candidates.base, candidates.edits, candidates.count, reference, self.window)
+        similarity = np.where(short, np.float32(1), measured(cosines, self.metric))
+        candidates.similarity = similarity
+        return np.asarray(similarity >= self.threshold)
+
+
+def measured(cosines: Floats, metric: Metric) -> Floats:
+    """Cosines as they are, or as 1 - angle / pi."""
+    if metric == "cosine":
+        return cosines
+    return np.asarray(1 - np.arccos(np.clip(cosines, -1, 1)) / np.pi, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Fluency:
+    """The new word is not much less likely in its place than the old one, by a masked language model."""
+
+    max_drop: float
+    """Most that the mean log-probability of the word's pieces may fall."""
+
+    def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
+        """Ask for new and old word in one request."""
+        edits = candidates.edits[candidates.edits[:, 2] == REPLACE]
+        mask = np.ones(candidates.count, bool)
+        if not len(edits):
+            return mask
+        positions, new = edits[:, 1], edits[:, 3]
+        old = candidates.base.ids[positions]
+        found = yield Likelihood(candidates.base, np.tile(positions, 2), np.concatenate([new, old]))
+        np.logical_and.at(mask, edits[:, 0], found[: len(new)] - found[len(new) :] >= -self.max_drop)
+        return mask
+
+
+def _places(trial: Trial, candidates: Candidates) -> list[tuple[int, int, str]]:
+    """Candidate, position in the original text and new word of every replacement of an original word."""
+    strings, origin = trial.vocabulary.strings, candidates.base.origin
+    return [
+        (index, int(origin[position]), strings[word])
+        for index, position, span, word in candidates.edits.tolist()
+        if span == REPLACE and origin[position] >= 0
+    ]
+
+
+def _replacements(trial: Trial, candidates: Candidates, against: Against) -> Sequence[tuple[int, str, str]]:
+    """Candidate, old word and new word of every replacement."""
+    if against == "original":
+        return [(index, trial.original.word(at), new) for index, at, new in _places(trial, candidates)]
+    strings = trial.vocabulary.strings
+    return [
+        (index, candidates.base.word(position), strings[word])
+        for index, position, span, word in candidates.edits.tolist()
+        if span == REPLACE
+    ]

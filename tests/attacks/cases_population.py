@@ -1,0 +1,7 @@
+"""Rows of the population attacks."""
+
+from __future__ import annotations
+
+from attack_toys import Case
+
+CASES: dict[str, Case] = {}
