@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, PreTrainedTokenizerFast
 
 import isthmus.models  # noqa: F401  (asks for arithmetic that does not depend on the batch)
-from isthmus.core.types import Example, Floats, Texts, TokenBatch
+from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch
 
 CORPUS = [
     "a gorgeous , witty , seductive movie that isn't well-known",
@@ -129,6 +129,29 @@ class BertVictim:
             self.tokenizer(*text.values(), truncation=True, max_length=self.max_tokens)["input_ids"] for text in texts
         ]
         return np.concatenate([self.launch([TokenBatch(np.array([row]))])() for row in encoded])
+
+
+class TinyMaskedLM:
+    """A tiny random BERT with a masked-language-model head."""
+
+    name = "tiny masked language model"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast | None = None) -> None:
+        self.tokenizer = tokenizer or bert_tokenizer()
+        torch.manual_seed(1)
+        self.model = BertForMaskedLM(tiny_bert(len(self.tokenizer)).config).eval()
+        self.rows: list[list[int]] = []
+
+    def probabilities(self, ids: Ints, places: Ints) -> Floats:
+        with torch.inference_mode():
+            logits = self.model(input_ids=torch.from_numpy(ids)).logits
+        return torch.softmax(logits[torch.arange(len(ids)), torch.from_numpy(places)], dim=-1).numpy()
+
+    def fill(self, batch: TokenBatch, positions: Ints, k: int) -> tuple[Ints, Floats]:
+        self.rows += batch.ids.tolist()
+        probabilities = self.probabilities(batch.ids, positions)
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
+        return best, np.take_along_axis(probabilities, best, axis=1)
 
 
 class TextVictim:

@@ -12,7 +12,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats, Ints, Texts, TokenBatch
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Fill, Gradient, Similarity, replacing
 from isthmus.engine.scheduler import Engine
-from isthmus.engine.services import window
+from isthmus.engine.similarity import window
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 from isthmus.text.words import Words
@@ -116,7 +116,7 @@ def test_blanks_are_filled_with_whole_words(tokenizer: Any) -> None:
     engine = Engine(TextVictim(lambda text: 0.5), masked_lm=model)
 
     def fill(span: int, keep: bool = False) -> Any:
-        return lambda draft, vocabulary: Fill(draft, np.array([2, 3], np.int32), 2, span, keep)
+        return lambda draft, vocabulary: Fill(draft, np.array([2, 3], np.int32), 3, span, keep)
 
     text = {"text": "so the movie is that , is it ends"}
     (item,) = answers(engine, Asks(text, fill(REPLACE), fill(INSERT), fill(MERGE), fill(REPLACE, keep=True)))
@@ -131,7 +131,7 @@ def test_blanks_are_filled_with_whole_words(tokenizer: Any) -> None:
     assert not any(tokenizer.mask_token in row for row in model.rows[6:])
     for fills in (replaced, inserted, merged, kept):
         assert all(Words.of(word).words == (word,) for row in words(fills) for word in row)
-        assert fills.probabilities.shape == (2, 2)
+        assert fills.probabilities.shape == (2, 3)
         assert (fills.probabilities[fills.words == DELETE] == 0).all()
     assert words(replaced)[0] == ["the", "is"]
     assert words(inserted)[0][0] == "the"
@@ -176,6 +176,12 @@ def test_gradients_say_which_word_every_token_belongs_to(tokenizer: Any) -> None
         text = item.program.texts["text"]
         ids = tokenizer(text)["input_ids"]
         assert gradient.values.shape == (len(ids), 32)
+        assert gradient.token_ids.tolist() == ids
+        assert np.array_equal(gradient.table, victim.embedding_table())
+        spelled_by = [engine.vocabulary.strings[word] for word in gradient.words]
+        movie = "movie" if "movie" in tokenizer.get_vocab() else "\u0120movie"
+        assert spelled_by[tokenizer.convert_tokens_to_ids(movie)] == "movie"
+        assert not any(spelled_by[token] for token in tokenizer.all_special_ids)
         alone = victim.embedding_gradients(TokenBatch(np.array([ids])), np.array([1]))[0]
         assert np.allclose(gradient.values, alone, atol=1e-5)
         spelled: dict[int, str] = {}

@@ -5,6 +5,7 @@ An attack is a generator, written for one text; it *yields* one of these and is 
     scores       = yield Score(draft, edits, count)                     float32 [count, classes]
     similarities = yield Similarity(draft, edits, count, reference)     float32 [count]
     fills        = yield Fill(draft, positions, k, span)                Fills: word ids and probabilities [positions, k]
+    logarithms   = yield Likelihood(draft, positions, words)            float32 [words]
     gradient     = yield Gradient(draft, label)                         TokenGradient: float32 [tokens, width]
 
 `edits` is int32 [edits, 4]: (candidate, position, span, word), sorted by candidate. Span 0 inserts before the position,
@@ -15,12 +16,16 @@ without edits is the draft itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.types import Floats
+from isthmus.core.types import Floats, Ints
 from isthmus.text.draft import DELETE, INSERT, MERGE, REPLACE, UNKNOWN, Draft
+
+if TYPE_CHECKING:
+    from isthmus.engine.spelling import Spelling
 
 Edits = NDArray[np.int32]
 NO_EDITS: Edits = np.zeros((0, 4), np.int32)
@@ -53,18 +58,42 @@ class Similarity:
 
 
 class Fill:
-    """The `k` words a masked language model finds likeliest at each position.
+    """The words a masked language model finds likeliest at each position, the likeliest first.
 
-    Span 0 opens a blank before the position, 1 blanks it, 2 blanks it together with the next. With `keep` the word
-    stays where it is and the model is asked what else could stand there.
+    Span 0 opens a blank before the position, 1 blanks it, 2 blanks it together with the next. The model reads the field
+    of the position: all of it, or as many tokens around the blank as it takes.
+
+    Only tokens that are whole words count, and the `k` best of those are given. With `strip` pieces of words count too,
+    their mark taken off; two tokens that then spell the same word are given once. With `keep` the word stays where it
+    is and the model is asked what else could stand there: for every sub-word of it (`Fills.pieces`) the `k` best
+    tokens of any kind, and as words those of them that are whole words, where the word there is a single sub-word.
     """
 
-    __slots__ = ("base", "k", "keep", "positions", "span")
+    __slots__ = ("base", "k", "keep", "positions", "span", "strip")
 
     def __init__(
-        self, base: Draft, positions: NDArray[np.int32], k: int, span: int = REPLACE, keep: bool = False
+        self,
+        base: Draft,
+        positions: NDArray[np.int32],
+        k: int,
+        span: int = REPLACE,
+        keep: bool = False,
+        strip: bool = False,
     ) -> None:
         self.base, self.positions, self.k, self.span, self.keep = base, positions, k, span, keep
+        self.strip = strip
+
+
+class Likelihood:
+    """How likely a masked language model finds `words[i]` at `positions[i]`.
+
+    (1 / n) * sum over its n sub-words of  log p(sub-word | the text with n blanks in its place)
+    """
+
+    __slots__ = ("base", "positions", "words")
+
+    def __init__(self, base: Draft, positions: NDArray[np.int32], words: NDArray[np.int32]) -> None:
+        self.base, self.positions, self.words = base, positions, words
 
 
 class Gradient:
@@ -78,21 +107,35 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Fills:
-    """Answer to `Fill`: whole words only; rows are padded with DELETE at probability 0."""
+    """Answer to `Fill`: rows are padded with DELETE at probability 0."""
 
     words: NDArray[np.int32]  # [positions, k]
     probabilities: Floats  # [positions, k]
+    pieces: tuple[tuple[Ints, Floats], ...] | None = None
+    """With `keep`, for each position the tokens and their probabilities [sub-words of the word there, k]."""
+    spelling: Spelling | None = None
+
+    def words_of(self, token_ids: Ints) -> NDArray[np.int32]:
+        """The word that each row [sub-words] of token ids spells, its marks taken off; DELETE if it is not one word."""
+        assert self.spelling is not None
+        return self.spelling.joined(token_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGradient:
-    """Answer to `Gradient`; `position_of` says which word each token belongs to (-1: none)."""
+    """Answer to `Gradient`; `position_of` says which word each token belongs to (-1: none).
+
+    ``table @ values[i]`` is how fast the loss grows when token i is moved towards each token of the vocabulary.
+    """
 
     values: Floats  # [tokens, width]
     position_of: NDArray[np.int32]  # [tokens]
+    token_ids: Ints  # [tokens]
+    table: Floats  # [vocabulary, width] the victim's word embeddings, shared by all answers
+    words: NDArray[np.int32]  # [vocabulary] the word that each token spells, DELETE where it is not a whole word
 
 
-Request = Score | Similarity | Fill | Gradient
+Request = Score | Similarity | Fill | Likelihood | Gradient
 
 
 def replacing(position: int, words: NDArray[np.int32]) -> Edits:
@@ -126,6 +169,6 @@ _TEMPLATE: Edits = np.zeros((1024, 4), np.int32)
 _TEMPLATE[:, 0], _TEMPLATE[:, 2] = np.arange(1024), REPLACE
 
 __all__ = [
-    "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Request",
-    "Score", "Similarity", "TokenGradient", "at_each", "replacing",
+    "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Likelihood",
+    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing",
 ]  # fmt: skip

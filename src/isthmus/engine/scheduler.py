@@ -26,10 +26,12 @@ import numpy as np
 
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
+from isthmus.engine.blanks import Blanks
 from isthmus.engine.cache import ScoreCache
-from isthmus.engine.requests import Fill, Gradient, Request, Score, Similarity
+from isthmus.engine.gradients import Gradients
+from isthmus.engine.requests import Fill, Gradient, Likelihood, Request, Score, Similarity
 from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, at_last
-from isthmus.engine.services import serve_fills, serve_gradients, serve_similarities
+from isthmus.engine.similarity import serve_similarities
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
@@ -154,6 +156,8 @@ class Engine:
         self.victim, self.settings, self.reached = victim, settings or EngineSettings(), reached
         self.encoder, self.masked_lm = encoder, masked_lm
         self.vocabulary = Vocabulary(_unknown_token(victim))
+        self._serves_blanks: Blanks | None = None
+        self._serves_gradients: Gradients | None = None
         self.scorer = self._scorer()
         self.statistics = EngineStatistics(self.scorer.statistics)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
@@ -181,6 +185,7 @@ class Engine:
                 # The vocabulary was full: nothing is in flight now, so every id may be forgotten.
                 self.vocabulary = Vocabulary(self.vocabulary.unknown)
                 self.scorer.renew(self.vocabulary)
+                self._serves_blanks = self._serves_gradients = None
 
     def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
@@ -312,8 +317,9 @@ class Engine:
         began = time.perf_counter()
         for kind, serve in (
             (Similarity, lambda requests: serve_similarities(self._need_encoder(), requests)),
-            (Fill, lambda requests: serve_fills(self._need_masked_lm(), requests, self.vocabulary)),
-            (Gradient, lambda requests: serve_gradients(self.victim, requests)),
+            (Fill, lambda requests: self._blanks().fill(requests)),
+            (Likelihood, lambda requests: self._blanks().likelihood(requests)),
+            (Gradient, lambda requests: self._gradients().serve(requests)),
         ):
             chosen = [index for index, task in enumerate(cohort) if isinstance(task.request, kind)]
             if chosen:
@@ -328,10 +334,17 @@ class Engine:
             raise UsageError("this attack compares sentences: give it a sentence encoder")
         return self.encoder
 
-    def _need_masked_lm(self) -> MaskedLM:
+    def _blanks(self) -> Blanks:
         if self.masked_lm is None:
             raise UsageError("this attack fills blanks: give it a masked language model")
-        return self.masked_lm
+        if self._serves_blanks is None:
+            self._serves_blanks = Blanks(self.masked_lm, self.vocabulary)
+        return self._serves_blanks
+
+    def _gradients(self) -> Gradients:
+        if self._serves_gradients is None:
+            self._serves_gradients = Gradients(self.victim, self.vocabulary)
+        return self._serves_gradients
 
 
 def _unknown_token(victim: Victim) -> str:

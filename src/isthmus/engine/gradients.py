@@ -1,0 +1,97 @@
+"""Answers `Gradient` requests: how the victim's loss changes with its word embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import IsthmusError, UsageError, VictimError
+from isthmus.core.types import Differentiable, Floats, TokenBatch, TokenVictim, Victim
+from isthmus.engine.requests import Gradient, TokenGradient
+from isthmus.engine.spelling import Spelling
+from isthmus.text.draft import Draft
+from isthmus.text.vocabulary import Vocabulary
+
+_MOST_TOKENS = 8192
+"""Tokens differentiated at once, so that memory stays bounded."""
+
+
+class _Encoded(NamedTuple):
+    ids: list[int]
+    types: list[int] | None
+    position_of: NDArray[np.int32]
+
+
+class Gradients:
+    """The victim's gradients, and its embedding table, which is read once."""
+
+    def __init__(self, victim: Victim, vocabulary: Vocabulary) -> None:
+        if not (isinstance(victim, Differentiable) and isinstance(victim, TokenVictim)):
+            raise UsageError("this attack needs the victim's gradient, which only a model run in this process gives")
+        self.victim: Any = victim  # both protocols at once
+        self.table: Floats = self.victim.embedding_table()
+        spelling = Spelling(self.victim.tokenizer, vocabulary, len(self.table))
+        self.words: NDArray[np.int32] = spelling.whole_words[: len(self.table)]
+
+    def serve(self, requests: Sequence[Gradient]) -> list[TokenGradient | IsthmusError]:
+        """One answer per request; rows of equal length are differentiated together."""
+        victim = self.victim
+        encoded = [_with_positions(victim, request.base) for request in requests]
+        answers: list[TokenGradient | IsthmusError] = [VictimError("no gradient")] * len(requests)
+        groups: dict[tuple[int, int], list[int]] = {}
+        for index, own in enumerate(encoded):
+            groups.setdefault((len(own.ids), requests[index].draws), []).append(index)
+        for (length, draws), everyone in groups.items():
+            most = max(1, _MOST_TOKENS // length)
+            for start in range(0, len(everyone), most):
+                members = everyone[start : start + most]
+                for index, answer in zip(members, self._together(requests, encoded, members, draws), strict=True):
+                    answers[index] = answer
+        return answers
+
+    def _together(
+        self, requests: Sequence[Gradient], encoded: Sequence[_Encoded], members: Sequence[int], draws: int
+    ) -> list[TokenGradient | IsthmusError]:
+        ids = np.array([encoded[index].ids for index in members], np.int64)
+        types = None
+        if encoded[members[0]].types is not None:
+            types = np.array([encoded[index].types for index in members], np.int64)
+        labels = np.array([requests[index].label for index in members], np.int64)
+        try:
+            values = self.victim.embedding_gradients(TokenBatch(ids, None, types), labels, draws=draws)
+        except IsthmusError as error:
+            return [error] * len(members)
+        finite = np.isfinite(values).all(axis=(1, 2))
+        return [
+            TokenGradient(values[row], encoded[index].position_of, ids[row], self.table, self.words)
+            if finite[row]
+            else VictimError("the gradient of the model is NaN or infinite")
+            for row, index in enumerate(members)
+        ]
+
+
+def _with_positions(victim: TokenVictim, draft: Draft) -> _Encoded:
+    """Token ids and segment ids of a draft, and which word each token belongs to."""
+    encoding = victim.tokenizer(
+        *draft.texts.values(),
+        truncation="longest_first" if len(draft.structure.fields) > 1 else True,
+        max_length=victim.max_tokens,
+        return_offsets_mapping=True,
+    )
+    fields = encoding.sequence_ids(0)
+    spans = [words.offsets() for words in draft.parsed()]
+    position_of = np.full(len(encoding["input_ids"]), -1, np.int32)
+    for token, (field, (start, end)) in enumerate(zip(fields, encoding["offset_mapping"], strict=True)):
+        if field is None or start == end:
+            continue
+        # Byte-level tokenizers count the space before a word to its first token.
+        for local, (left, right) in enumerate(spans[field]):
+            if start < right and end > left:
+                position_of[token] = draft.structure.starts[field] + local
+                break
+    uses_types = "token_type_ids" in victim.tokenizer.model_input_names
+    types = list(encoding["token_type_ids"]) if uses_types else None
+    return _Encoded(list(encoding["input_ids"]), types, position_of)

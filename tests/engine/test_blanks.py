@@ -1,0 +1,184 @@
+"""Blanks: what a masked language model would put there, and how likely it finds a given word."""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_toys import TextVictim, TinyMaskedLM, bert_tokenizer, roberta_tokenizer
+
+from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Fill, Fills, Likelihood
+from isthmus.engine.scheduler import Engine
+from isthmus.text.draft import Draft
+from isthmus.text.vocabulary import Vocabulary
+from isthmus.text.words import Words
+
+TEXT = "the plot, (unapologetic) mess isn't great ; oil prices"
+TOKENIZERS = {"wordpiece": bert_tokenizer(), "bpe": roberta_tokenizer()}
+
+
+class Asks:
+    """Yields whatever requests it is made with and returns the answers."""
+
+    key, budget, label = 0, None, 0
+
+    def __init__(self, text: str, *make: Any) -> None:
+        self.text, self.make = text, make
+
+    def start(self, vocabulary: Vocabulary) -> Generator[Any, Any, list[Any]]:
+        draft = Draft.of({"text": self.text}, vocabulary)
+        answers = []
+        for make in self.make:
+            answer = yield make(draft, vocabulary)
+            answers.append(answer)
+        return answers
+
+
+@pytest.fixture(params=TOKENIZERS)
+def model(request: pytest.FixtureRequest) -> TinyMaskedLM:
+    return TinyMaskedLM(TOKENIZERS[request.param])
+
+
+def asked(model: Any, text: str, *make: Any) -> tuple[list[Any], list[str]]:
+    engine = Engine(TextVictim(lambda _: 0.5), masked_lm=model)
+    (finished,) = engine.run([Asks(text, *make)])
+    assert finished.error is None, finished.error
+    return finished.value, engine.vocabulary.strings
+
+
+def everywhere(text: str = TEXT) -> np.ndarray:
+    return np.arange(len(Words.of(text)), dtype=np.int32)
+
+
+def blanked(text: str, position: int, span: int, mask: str) -> str:
+    words = Words.of(text)
+    if span == INSERT:
+        return str(words.insert(position, mask))
+    return str(words.merge(position, mask) if span == MERGE else words.replace({position: mask}))
+
+
+def pieces_of(tokenizer: Any) -> list[tuple[str, bool]]:
+    """What each token spells, and whether it starts a word."""
+    marked = "Ġthe" in tokenizer.get_vocab()
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    if marked:
+        return [(piece.lstrip("Ġ"), piece.startswith("Ġ")) for piece in pieces]
+    return [(piece.removeprefix("##"), not piece.startswith("##")) for piece in pieces]
+
+
+@pytest.mark.parametrize("strip", [False, True])
+@pytest.mark.parametrize("span", [REPLACE, INSERT, MERGE])
+def test_the_best_words_come_back_in_order(model: TinyMaskedLM, span: int, strip: bool) -> None:
+    tokenizer, k = model.tokenizer, 7
+    positions = everywhere()[: -1 if span == MERGE else None]
+    (fills,), strings = asked(model, TEXT, lambda d, v: Fill(d, positions, k, span, strip=strip))
+    pieces = pieces_of(tokenizer)
+    special = set(tokenizer.all_special_ids)
+    for row, position in enumerate(positions.tolist()):
+        ids = np.array([tokenizer(blanked(TEXT, position, span, tokenizer.mask_token))["input_ids"]])
+        place = np.flatnonzero(ids[0] == tokenizer.mask_token_id)[:1]
+        chances = model.probabilities(ids, place)[0]
+        expected: list[str] = []
+        taken = 0
+        for token in np.argsort(-chances, kind="stable").tolist():
+            word, starts = pieces[token]
+            if token not in special and (starts or strip) and Words.of(word).words == (word,):
+                taken += 1
+                if word not in expected:
+                    expected.append(word)
+            if taken == k:
+                break
+        got = [strings[word] for word in fills.words[row] if word != DELETE]
+        assert got[: len(expected)] == expected[: len(got)]
+        assert len(got) in (len(expected), k)
+        assert (np.diff(fills.probabilities[row]) <= 0).all()
+        first = [index for index, (word, _) in enumerate(pieces) if word == expected[0]]
+        assert fills.probabilities[row, 0] == pytest.approx(max(chances[first]), rel=1e-4)
+
+
+def test_with_keep_every_sub_word_has_its_own_answer(model: TinyMaskedLM) -> None:
+    tokenizer, k = model.tokenizer, 5
+    (fills,), strings = asked(model, TEXT, lambda d, v: Fill(d, everywhere(), k, keep=True))
+    encoding = tokenizer(TEXT, return_offsets_mapping=True)
+    ids = np.array([encoding["input_ids"]])
+    pieces = pieces_of(tokenizer)
+    assert fills.pieces is not None
+    for position, (start, end) in enumerate(Words.of(TEXT).offsets()):
+        own = [at for at, (left, right) in enumerate(encoding["offset_mapping"]) if left < end and right > start]
+        tokens, chances = fills.pieces[position]
+        assert tokens.shape == chances.shape == (len(own), k)
+        for row, place in enumerate(own):
+            expected = model.probabilities(ids, np.array([place]))[0]
+            assert tokens[row].tolist() == np.argsort(-expected, kind="stable")[:k].tolist()
+            assert np.allclose(chances[row], expected[tokens[row]], atol=1e-6)
+        got = [strings[word] for word in fills.words[position] if word != DELETE]
+        if len(own) == 1:
+            whole = [pieces[token] for token in tokens[0].tolist()]
+            assert got == [word for word, starts in whole if starts and Words.of(word).words == (word,)]
+        else:
+            assert got == []
+
+
+def test_sub_words_are_joined_to_words(model: TinyMaskedLM) -> None:
+    (fills,), strings = asked(model, TEXT, lambda d, v: Fill(d, everywhere(), 2, keep=True))
+    assert isinstance(fills, Fills)
+    if "##s" in model.tokenizer.get_vocab():
+        rows, expected = [["movie", "##s"], ["is", "##ing"], ["movie", "."]], ["movies", "ising", ""]
+    else:
+        rows, expected = [["\u0120movie", "s"], ["\u0120is", "n"], ["\u0120movie", "."]], ["movies", "isn", ""]
+    ids = np.array([model.tokenizer.convert_tokens_to_ids(row) for row in rows])
+    assert [strings[word] for word in fills.words_of(ids)] == expected
+    assert [strings[word] for word in fills.words_of(ids[:, :1])] == ["movie", "is", "movie"]
+
+
+def test_a_text_that_does_not_fit_is_read_around_the_blank(model: TinyMaskedLM) -> None:
+    long = "the plot is dull and the acting terrible " * 40
+    positions = np.array([0, 3, 150, 317, 318], np.int32)
+    model.model = type(model.model)(
+        type(model.model.config)(**{**model.model.config.to_dict(), "max_position_embeddings": 160})
+    ).eval()
+    model.rows.clear()
+    asked(model, long, lambda d, v: Fill(d, positions, 3), lambda d, v: Fill(d, positions, 3, INSERT))
+    mask = model.tokenizer.mask_token_id
+    assert {len(row) for row in model.rows} == {128}
+    for row, position in zip(model.rows, positions.tolist() * 2, strict=True):
+        assert row.count(mask) == 1
+        if 70 < position < 250:
+            assert abs(row.index(mask) - 64) <= 2
+
+
+def test_likelihood_is_the_mean_over_as_many_blanks_as_sub_words(model: TinyMaskedLM) -> None:
+    tokenizer = model.tokenizer
+    places = [(0, "an"), (1, "movie"), (1, "antics"), (1, "movie"), (5, "great"), (7, "supply")]
+    (got,), _ = asked(
+        model,
+        TEXT,
+        lambda d, v: Likelihood(d, np.array([at for at, _ in places], np.int32), v.ids([word for _, word in places])),
+    )
+    words = Words.of(TEXT)
+    for value, (position, word) in zip(got, places, strict=True):
+        replaced = words.replace({position: word})
+        start, end = replaced.offsets()[position]
+        encoding = tokenizer(str(replaced), return_offsets_mapping=True)
+        ids = np.array(encoding["input_ids"])
+        own = [at for at, (left, right) in enumerate(encoding["offset_mapping"]) if left < end and right > start]
+        blank = ids.copy()
+        blank[own] = tokenizer.mask_token_id
+        chances = model.probabilities(np.repeat(blank[None], len(own), axis=0), np.array(own))
+        expected = np.log(chances[np.arange(len(own)), ids[own]]).mean()
+        assert value == pytest.approx(expected, rel=1e-3), word
+
+
+def test_a_masked_language_model_that_gives_nan_is_an_error() -> None:
+    class Broken(TinyMaskedLM):
+        def probabilities(self, ids: Any, places: Any) -> Any:
+            return super().probabilities(ids, places) * np.nan
+
+    engine = Engine(TextVictim(lambda _: 0.5), masked_lm=Broken())
+    for make in (
+        lambda d, v: Fill(d, everywhere(), 3),
+        lambda d, v: Likelihood(d, everywhere()[:1], v.ids(["movie"])),
+    ):
+        (finished,) = engine.run([Asks(TEXT, make)])
+        assert finished.error is not None
+        assert "NaN" in finished.error
