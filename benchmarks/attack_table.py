@@ -1,0 +1,186 @@
+"""Every attack on four data sets, against a fine-tuned MiniLM: the table in docs/results/attacks.md.
+
+    python benchmarks/attack_table.py --data PACK --out RUNS                  train what is missing, attack, print
+    python benchmarks/attack_table.py --data PACK --out RUNS --minutes 9      stop after so long; the same again goes on
+    python benchmarks/attack_table.py --out RUNS --write docs/results/attacks.md       only write what is there
+
+PACK is a folder with sst2, ag_news, imdb and snli in it, each with train, dev and test .jsonl.gz and a meta.json with
+the class names. A finished row is never attacked again, so the work can be cut into pieces of any length; a larger n
+continues a smaller one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from isthmus.core import catalog
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import read_json
+from isthmus.runs.attack import AttackRequest, attack
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.sources import DataRequest
+from isthmus.runs.train import TrainRequest, train
+from isthmus.training.settings import TrainingSettings
+
+console = Console(width=140)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A data set, how its victim is trained, and how many of its test texts are attacked."""
+
+    name: str
+    n: int
+    slow: Mapping[str, int]
+    """Fewer texts for attacks that ask many questions."""
+    epochs: int = 2
+    limit: int | None = None
+
+
+PLANS = (
+    Plan("sst2", 500, {"clare": 200, "hardlabel": 200}),
+    Plan("ag_news", 500, {"clare": 100, "hardlabel": 200, "genetic": 200, "iga": 200, "pso": 200}),
+    Plan("snli", 500, {"clare": 200, "hardlabel": 200}),
+    Plan("imdb", 100, {"clare": 10, "hardlabel": 50, "genetic": 50, "iga": 50, "pso": 50}),
+)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with sst2, ag_news, imdb and snli")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs, one each")
+    parser.add_argument("--sets", nargs="+", default=[plan.name for plan in PLANS])
+    parser.add_argument("--attacks", nargs="+", default=catalog.names("attacks"))
+    parser.add_argument("--n", type=int, help="at most so many texts, for a quick look")
+    parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--in-flight", type=int)
+    parser.add_argument("--budget", type=int, help="most queries for one text")
+    parser.add_argument("--train-only", action="store_true")
+    parser.add_argument("--write", type=Path, help="write the table there instead of attacking")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.write is not None:
+        options.write.write_text(page(options.out), encoding="utf-8")
+        return
+    if options.data is None or not options.data.is_dir():
+        sys.exit("give the folder of the data sets with --data (it should hold sst2, ag_news, imdb and snli)")
+    end = time.monotonic() + 60 * (options.minutes or 1e6)
+    plans = [plan for plan in PLANS if plan.name in options.sets]
+    for plan in plans:
+        train_victim(plan, options.data, options.out)
+    if options.train_only:
+        return
+    # Attack after attack, so that a run that was cut short has something of every data set.
+    for name in options.attacks:
+        for plan in plans:
+            if time.monotonic() < end:
+                attack_victim(plan, name, options)
+
+
+def train_victim(plan: Plan, data: Path, out: Path) -> None:
+    """Fine-tune MiniLM, unless that was done."""
+    settings = TrainingSettings(epochs=plan.epochs)
+    request = TrainRequest(DataRequest(str(data / plan.name)), settings=settings, limit=plan.limit, out=out / plan.name)
+    began = time.monotonic()
+    report = train(request)
+    results = report.record.results or {}
+    console.print(f"{plan.name}: dev accuracy {results.get('dev_accuracy')} ({time.monotonic() - began:.0f} s)")
+
+
+def attack_victim(plan: Plan, name: str, options: argparse.Namespace) -> None:
+    """One attack on one data set; what goes wrong is said, and the next one begins."""
+    n = min(plan.slow.get(name, plan.n), options.n or plan.n)
+    request = AttackRequest(
+        str(options.out / plan.name),
+        (name,),
+        n=n,
+        budget=options.budget,
+        precision=options.precision,
+        in_flight=options.in_flight,
+        command=f"isthmus attack {plan.name} --attack {name} --n {n} --precision {options.precision}",
+    )
+    began = time.monotonic()
+    try:
+        report = attack(request)
+    except IsthmusError as error:
+        console.print(f"[red]{plan.name} {name}: {error}[/red]")
+        return
+    header = report.outcomes[0].header
+    summary, effort = header["summary"], header.get("effort") or {}
+    rates = f"racc {summary['racc']:.3f} asr {summary['asr'] or 0:.3f} queries {summary['avg_queries'] or 0:8.1f}"
+    cost = f"{time.monotonic() - began:6.1f} s, {effort.get('forwarded', 0)} rows"
+    console.print(f"{plan.name:8} {name:12} n={summary['n']:4} {rates} {cost} {summary['outcomes']}")
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def headers(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """The headers of all finished attacks of a run, by name."""
+    for path in sorted(folder.attacks_path.glob("*.json")):
+        header = read_json(path)
+        if isinstance(header, dict) and header.get("summary"):
+            yield header
+
+
+def page(out: Path) -> str:
+    """The table as Markdown."""
+    lines: list[str] = []
+    used: dict[str, None] = {}
+    for plan in PLANS:
+        folder = RunFolder(out / plan.name)
+        if not folder.attacks_path.is_dir():
+            continue
+        found = list(headers(folder))
+        results = folder.record().results or {}
+        lines += [f"## {plan.name}", ""]
+        lines += [
+            f"MiniLM, {results.get('examples'):,} training texts, {plan.epochs} epochs, {plan.max_tokens} tokens; "
+        ]
+        lines[-1] += f"accuracy on the development split {100 * (results.get('dev_accuracy') or 0):.1f} %."
+        lines += ["", "| attack | n | accuracy | robust accuracy | success | queries | words changed | similarity |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        for header in found:
+            lines.append(row(header))
+            for kind, name in header["settings"].get("resources", {}).items():
+                used[f"{header['attack']}: {kind} = {name}"] = None
+        lines.append("")
+    return "\n".join([*lines, "## Resources", "", *(f"- {line}" for line in used), ""])
+
+
+def row(header: Mapping[str, Any]) -> str:
+    """One attack: rates in percent with their 95 % intervals."""
+    summary = header["summary"]
+    cells = [header["attack"], str(summary["n"])]
+    cells += [percent(summary, key) for key in ("sacc", "racc", "asr")]
+    cells.append(f"{summary['avg_queries']:.0f}" if summary["avg_queries"] is not None else "-")
+    cells += [percent(summary, "words_changed"), "-" if summary.get("similarity") is None else number(summary)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def percent(summary: Mapping[str, Any], key: str) -> str:
+    value, bounds = summary[key], summary["intervals"][key]
+    if value is None:
+        return "-"
+    return f"{100 * value:.1f} ({100 * bounds[0]:.1f}-{100 * bounds[1]:.1f})"
+
+
+def number(summary: Mapping[str, Any]) -> str:
+    low, high = summary["intervals"]["similarity"]
+    return f"{summary['similarity']:.3f} ({low:.3f}-{high:.3f})"
+
+
+if __name__ == "__main__":
+    main()
