@@ -124,6 +124,14 @@ def test_any_text_is_a_question(folder, word):
     assert isinstance(WordNet(folder).synonyms(word), tuple)
 
 
+def test_parts_of_speech(folder, reference):
+    ours = WordNet(folder)
+    for word in ("run", "Running", "dogs", "tally", "nothing here", "worse", "well"):
+        found = {synset.pos().replace("s", "a") for synset in reference.synsets(word)}
+        names = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+        assert ours.parts_of_speech(word) == {names[pos] for pos in found}
+
+
 def test_order_case_and_markers(folder):
     wordnet = WordNet(folder)
     assert wordnet.synonyms("run") == ("tally", "footrace", "foot_race", "scat", "turn_tail")

@@ -79,6 +79,11 @@ class WordNet:
         lowered = word.lower()
         return tuple(synset for part in self._parts.values() for synset in part.synsets(lowered))
 
+    def parts_of_speech(self, word: str) -> frozenset[str]:
+        """Under which of noun, verb, adj and adv the word is listed, in any inflection."""
+        lowered = word.lower()
+        return frozenset(pos for pos, part in self._parts.items() if part.knows(lowered))
+
     def synonyms(self, word: str) -> tuple[str, ...]:
         """The words of all its meanings, in that order, each once, without the word itself."""
         return self._cached(word)
@@ -107,6 +112,9 @@ class _Part:
         for lemma in self._lemmas(word):
             for offset in self._offsets(lemma):
                 yield self._synset(offset)
+
+    def knows(self, word: str) -> bool:
+        return any(lemma.encode(errors="surrogatepass") in self._index for lemma in self._lemmas(word))
 
     def _lemmas(self, word: str) -> dict[str, None]:
         if word in self._irregular:
