@@ -53,6 +53,10 @@ class Case:
     """Whether it may fail on every one of the test's texts (an attack that does not look)."""
     white_box: bool = False
     """Whether it needs a victim with gradients."""
+    only_adds: bool = False
+    """Whether it only adds words, which a classifier that looks for one word does not mind."""
+    label_only: bool = False
+    """Whether it moves only when the label flips."""
 
     def __call__(self, victim: Any, examples: Iterable[Example], **options: Any) -> AttackRun:
         return self.attack(victim, examples, encoder=self.encoder, masked_lm=self.masked_lm, **options)

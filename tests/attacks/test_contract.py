@@ -14,7 +14,7 @@ from engine_toys import BertVictim, TextVictim, examples, labelled_by
 from isthmus.attacks.base import AttackRun
 from isthmus.attacks.parts.goals import Evasion, Targeted
 from isthmus.attacks.parts.protection import Protection
-from isthmus.attacks.result import AttackResult
+from isthmus.attacks.result import AttackResult, Edit
 from isthmus.core import catalog
 from isthmus.core.types import Example, Texts
 from isthmus.engine.scheduler import EngineSettings
@@ -76,7 +76,7 @@ def test_results_satisfy_every_constraint(case: Case) -> None:
         assert result.outcome in ("succeeded", "failed")
         for check in case.checks:
             check(result)
-        positions = [(edit.field, edit.position) for edit in result.edits]
+        positions = [(edit.field, edit.position) for edit in result.edits if edit.kind != "insert"]
         assert len(set(positions)) == len(positions)  # no word is edited twice
 
 
@@ -95,14 +95,25 @@ def test_edits_lead_from_one_text_to_the_other(case: Case) -> None:
     victim, chosen = bert_examples()
     for result in case(victim, chosen):
         for name, original in result.original.items():
-            text, shift = original, 0
-            for edit in (edit for edit in result.edits if edit.field == name):
-                assert original[edit.start : edit.end] == edit.original
-                assert result.perturbed[name][edit.new_start : edit.new_end] == edit.replacement
-                text = text[: edit.start + shift] + edit.replacement + text[edit.end + shift :]
-                shift += len(edit.replacement) - len(edit.original)
-            assert text == result.perturbed[name]
+            own = [edit for edit in result.edits if edit.field == name]
+            check_edits(original, result.perturbed[name], own)
             assert result.words_changed == pytest.approx(len(result.edits) / len(Words.of(original)))
+
+
+def check_edits(before: str, after: str, edits: list[Edit]) -> None:
+    """Between the edits the texts are the same, but for spaces that come and go with a word."""
+    spaces = any(edit.kind != "replace" for edit in edits)
+    old = new = 0
+    for edit in edits:
+        assert before[edit.start : edit.end] == edit.original
+        assert after[edit.new_start : edit.new_end] == edit.replacement
+        same(before[old : edit.start], after[new : edit.new_start], spaces)
+        old, new = edit.end, edit.new_end
+    same(before[old:], after[new:], spaces)
+
+
+def same(before: str, after: str, spaces: bool) -> None:
+    assert ("".join(before.split()) == "".join(after.split())) if spaces else before == after
 
 
 def test_queries_counted_are_queries_made(case: Case) -> None:
@@ -128,6 +139,9 @@ def test_a_constant_classifier_is_never_fooled(case: Case) -> None:
 def test_a_keyword_classifier_is_broken_in_one_edit(case: Case) -> None:
     victim = TextVictim(lambda text: 0.9 if "great" in text["text"] else 0.2)
     (result,) = case(victim, examples("the movie was great , they said"))
+    if case.only_adds:
+        assert result.outcome == "failed"
+        return
     assert result.outcome == "succeeded"
     assert any(edit.original == "great" for edit in result.edits)
     if case.one_edit:
@@ -202,7 +216,7 @@ def test_spans_that_match_a_pattern_survive(case: Case) -> None:
     victim = TextVictim(lambda text: 0.9 - 0.1 * ("great movie" not in text["text"]))
     (result,) = case(victim, examples(text), protection=Protection(pattern=r"https?://\S+"))
     assert "http://great.example/movie" in result.perturbed["text"]
-    assert result.edits
+    assert result.edits or case.only_adds or case.label_only
     (everything,) = case(victim, examples(text), protection=Protection(pattern=r".+"))
     assert (everything.outcome, everything.edits) == ("failed", ())
 
@@ -221,7 +235,7 @@ def test_targeted_and_evading(case: Case) -> None:
     (targeted,) = case(victim, examples("a great plot"), goal=Targeted(1))
     assert targeted.outcome == "skipped"  # it is of that class already
     (evading,) = case(victim, examples("a great plot"), goal=Evasion(1, threshold=0.8))
-    assert evading.outcome == "succeeded"
+    assert evading.outcome == ("failed" if case.only_adds else "succeeded")
     assert evading.prediction_after == 1  # still the likeliest class, yet under the threshold
     (undetected,) = case(victim, examples("a plot"), goal=Evasion(1, threshold=0.8))
     assert undetected.outcome == "skipped"

@@ -52,3 +52,13 @@ def test_structural_edits() -> None:
     assert str(words.insert(1, "very")) == "A very fine, quiet film."
     assert str(words.insert(0, "Such")) == "Such A fine, quiet film."
     assert str(words.merge(2, "movie")) == "A fine, movie."
+
+
+@given(texts)
+def test_words_at_either_end_leave_the_text_whole(text: str) -> None:
+    words = Words.of(text)
+    behind, before = str(words.append("X")), str(words.prepend("X"))
+    assert behind.startswith(text)
+    assert behind.removeprefix(text) in ("X", " X")
+    assert before.endswith(text)
+    assert before.removesuffix(text) in ("X", "X ")

@@ -123,10 +123,14 @@ def _field_edits(name: str, before: Words, after: Words, origin: list[int | None
     edits: list[Edit] = []
     next_old = 0
     at_new = 0
+    # A word may have been put in front of everything, even of what stands before the first word.
+    anchors = [start for start, _ in old] + [len(str(before))]
+    if after.gaps[0] != before.gaps[0]:
+        anchors[0] = 0
     for place, came_from in enumerate(origin):
         span = new[place]
         if came_from is None:
-            anchor = old[next_old][0] if next_old < count else len(str(before))
+            anchor = anchors[next_old]
             edits.append(Edit(name, next_old, "insert", "", after[place], anchor, anchor, *span))
         else:
             edits += [

@@ -137,6 +137,20 @@ class Draft:
             np.insert(self.editable, position, True),
         )
 
+    def add(self, field: int, word: int, *, front: bool = False) -> Draft:
+        """The draft with a new word behind (or in front of) everything in a field."""
+        words = self.parsed()[field]
+        text = words.prepend("") if front else words.append("")
+        position = self.structure.starts[field if front else field + 1]
+        return self._restructured(
+            field,
+            text.gaps,
+            1,
+            np.insert(self.ids, position, word),
+            np.insert(self.origin, position, -1),
+            np.insert(self.editable, position, True),
+        )
+
     def delete(self, position: int) -> Draft:
         """The draft without the word at `position`."""
         field = self.field_of(position)

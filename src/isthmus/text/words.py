@@ -79,6 +79,18 @@ class Words:
         words = (*self.words[:position], word, *self.words[position:])
         return type(self)(words, (*self.gaps[: position + 1], " ", *self.gaps[position + 1 :]))
 
+    def append(self, word: str) -> Self:
+        """A new word behind everything, set off by a space."""
+        last = self.gaps[-1]
+        between = last if last.endswith(tuple(SPACES)) or not str(self) else last + " "
+        return type(self)((*self.words, word), (*self.gaps[:-1], between, ""))
+
+    def prepend(self, word: str) -> Self:
+        """A new word in front of everything, set off by a space."""
+        first = self.gaps[0]
+        between = first if first.startswith(tuple(SPACES)) or not str(self) else " " + first
+        return type(self)((word, *self.words), ("", between, *self.gaps[1:]))
+
     def merge(self, position: int, word: str) -> Self:
         """One word in place of the words at `position` and `position + 1`; the gap between them goes."""
         words = (*self.words[:position], word, *self.words[position + 2 :])
