@@ -52,6 +52,7 @@ def test_structural_edits() -> None:
     assert str(words.insert(1, "very")) == "A very fine, quiet film."
     assert str(words.insert(0, "Such")) == "Such A fine, quiet film."
     assert str(words.merge(2, "movie")) == "A fine, movie."
+    assert str(words.merge(1, "good")) == "A good, film."
 
 
 @given(texts)

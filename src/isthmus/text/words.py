@@ -92,9 +92,8 @@ class Words:
         return type(self)((word, *self.words), ("", between, *self.gaps[1:]))
 
     def merge(self, position: int, word: str) -> Self:
-        """One word in place of the words at `position` and `position + 1`; the gap between them goes."""
-        words = (*self.words[:position], word, *self.words[position + 2 :])
-        return type(self)(words, self.gaps[: position + 1] + self.gaps[position + 2 :])
+        """One word in place of the words at `position` and `position + 1`; punctuation between them stays."""
+        return self.replace({position: word}).delete(position + 1)
 
     def delete(self, position: int) -> Self:
         """The text without a word and without the space before it (after it, where there is none before)."""
