@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
+from rich.console import Console
 
 from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
 from isthmus.core.statistics import wilson
+from isthmus.report.view import AttackView, RunView
+from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
 
 
 @pytest.mark.parametrize(
@@ -23,3 +31,44 @@ def test_the_interval_decides(right: int, n: int, least: float, code: int) -> No
 
 def test_several_rates_can_have_a_bar() -> None:
     assert Bar.parse("racc=0.40, sacc=0.85").least == {"racc": 0.4, "sacc": 0.85}
+
+
+def test_examples_on_which_nothing_was_tried_do_not_pass_a_bar(make_run: Callable[..., RunView]) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    tried = make_run(pwws=[("failed", 5)] * 90 + [("succeeded", 5)] * 10)
+    assert Bar({"racc": 0.7}).judge(console, tried, ["pwws"]) == PASSED
+    untried = make_run(pwws=[("failed", 0)] * 60 + [("failed", 5)] * 30 + [("succeeded", 5)] * 10)
+    assert Bar({"racc": 0.7}).judge(console, untried, ["pwws"]) == INCONCLUSIVE
+    assert Bar({"racc": 0.1}).judge(console, untried, ["pwws"]) == PASSED
+    assert "only with 60 examples on which nothing was tried" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_attacks_that_pass_alone_are_also_judged_together(make_run: Callable[..., RunView]) -> None:
+    halves = [("failed", 5)] * 50 + [("succeeded", 5)] * 50
+    run = make_run(pwws=halves, deepwordbug=halves[::-1])
+    console = Console(file=io.StringIO(), width=100)
+    assert Bar({"racc": 0.3}).judge(console, run, ["pwws"]) == PASSED
+    assert Bar({"racc": 0.3}).judge(console, run, ["pwws", "deepwordbug"]) == FAILED
+    assert "all together racc 0.000" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., RunView]:
+    """Runs of attacks given as outcomes and numbers of candidates."""
+
+    def make(**attacks: list[tuple[str, int]]) -> RunView:
+        views = tuple(
+            AttackView(name, {}, [_row(number, *kind) for number, kind in enumerate(kinds)])
+            for name, kinds in attacks.items()
+        )
+        record = RunRecord(ModelRecord("toy"), DataRecord("reviews.csv", "reviews"))
+        return RunView("run", RunFolder(tmp_path), record, views, [])
+
+    return make
+
+
+def _row(number: int, outcome: str, candidates: int) -> dict[str, Any]:
+    return {
+        "id": str(number), "outcome": outcome, "candidates": candidates, "label": 1, "prediction_before": 1, "words": 3,
+        "words_changed": 0.3, "logical_queries": 4, "physical_queries": 4,
+    }  # fmt: skip

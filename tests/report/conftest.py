@@ -152,3 +152,21 @@ def add_attack() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def make_row() -> Callable[..., dict[str, Any]]:
     return adversarial_row
+
+
+@pytest.fixture
+def rich_run(run_folder: RunFolder) -> RunFolder:
+    """A run with an attack that used a stand-in, found no candidates for some, and came with one left out."""
+    rng = random.Random(3)
+    rows = [adversarial_row(number, rng.choice(["succeeded", "failed"]), rng) for number in range(200)]
+    for number, row in enumerate(rows):
+        row |= {"candidates": 0 if number % 4 == 0 else 9, "similarity": 0.5 + rng.random() / 2}
+        row |= {"logical_queries": 4000 + number, "words": 0 if number % 8 == 0 else row["words"]}
+    settings = {
+        "goal": {"kind": "untargeted"}, "data": {"name": "reviews", "split": "test", "fingerprint": "0f" * 8},
+        "resources": {"word vectors": "GloVe (stand-in: not the published vectors)", "encoder": "minilm"},
+        "preset": "textdefender-2021", "parameters": {},
+    }  # fmt: skip
+    suite = {"asked": "all", "left_out": {"hotflip": "it needs gradients"}}
+    write_attack(run_folder, "textfooler", rows, settings=settings, suite=suite)
+    return run_folder

@@ -52,7 +52,7 @@ def test_the_page_holds_figures_examples_and_provenance(run_folder: RunFolder) -
     run = read_run(run_folder)
     for view in run.attacks:
         assert f"{100 * view.summary.racc.estimate:.1f} %" in page.text
-        assert f"{100 * view.summary.racc.low:.1f} – {100 * view.summary.racc.high:.1f} %" in page.text
+        assert f"{100 * view.summary.racc.low:.1f}–{100 * view.summary.racc.high:.1f}" in page.text
     assert page.tags.count("svg") == 4
     assert page.tags.count("mark") > 20
     for word in ("rotten_tomatoes", "1a2b3c4d5e6f7a8b", "torch", "isthmus train --data rotten_tomatoes", "83.0 %"):
@@ -153,3 +153,19 @@ def test_a_row_that_is_none_is_named(run_folder: RunFolder) -> None:
         stream.write('{"id": "x"}\n')
     with pytest.raises(RunError, match=r"pwws\.jsonl line 201"):
         read_run(run_folder)
+
+
+def test_the_page_says_what_was_not_tried_and_what_was_used(rich_run: RunFolder) -> None:
+    run = read_run(rich_run)
+    source = render(run)
+    page = Page(source)
+    (view,) = [view for view in run.attacks if view.key == "textfooler"]
+    assert f'<span class="loud">{view.summary.no_candidates}</span>' in source
+    assert 'class="stand-in">word vectors: GloVe (stand-in: not the published vectors)' in source
+    for words in (
+        "nothing was tried on", "encoder: minilm", "hotflip was left out: it needs gradients",
+        "All together: deepwordbug, pwws, textfooler.", "limits textdefender-2021",
+        f"similarity {view.successes[0]['similarity']:.2f}",
+    ):  # fmt: skip
+        assert words in page.text
+    assert page.open == []

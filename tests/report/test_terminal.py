@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from isthmus.report.describe import next_steps
+from isthmus.report.describe import coverage, next_steps, warnings
 from isthmus.report.terminal import attack_table, footnotes, print_examples, print_steps
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
@@ -66,3 +66,37 @@ def test_the_next_steps_can_be_copied(run_folder: RunFolder) -> None:
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("isthmus ")]
     assert commands[0] == f"isthmus attack {run_folder.path} --attack deepwordbug,pwws --n 1000"
     assert any("--defence label_smoothing" in command for command in commands)
+
+
+def test_what_was_not_tried_and_what_was_used_stand_beside_the_table(rich_run: RunFolder) -> None:
+    run = read_run(rich_run)
+    view = next(view for view in run.attacks if view.key == "textfooler")
+    text = shown(lambda console: console.print(attack_table(run)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    line = next(line for line in text.splitlines() if line.startswith("textfooler"))
+    assert line.split()[7] == str(view.summary.no_candidates)
+    assert view.summary.no_candidates > 10
+    assert f"{view.summary.similarity.estimate:.2f}" in line
+    notes = " ".join(shown(lambda console: console.print(footnotes(run))).split())
+    assert "word vectors: GloVe (stand-in: not the published vectors), used by textfooler" in notes
+    assert "hotflip was left out: it needs gradients" in notes
+    assert "All together: deepwordbug, pwws, textfooler." in notes
+    (warning,) = [warning for warning in warnings(run) if "nothing was tried" in warning]
+    assert f"nothing was tried on {view.summary.no_candidates} of" in warning
+    assert f"{100 * view.summary.proven.estimate:.1f} %" in warning
+    words = sum(row["outcome"] == "failed" and row["words"] == 0 for row in view.rows)
+    assert f"{words} texts have no word that may be edited" in warning
+
+
+def test_attacks_on_another_question_are_not_part_of_the_union(
+    run_folder: RunFolder, add_attack: Callable[..., None], make_row: Callable[..., dict[str, Any]]
+) -> None:
+    rows = [make_row(number, "failed", random.Random(0)) for number in range(5)]
+    # The first by name: the union must not turn on the order of the names.
+    add_attack(run_folder, "badchars", rows, settings={"goal": {"kind": "targeted", "target": 1}})
+    run = read_run(run_folder)
+    assert [view.key for view in run.alike] == ["deepwordbug", "pwws"]
+    assert run.together is not None
+    assert run.together.n == 200
+    assert coverage(run) == "All together: deepwordbug, pwws; not badchars: another question."

@@ -96,3 +96,59 @@ def test_nothing_attacked_gives_no_numbers_rather_than_zeros(make_row: MakeRow) 
     assert figures["avg_queries"] is None
     assert figures["words_changed"] is None
     assert figures["sacc"] == 0.0
+
+
+def test_examples_without_candidates_stay_robust_and_are_counted_apart(make_row: MakeRow) -> None:
+    rows = [
+        make_row("a", "failed", candidates=0),
+        make_row("b", "failed", candidates=0, words=0),
+        make_row("c", "failed", candidates=7),
+        make_row("d", "succeeded", candidates=3),
+        make_row("e", "skipped", candidates=0, words=0),
+        make_row("f", "timed_out", candidates=0),
+        make_row("g", "failed"),  # a row of an older version does not say
+    ]
+    summary = summarise(rows)
+    assert (summary.no_candidates, summary.no_words) == (2, 1)
+    assert summary.racc == wilson(4, 7)
+    assert summary.proven == wilson(2, 7)
+    figures = summary.to_json()
+    assert (figures["no_candidates"], figures["no_words"]) == (2, 1)
+
+
+def test_similarity_is_that_of_the_successes_that_have_one(make_row: MakeRow) -> None:
+    rows = [make_row("a", similarity=0.9), make_row("b", similarity=0.7), make_row("c", similarity=None)]
+    rows += [make_row("d", "failed", similarity=0.1)]
+    summary = summarise(rows)
+    assert summary.similarity.estimate == pytest.approx(0.8)
+    assert summary.to_json()["intervals"]["similarity"][0] <= 0.8
+    assert summarise([make_row("a")]).to_json()["similarity"] is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "outcome"),
+    [
+        (("failed", "succeeded", "error"), "succeeded"),
+        (("failed", "error"), "error"),
+        (("failed", "timed_out"), "timed_out"),
+        (("timed_out", "error", "failed"), "error"),
+        (("failed", "failed"), "failed"),
+    ],
+)
+def test_the_union_is_robust_only_if_every_attack_came_to_its_end_and_failed(
+    make_row: MakeRow, kinds: tuple[str, ...], outcome: str
+) -> None:
+    (row,) = together([[make_row("a", kind, candidates=2)] for kind in kinds])
+    assert row["outcome"] == outcome
+    summary = summarise([row])
+    assert summary.racc.estimate == (outcome == "failed")
+    # An attack that broke before it asked does not make a right answer wrong.
+    assert summary.sacc.estimate == 1
+    assert row["candidates"] == 2 * len(kinds)
+
+
+def test_the_union_has_no_candidates_only_where_no_attack_had_any(make_row: MakeRow) -> None:
+    first = [make_row("a", "failed", candidates=0), make_row("b", "failed", candidates=0)]
+    second = [make_row("a", "failed", candidates=0), make_row("b", "failed", candidates=4)]
+    summary = summarise(together([first, second]))
+    assert (summary.no_candidates, summary.robust) == (1, 2)

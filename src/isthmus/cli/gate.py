@@ -3,6 +3,9 @@
 the whole interval is at or over the bar     exit 0
 the whole interval is under the bar          exit 1
 the interval straddles the bar               exit 3: attack more examples to know
+
+Where several attacks ran they are also judged together. A robust accuracy that reaches the bar only by examples on
+which nothing was tried is inconclusive too.
 """
 
 from __future__ import annotations
@@ -59,18 +62,22 @@ class Bar:
             FAILED: ("under the bar", "red"),
             INCONCLUSIVE: ("inconclusive", "yellow"),
         }
-        for view in run.attacks:
+        judged = [(view.key, view.summary) for view in run.attacks if view.key in keys]
+        if run.together is not None and len(judged) > 1:
+            judged.append(("all together", run.together))
+        for name, summary in judged:
             for rate, least in self.least.items():
-                if view.key not in keys:
-                    continue
-                interval: Interval = getattr(view.summary, rate)
-                code = verdict(interval, least)
+                interval: Interval = getattr(summary, rate)
+                code, remedy = verdict(interval, least), "the interval straddles the bar: attack more examples with --n"
+                if rate == "racc" and code == PASSED and verdict(summary.proven, least) != PASSED:
+                    code = INCONCLUSIVE
+                    remedy = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
                 codes.append(code)
                 word, colour = words[code]
                 shown = f"{interval.estimate:.3f} ({interval.low:.3f}–{interval.high:.3f})"
-                console.print(Text.assemble((word, f"bold {colour}"), f"  {view.key} {rate} {shown}, bar {least:g}"))
+                console.print(Text.assemble((word, f"bold {colour}"), f"  {name} {rate} {shown}, bar {least:g}"))
                 if code == INCONCLUSIVE:
-                    console.print(Text("  the interval straddles the bar: attack more examples with --n", style="dim"))
+                    console.print(Text(f"  {remedy}", style="dim"))
         return next((code for code in (FAILED, INCONCLUSIVE) if code in codes), PASSED)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from isthmus.report.describe import next_steps, warnings
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.summary import summarise, together
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,6 +78,8 @@ def attack_json(view: AttackView) -> dict[str, Any]:
         "wall_s": round(float(effort.get("wall_s") or 0.0), 4),
         "cpu_s": round(float(effort.get("cpu_s") or 0.0), 4),
         "effort": dict(effort),
+        "resources": dict(view.resources),
+        "preset": view.preset,
     }
     if view.detection:
         found["detection"] = {key: value for key, value in view.detection.items() if key != "negative_scores"}
@@ -93,10 +94,12 @@ def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
     if len(views) == 1:
         found |= each[views[0].key]
     elif views:
-        threshold = views[0].threshold
-        found |= summarise(together([view.rows for view in views]), threshold).to_json()
+        if run.together is not None:
+            found |= run.together.to_json() | {"together": [view.key for view in run.alike]}
         found |= {name: round(sum(figures[name] for figures in each.values()), 4) for name in ("wall_s", "cpu_s")}
     if run.record.results:
         found["training"] = dict(run.record.results)
     found["attacks"] = each
+    if run.left_out:
+        found["left_out"] = run.left_out
     return found

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.report.view import AttackView, RunView
+from isthmus.runs.summary import Summary
+
+LARGE = 0.05
+"""From this share of examples on, what went without candidates is worth a warning."""
 
 
 def subtitle(run: RunView) -> str:
@@ -32,10 +37,10 @@ def headline_sentence(run: RunView) -> str:
     if summary is None or math.isnan(summary.racc.estimate):
         return ""
     who = "every attack tried" if run.together is not None else _strongest(run)
-    fooled = summary.correct - round(summary.racc.estimate * summary.n) - summary.timed_out
+    stays, turns = summary.robust, summary.turned
     return (
-        f"Of {summary.n} examples the model gets {summary.correct} right. Against {who}, "
-        f"{round(summary.racc.estimate * summary.n)} stay right and {max(fooled, 0)} are turned."
+        f"Of {summary.n} examples the model gets {summary.correct} right. Against {who}, {stays} "
+        f"{'stays' if stays == 1 else 'stay'} right and {turns} {'is' if turns == 1 else 'are'} turned."
     )
 
 
@@ -47,6 +52,8 @@ def _strongest(run: RunView) -> str:
 def settings_line(view: AttackView) -> str:
     """What sets this attack apart, in a few words."""
     parts = [f"{key} {value}" for key, value in _unusual(view).items() if _is_short(value)]
+    if view.preset:
+        parts.insert(0, f"limits {view.preset}")
     goal = _goal(view)
     if goal:
         parts.append(goal)
@@ -93,7 +100,67 @@ def warnings(run: RunView) -> list[str]:
             )
         if 0 < summary.n < 50:
             found.append(f"{view.key}: {summary.n} examples only; the intervals are wide. Attack more with --n.")
+        if is_large(summary.no_candidates, summary):
+            found.append(nothing_tried(view))
     return found
+
+
+def is_large(no_candidates: int, summary: Summary) -> bool:
+    """Whether so many examples went without candidates that robust accuracy says little."""
+    return no_candidates > LARGE * summary.attacked
+
+
+def nothing_tried(view: AttackView) -> str:
+    """How many examples the attack had no candidate for, and why."""
+    counts, summary = view.without_candidates(), view.summary
+    texts = {
+        "candidates": "the word list lacks every word of {}, or the rules allowed no word it has",
+        "no words": "{} have no word that may be edited",
+        "budget": "for {} the budget was spent before the first candidate",
+    }
+    why = "; ".join(text.format(_texts(counts[key])) for key, text in texts.items() if counts[key])
+    return (
+        f"{view.key}: nothing was tried on {summary.no_candidates} of the {summary.attacked} texts attacked, which "
+        f"count as robust all the same: {why}. Without them robust accuracy is {100 * summary.proven.estimate:.1f} %."
+    )
+
+
+def _texts(count: int) -> str:
+    return "1 text" if count == 1 else f"{count} texts"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A word list or a model that attacks used."""
+
+    role: str
+    name: str
+    attacks: tuple[str, ...]
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it stands for a published resource, so that the figures cannot be compared with the paper's."""
+        return "stand-in" in self.name.lower() or "substitute" in self.name.lower()
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.name}, used by {', '.join(self.attacks)}"
+
+
+def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]:
+    """What the attacks were made with, each resource once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for view in run.attacks:
+        if view.rows and (keys is None or view.key in keys):
+            for role, name in view.resources.items():
+                found.setdefault((role, name), []).append(view.key)
+    return [Resource(role, name, tuple(attacks)) for (role, name), attacks in found.items()]
+
+
+def coverage(run: RunView) -> str:
+    """Which attacks the last line of the table is the sum of."""
+    covered = [view.key for view in run.alike]
+    others = [view.key for view in run.attacks if view.rows and view.key not in covered]
+    return f"All together: {', '.join(covered)}" + (f"; not {', '.join(others)}: another question." if others else ".")
 
 
 def without_result(view: AttackView) -> str:

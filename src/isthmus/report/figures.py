@@ -77,6 +77,11 @@ def query_budget(run: RunView) -> str:
                 name, (1.0, height), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
                 va="center", color=colour, fontsize=10, annotation_clip=False
             )  # fmt: skip
+        shortest = min(max(view.curve.budgets) for _, view in views)
+        if longest > 12 * max(shortest, 1):
+            # Beside a search that asks thousands of times a thrifty one would be a stroke at the edge.
+            axes.set_xscale("symlog", linthresh=10, linscale=0.5)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlim(0, max(longest * 1.02, 1))
         _percent_axis(axes, "y")
         axes.grid(axis="y", color=_RULE)

@@ -34,9 +34,27 @@ def decimal(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}"
 
 
-def decimal_bounds(interval: Interval) -> str:
-    """``38.0–44.9``."""
-    return "" if math.isnan(interval.estimate) else f"{decimal(interval.low)}–{decimal(interval.high)}"
+def short_bounds(interval: Interval) -> str:
+    """``38.0–44.9``, or ``1.2k–1.4k`` from a thousand on."""
+    return "" if math.isnan(interval.estimate) else f"{_short(interval.low)}–{_short(interval.high)}"
+
+
+def _short(value: float) -> str:
+    if value < 999.5:
+        return decimal(value)
+    return f"{value / 1e3:.1f}k" if value < 99_950 else f"{value / 1e3:.0f}k"
+
+
+def two(value: float) -> str:
+    """``0.93``."""
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def two_bounds(interval: Interval) -> str:
+    """``.91–.95``; a cosine is seldom negative."""
+    if math.isnan(interval.estimate):
+        return ""
+    return "–".join(f"{bound:.2f}".replace("0.", ".", 1) for bound in (interval.low, interval.high))
 
 
 def width(value: float) -> str:

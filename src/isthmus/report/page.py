@@ -6,6 +6,7 @@ adversarial text cannot be adversarial to its reader.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,11 @@ from isthmus.core.files import write_atomic
 from isthmus.report import figures, numerals
 from isthmus.report.describe import (
     commands,
+    coverage,
     headline_sentence,
+    is_large,
     provenance,
+    resources,
     settings_line,
     subtitle,
     warnings,
@@ -51,6 +55,7 @@ class Item:
     before: Verdict
     after: Verdict
     words: str
+    similarity: float | None
     queries: int
 
 
@@ -86,7 +91,7 @@ def render(run: RunView) -> str:
         # What autoescaping leaves: control characters and overrides of the reading direction.
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    for name in ("percent", "bare_percent", "bounds", "decimal", "decimal_bounds", "width", "three"):
+    for name in ("percent", "bare_percent", "bounds", "decimal", "short_bounds", "width", "three", "two", "two_bounds"):
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
     attacked = [view for view in run.attacks if view.rows]
@@ -108,6 +113,11 @@ def render(run: RunView) -> str:
         attacks=attacked,
         together=run.together,
         any_trouble=any(view.summary.errors + view.summary.timed_out for view in attacked),
+        compared=any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
+        is_large=is_large,
+        resources=resources(run),
+        coverage=coverage(run) if run.together is not None else "",
+        left_out=run.left_out,
         figures={name: Markup(svg) for name, svg in drawn.items()},
         detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
         galleries=[
@@ -135,6 +145,7 @@ def item(view: AttackView, row: Mapping[str, Any]) -> Item:
         before=_verdict("original", view, row.get("prediction_before"), row.get("score_before")),
         after=_verdict("adversarial", view, row.get("prediction_after"), row.get("score_after")),
         words=f"{changed} of {words} words changed" if words else "words changed",
+        similarity=row.get("similarity"),
         queries=int(row.get("logical_queries") or 0),
     )
 

@@ -5,12 +5,22 @@ Texts are never read as markup and cannot steer the terminal. Where there is no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.describe import without_result
+from isthmus.report.describe import coverage, is_large, resources, without_result
 from isthmus.report.marks import Piece, mark, visible
-from isthmus.report.numerals import bounds, decimal, decimal_bounds, percent, read_interval, three
+from isthmus.report.numerals import (
+    bounds,
+    decimal,
+    percent,
+    read_interval,
+    short_bounds,
+    three,
+    two,
+    two_bounds,
+)
 from isthmus.report.view import AttackView, RunView
 
 if TYPE_CHECKING:
@@ -27,21 +37,17 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     from rich.table import Table
 
     views = _chosen(run, keys)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("attack", overflow="fold", min_width=8, vertical="top")
-    for heading in (
-        "\nn",
-        "clean\naccuracy",
-        "robust\naccuracy",
-        "attack\nsuccess",
-        "average\nqueries",
-        "words\nchanged",
-    ):
+    compared = any(not math.isnan(view.summary.similarity.estimate) for view in views)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("attack", overflow="fold", min_width=12, vertical="top")
+    headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", "no can-\ndidates", "average\nqueries"]
+    for heading in (*headings, "words\nchanged", *(("simi-\nlarity",) if compared else ())):
         table.add_column(heading, justify="right", no_wrap=True)
-    for view in views:
-        table.add_row(*_line(view.key, view.summary))
+    lines = [(view.key, view.summary) for view in views]
     if run.together is not None and len(views) > 1:
-        table.add_row(*_line("all together", run.together))
+        lines.append(("all together", run.together))
+    for name, summary in lines:
+        table.add_row(*_line(name, summary)[: 8 if compared else 7])
     return table
 
 
@@ -52,14 +58,16 @@ def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
 def _line(name: str, summary: Summary) -> list[Text]:
     from rich.text import Text
 
+    none = summary.no_candidates
     return [
-        Text(visible(name, everything=True)),
-        Text(str(summary.n)),
+        Text.assemble(visible(name, everything=True), "\n", (f"n {summary.n}", "dim")),
         _rate(summary.sacc),
         _rate(summary.racc, "bold"),
         _rate(summary.asr),
-        _two(decimal(summary.avg_queries.estimate), decimal_bounds(summary.avg_queries)),
+        Text(str(none), style="yellow" if is_large(none, summary) else ""),
+        _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
         _rate(summary.words_changed),
+        _two(two(summary.similarity.estimate), two_bounds(summary.similarity)),
     ]
 
 
@@ -74,12 +82,23 @@ def _two(figure: str, interval: str, style: str = "") -> Text:
 
 
 def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
-    """What the table leaves out: how to read it, and examples without a result."""
+    """What the table leaves out: how to read it, examples without a result, and what the attacks were made with."""
     from rich.text import Text
 
-    lines = ["Under each figure its 95 % interval. Robust: right, and the attack failed, of all n."]
-    lines += [line for line in map(without_result, _chosen(run, keys)) if line]
-    return Text("\n".join(visible(line) for line in lines), style="dim")
+    lines = [
+        "Under each figure its 95 % interval. Robust: right, and the attack failed, of all n. No candidates: nothing "
+        "was tried on so many, which count as robust all the same."
+    ]
+    views = _chosen(run, keys)
+    lines += [line for line in map(without_result, views) if line]
+    if run.together is not None and len(views) > 1:
+        lines.append(coverage(run))
+    text = Text("\n".join(visible(line) for line in lines), style="dim")
+    for used in resources(run, [view.key for view in views]):
+        text.append("\n" + visible(str(used)), style="yellow" if used.is_stand_in else "")
+    for name, reason in run.left_out.items():
+        text.append("\n" + visible(f"{name} was left out: {reason}"), style="yellow")
+    return text
 
 
 def detection_table(view: AttackView) -> Table:

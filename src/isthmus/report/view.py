@@ -9,7 +9,16 @@ from typing import Any
 
 from isthmus.core.errors import RunError
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
-from isthmus.runs.summary import BudgetCurve, Rows, Summary, budget_curve, summarise, together, words_changed
+from isthmus.runs.summary import (
+    BudgetCurve,
+    Rows,
+    Summary,
+    budget_curve,
+    summarise,
+    together,
+    without_candidates,
+    words_changed,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,17 @@ class AttackView:
     def labels(self) -> tuple[str, ...]:
         """Class names, in the order of the scores."""
         return tuple(str(label) for label in self.header.get("labels") or ())
+
+    @property
+    def resources(self) -> Mapping[str, str]:
+        """Word lists and models the attack used, by what they were used for."""
+        return _texts(self.settings.get("resources"))
+
+    @property
+    def preset(self) -> str | None:
+        """Name of the limits put on the attack."""
+        preset = self.settings.get("preset")
+        return str(preset) if preset else None
 
     @property
     def goal(self) -> Mapping[str, Any]:
@@ -79,6 +99,15 @@ class AttackView:
         """Rows in which the classifier was fooled, in the order of the sample: not picked."""
         return [row for row in self.rows if row["outcome"] == "succeeded"]
 
+    def without_candidates(self) -> dict[str, int]:
+        """Examples for which the attack had nothing to try, by why."""
+        counts = {"no words": 0, "budget": 0, "candidates": 0}
+        for row in self.rows:
+            if without_candidates(row):
+                why = "no words" if not row.get("words") else "budget" if row.get("budget_spent") else "candidates"
+                counts[why] += 1
+        return counts
+
     @property
     def is_complete(self) -> bool:
         """Whether every example asked for has its row."""
@@ -111,15 +140,30 @@ class RunView:
     log: Sequence[Mapping[str, Any]]
 
     @cached_property
-    def together(self) -> Summary | None:
-        """All attacks on the examples they share: an example holds only if it holds against each of them."""
-        groups = [view for view in self.attacks if view.rows]
+    def alike(self) -> tuple[AttackView, ...]:
+        """The attacks that can be seen together: the most that answer one question."""
+        views = [view for view in self.attacks if view.rows]
         # Attacks with another goal, on another label or on other data answer another question.
-        alike = [view for view in groups if view.question == groups[0].question]
-        if len(alike) < 2:
+        groups = [tuple(view for view in views if view.question == first.question) for first in views]
+        return max(groups, key=len, default=())
+
+    @cached_property
+    def together(self) -> Summary | None:
+        """Those attacks on the examples they share: an example holds only if it holds against each of them."""
+        if len(self.alike) < 2:
             return None
-        rows = together([view.rows for view in alike])
-        return summarise(rows, alike[0].threshold) if rows else None
+        rows = together([view.rows for view in self.alike])
+        return summarise(rows, self.alike[0].threshold) if rows else None
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Attacks that were asked for by ``all`` and could not run, with the reason."""
+        found: dict[str, str] = {}
+        for view in self.attacks:
+            suite = view.header.get("suite")
+            found |= _texts(suite.get("left_out") if isinstance(suite, Mapping) else None)
+        there = {view.attack for view in self.attacks if view.rows}
+        return {name: reason for name, reason in found.items() if name not in there}
 
     @property
     def headline(self) -> Summary | None:
@@ -128,6 +172,11 @@ class RunView:
             return self.together
         summaries = [view.summary for view in self.attacks if view.rows]
         return min(summaries, key=lambda summary: summary.racc.estimate) if summaries else None
+
+
+def _texts(value: Any) -> dict[str, str]:
+    """A mapping of a header as texts; empty where it is none."""
+    return {str(key): str(part) for key, part in value.items()} if isinstance(value, Mapping) else {}
 
 
 def read_attack(file: AttackFile) -> AttackView:

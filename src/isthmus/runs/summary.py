@@ -7,10 +7,14 @@ With N examples asked for, of which every one has a row:
     attack success   asr  = succeeded / (succeeded + failed)
     avg_queries      mean logical queries over succeeded and failed
     words_changed    mean share of words changed over succeeded
+    similarity       mean cosine of original and adversarial text over succeeded, where a sentence encoder was at hand
+    no_candidates    failed without a single candidate: the word list lacks every word, the rules allow none of its
+                     words, the budget was spent before the first, or (no_words) no word may be edited
 
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
 time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
-Rates carry Wilson intervals, means carry bootstrap intervals.
+An example without candidates is robust by the definition of racc though nothing was tried on it, which is why the count
+stands beside it. Rates carry Wilson intervals, means carry bootstrap intervals.
 
 Robust accuracy at a budget of q queries counts an attack that needed more than q as failed, so one run gives the whole
 curve.
@@ -30,6 +34,7 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error")
+_FIGURES = ("sacc", "racc", "asr", "avg_queries", "words_changed", "similarity")
 _DRAWS = 2_000
 
 
@@ -49,17 +54,39 @@ class Summary:
     asr: Interval
     avg_queries: Interval
     words_changed: Interval
+    similarity: Interval
     queries: int
     physical_queries: int
+    turned: int = 0
+    """Examples that were right and that the attack turned."""
+    no_candidates: int = 0
+    no_words: int = 0
+
+    @property
+    def robust(self) -> int:
+        """Examples that were right and that the attack failed on."""
+        return round(self.racc.estimate * self.n) if self.n else 0
+
+    @property
+    def attacked(self) -> int:
+        """Examples whose attack ended one way or the other."""
+        return self.succeeded + self.failed
+
+    @property
+    def proven(self) -> Interval:
+        """Robust accuracy without the examples for which nothing was tried: what the attack shows at least."""
+        return wilson(self.robust - self.no_candidates, self.n)
 
     def to_json(self) -> dict[str, Any]:
         """Flat figures, and the bounds of each under ``intervals``."""
-        rates = {name: getattr(self, name) for name in ("sacc", "racc", "asr", "avg_queries", "words_changed")}
+        rates = {name: getattr(self, name) for name in _FIGURES}
         return {
             "n": self.n,
             **{name: _number(interval.estimate) for name, interval in rates.items()},
             "queries": self.queries,
             "physical_queries": self.physical_queries,
+            "no_candidates": self.no_candidates,
+            "no_words": self.no_words,
             "outcomes": {
                 "succeeded": self.succeeded,
                 "failed": self.failed,
@@ -81,6 +108,7 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
     correct = [is_correct(row, threshold) for row in rows]
     robust = sum(right and row["outcome"] == "failed" for right, row in zip(correct, rows, strict=True))
     attacked = [row for row in rows if row["outcome"] in ("succeeded", "failed")]
+    empty = [row for right, row in zip(correct, rows, strict=True) if right and without_candidates(row)]
     return Summary(
         n=len(rows),
         correct=sum(correct),
@@ -94,9 +122,18 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
         asr=wilson(counts["succeeded"], len(attacked)),
         avg_queries=bootstrap_mean([float(queries(row)) for row in attacked], draws=_DRAWS),
         words_changed=bootstrap_mean(words_changed(rows), draws=_DRAWS),
+        similarity=bootstrap_mean(similarities(rows), draws=_DRAWS),
         queries=sum(queries(row) for row in rows),
         physical_queries=sum(int(row.get("physical_queries") or 0) for row in rows),
+        turned=sum(right and row["outcome"] == "succeeded" for right, row in zip(correct, rows, strict=True)),
+        no_candidates=len(empty),
+        no_words=sum(not row.get("words") for row in empty),
     )
+
+
+def without_candidates(row: Row) -> bool:
+    """Whether the attack failed without having had anything to try."""
+    return row["outcome"] == "failed" and row.get("candidates") == 0
 
 
 def is_correct(row: Row, threshold: float | None = None) -> bool:
@@ -115,6 +152,12 @@ def queries(row: Row) -> int:
 def words_changed(rows: Rows) -> list[float]:
     """Share of words changed in each success."""
     return [float(row["words_changed"]) for row in rows if row["outcome"] == "succeeded"]
+
+
+def similarities(rows: Rows) -> list[float]:
+    """Similarity of the two texts of each success that has one."""
+    found = [row.get("similarity") for row in rows if row["outcome"] == "succeeded"]
+    return [float(value) for value in found if value is not None]
 
 
 @dataclass(frozen=True)
@@ -165,8 +208,12 @@ def _strongest(rows: Rows) -> dict[str, Any]:
         # An error or a time-out leaves open whether the example holds, so it must not read as robust.
         rank = {"error": 0, "timed_out": 1, "skipped": 2, "failed": 3}
         best = min(rows, key=lambda row: rank[row["outcome"]])
+    # Where one attack ended in an error before it asked, another still knows the clean answer.
+    known = next((row for row in (best, *rows) if row.get("prediction_before") is not None), best)
     return {
         **best,
+        **{key: known.get(key) for key in ("label", "prediction_before", "score_before")},
         "logical_queries": sum(queries(row) for row in rows),
         "physical_queries": sum(int(row.get("physical_queries") or 0) for row in rows),
+        "candidates": sum(int(row.get("candidates", 1)) for row in rows),
     }
