@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
     from isthmus.attacks.parts.protection import Protection
     from isthmus.attacks.result import AttackResult
+    from isthmus.attacks.words.bae import BAE
     from isthmus.attacks.words.deepwordbug import DeepWordBug
     from isthmus.attacks.words.pwws import PWWS
+    from isthmus.attacks.words.random import Random
+    from isthmus.attacks.words.textbugger import TextBugger
+    from isthmus.attacks.words.textfooler import TextFooler
 
 __all__ = [
+    "BAE",
     "PWWS",
     "AttackResult",
     "AttackRun",
@@ -26,7 +31,10 @@ __all__ = [
     "DeepWordBug",
     "Evasion",
     "Protection",
+    "Random",
     "Targeted",
+    "TextBugger",
+    "TextFooler",
     "Untargeted",
     "WordAttack",
 ]

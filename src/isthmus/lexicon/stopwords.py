@@ -1,4 +1,8 @@
-"""English stop words: the 179 of the NLTK stop-word corpus (Porter et al.), shipped with the package."""
+"""English stop words, shipped with the package: words that an attack leaves alone.
+
+english       the 179 of the NLTK stop-word corpus (Porter et al.)
+textfooler    the 266 of TextFooler's authors: more adverbs and prepositions, but not "be", "do" and "have"
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from importlib import resources
 
 from isthmus.core.errors import UnknownName
 
+_LISTS = ("english", "textfooler")
+
 
 @functools.cache
-def stop_words(language: str = "english") -> frozenset[str]:
-    """The stop words of a language, lower-cased."""
-    if language != "english":
-        raise UnknownName("stop-word list", language, ["english"])
-    text = resources.files(__package__).joinpath(f"stopwords_{language}.txt").read_text(encoding="utf-8")
+def stop_words(name: str = "english") -> frozenset[str]:
+    """A list of stop words, lower-cased."""
+    if name not in _LISTS:
+        raise UnknownName("stop-word list", name, list(_LISTS))
+    text = resources.files(__package__).joinpath(f"stopwords_{name}.txt").read_text(encoding="utf-8")
     return frozenset(text.split())

@@ -1,4 +1,4 @@
-"""Character edits of a word: the four of DeepWordBug."""
+"""Character edits of a word: the four of DeepWordBug, and the bugs of TextBugger."""
 
 from __future__ import annotations
 
@@ -33,3 +33,36 @@ def insert(word: str, rng: random.Random) -> str:
 
 
 EDITS = {"swap": swap, "substitute": substitute, "delete": delete, "insert": insert}
+
+# ---------------------------------------------------------------------- TextBugger: first and last character stay
+
+LOOK_ALIKES = dict(
+    zip(
+        "-9876543210'" + string.ascii_lowercase,
+        "˗৭Ȣ𝟕бƼᏎƷᒿlO`" + "ɑЬϲԁе𝚏ɡհіϳ𝒌ⅼｍոорԛⲅѕ𝚝սѵԝ×уᴢ",
+        strict=True,
+    )
+)
+"""One look-alike for each small letter, digit, hyphen and apostrophe, as in DeepWordBug's program and TextAttack."""
+
+
+def bugs(word: str, rng: random.Random) -> list[str]:
+    """A space inside the word, a character left out, two swapped, each at a random place; every look-alike."""
+    found = []
+    if len(word) > 2:
+        at = _inside(word, 1, rng)
+        found.append(f"{word[:at]} {word[at:]}")
+        at = _inside(word, 1, rng)
+        found.append(word[:at] + word[at + 1 :])
+    if len(word) > 3:
+        at = _inside(word, 2, rng)
+        found.append(word[:at] + word[at + 1] + word[at] + word[at + 2 :])
+    for at, character in enumerate(word):
+        if character in LOOK_ALIKES:
+            found.append(word[:at] + LOOK_ALIKES[character] + word[at + 1 :])
+    return found
+
+
+def _inside(word: str, width: int, rng: random.Random) -> int:
+    """Where a stretch of so many characters begins that touches neither the first nor the last one."""
+    return 1 + int(rng.random() * (len(word) - 1 - width))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -152,8 +153,10 @@ class PartOfSpeech:
         """Tag the words, in the context of the original text where the tagger wants one."""
         mask = np.ones(candidates.count, bool)
         words = trial.original.words
-        for index, position, new in _places(trial, candidates):
-            mask[index] &= self.tagger.fits(words, position, new)
+        places = sorted(_places(trial, candidates), key=lambda place: place[1])
+        for position, own in groupby(places, key=lambda place: place[1]):
+            index, _, new = zip(*own, strict=True)
+            np.logical_and.at(mask, index, self.tagger.fitting(words, position, new))
         return mask
 
 

@@ -2,6 +2,7 @@
 
 by_importance, by_gradient, by_chance      in which order to go through the words
 greedy                                     word by word, the best candidate if it helps
+step                                       one word of such a search, as the papers pick the last candidate
 beam                                       over all words at once, the best few texts after every step
 """
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from isthmus.attacks.parts.candidates import Candidates, allowed
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
-from isthmus.engine.requests import DELETE, UNKNOWN, Edits, Gradient, Request, Score, TokenGradient, at_each
+from isthmus.engine.requests import DELETE, UNKNOWN, Edits, Gradient, Request, Score, Similarity, TokenGradient, at_each
 from isthmus.text.draft import Draft
 
 Search = Generator[Request, Any, None]
@@ -44,6 +45,27 @@ def greedy(trial: Trial, order: Iterable[int], propose: Proposal) -> Search:
             best = most_similar(trial, scores, progress, candidates.similarity)
         if trial.accept(candidates.draft(best), scores[best], float(progress[best])):
             return
+
+
+def step(trial: Trial, candidates: Candidates) -> Generator[Request, Any, bool]:
+    """Of the candidates that reach the goal take the one most like the original text, else the best if it helps.
+
+    True if the goal is reached. Unlike `greedy`, which knows only what a rule has measured on the way, this asks for
+    the similarity to the original, of the whole text.
+    """
+    if not candidates.count:
+        return False
+    scores = yield candidates.score()
+    progress = trial.judge(scores)
+    best = int(progress.argmax())
+    reached = np.asarray(trial.goal.reached(scores, trial.label))
+    if reached.any():
+        ends = candidates.kept(reached)
+        similarity = yield Similarity(ends.base, ends.edits, ends.count, trial.original)
+        best = int(np.flatnonzero(reached)[similarity.argmax()])
+    elif progress[best] <= trial.progress:
+        return False
+    return trial.accept(candidates.draft(best), scores[best], float(progress[best]))
 
 
 def beam(trial: Trial, propose: ProposalOfAll, width: int = 1) -> Search:
@@ -132,5 +154,5 @@ def by_chance(trial: Trial, positions: NDArray[np.int32]) -> list[int]:
 
 __all__ = [
     "DELETE", "UNKNOWN", "Proposal", "ProposalOfAll", "Search", "beam", "by_chance", "by_gradient", "by_importance",
-    "greedy", "most_similar", "proposed", "saliency",
+    "greedy", "most_similar", "proposed", "saliency", "step",
 ]  # fmt: skip

@@ -67,6 +67,13 @@ class Trial:
             return draft.ids != self.original.ids
         return (draft.origin < 0) | (draft.ids != self.original.ids[draft.origin])
 
+    def place(self, position: int) -> int | None:
+        """Where a word of the original stands in the draft; None if it is gone."""
+        if self.draft.origin is self.original.origin:
+            return position
+        found = np.flatnonzero(self.draft.origin == position)
+        return int(found[0]) if len(found) else None
+
     def positions(
         self, frozen: Collection[str] = frozenset(), draft: Draft | None = None, repeat: bool = True
     ) -> NDArray[np.int32]:

@@ -1,0 +1,110 @@
+"""Random: blind substitution of words by their neighbours, the floor that every search must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isthmus.attacks.base import WordAttack
+from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
+from isthmus.attacks.parts.neighbours import NearWords
+from isthmus.attacks.parts.rules import SentenceMeaning
+from isthmus.attacks.parts.searches import Search
+from isthmus.attacks.parts.speech import TaggerName, contextual_rules, tagger_used, word_tagger
+from isthmus.attacks.parts.trial import Trial
+from isthmus.core.errors import UsageError
+from isthmus.engine.requests import replacing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(WordAttack):
+    """Put random neighbours in the place of random words until the label happens to flip.
+
+        walk     x_0 = x;  x_{t+1} = x_t with a random word that is still the original's replaced by a random
+                 neighbour that satisfies the rules;  when no word is left, a new walk starts from x
+        tries    effort * sum over the words of (1 + neighbours of the word)
+
+    It scores every text on the way, but looks only at whether the goal is reached: what a greedy search gains over it
+    is gained by looking at probabilities. It may draw as often as TextFooler would query if it went through the whole
+    text in vain, and a draw that the rules forbid costs a try but no query.
+
+    References:
+        None: a control. Substitution that comes near a greedy search is a sign of a broken search, or of scores that
+        tell nothing, as in: Carlini et al.: On Evaluating Adversarial Robustness. 2019.
+
+    Where we depart:
+        Nothing is departed from. Neighbours, part of speech and the similarity of sentences are TextFooler's, of each
+        step to the text before; stop words may change. Where it fails, the text that came furthest is shown.
+
+    Relations:
+        TextFooler searches the same space by importance and probability.
+
+    Example:
+        ``isthmus attack runs/demo --attack random --n 500``
+    """
+
+    effort: float = 1.0
+    """Tries, as a multiple of the queries that a greedy search through the whole text takes."""
+    neighbours: str = "counterfitted"
+    """Word vectors: counterfitted, glove, or a file."""
+    most: int = 50
+    """Neighbours looked at for a word."""
+    min_cosine: float = 0.5
+    """Least cosine of two words' vectors."""
+    part_of_speech: TaggerName = "wordnet"
+    """Who tells which words may take each other's place: wordnet, spacy, nltk, or none."""
+    similarity: float = 0.840845057
+    """Least similarity of the sentences, as 1 - angle / pi."""
+    window: int | None = 15
+    """Words around the edit that are compared; None: the whole text."""
+    encoder: str = "minilm"
+    """Sentence encoder."""
+
+    def __post_init__(self) -> None:
+        if self.effort <= 0:
+            raise UsageError(f"effort must be more than 0, not {self.effort}")
+
+    def resources(self) -> Mapping[str, str]:
+        """Vectors, tagger and encoder."""
+        return {
+            "word vectors": self.near.neighbours.name,
+            **tagger_used(self.part_of_speech),
+            "sentence encoder": f"{self.encoder} (in place of the Universal Sentence Encoder)",
+        }
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The part of speech where it takes context, and the meaning of the sentence."""
+        meaning = SentenceMeaning(self.similarity, "angular", self.window, against="previous")
+        return (*contextual_rules(self.part_of_speech), meaning)
+
+    @cached_property
+    def near(self) -> NearWords:
+        """The neighbours that may be put in."""
+        return NearWords(self.neighbours, self.most, self.min_cosine, tagger=word_tagger(self.part_of_speech))
+
+    def search(self, trial: Trial) -> Search:
+        """Walk until the goal is reached or the tries are used up."""
+        self.near.prefetch(trial.original)
+        choices = {at: self.near.words(trial, int(trial.original.ids[at])) for at in trial.positions().tolist()}
+        tries = max(1, round(self.effort * sum(1 + len(words) for words in choices.values())))
+        order = [at for at, words in choices.items() if len(words)]
+        draft, walk = trial.original, list[int]()
+        for _ in range(tries if order else 0):
+            if not walk:
+                draft, walk = trial.original, order.copy()
+                trial.rng.shuffle(walk)
+            position = walk.pop()
+            words = choices[position]
+            word = words[int(trial.rng.random() * len(words))]
+            drawn = Candidates(draft, replacing(position, np.array([word], np.int32)))
+            candidates = yield from allowed(trial, drawn)
+            if not candidates.count:
+                continue
+            draft, scores = candidates.draft(0), (yield candidates.score())
+            progress = float(trial.judge(scores)[0])
+            reached = bool(np.asarray(trial.goal.reached(scores, trial.label))[0])
+            if (reached or progress > trial.progress) and trial.accept(draft, scores[0], progress):
+                return
