@@ -331,3 +331,29 @@ def test_an_unknown_option_of_the_victim_is_named(isthmus: Any, place: Path) -> 
     ended = attack(isthmus, "-V", "batchsize=8")
     assert ended.code == 2
     assert "batchsize" in ended.err
+
+
+def test_results_are_exported_with_the_attack_or_afterwards(isthmus: Any, place: Path) -> None:
+    ended = attack(isthmus, "--n", 20, "--export", "results.csv")
+    assert ended.code == 0, ended.err
+    assert "results.csv: 20 rows" in ended.err
+    later = isthmus("export", "run", "later.csv", "--attack", "deepwordbug", "--json")
+    assert later.json == {"file": "later.csv", "format": "textattack-csv", "rows": 20, "attacks": ["deepwordbug"]}
+    assert (place / "later.csv").read_bytes() == (place / "results.csv").read_bytes()
+    assert isthmus("export", "run", "adversarial.jsonl").code == 0
+    # What fooled the model is data like any other: on it the model is never right.
+    again = attack(isthmus, "--n", 0, "--out", "again", "--no-label-check", data="adversarial.jsonl")
+    assert again.code == 0, again.err
+    assert again.json["sacc"] == 0.0
+    assert again.json["n"] == ended.json["outcomes"]["succeeded"]
+
+
+def test_an_export_that_cannot_be_written_is_refused_first(isthmus: Any, place: Path) -> None:
+    ended = attack(isthmus, "--export", "results.xlsx")
+    assert ended.code == 2
+    assert ".csv or .jsonl" in ended.err
+    assert not (place / "run").exists()
+    attack(isthmus, "--n", 5)
+    wrong = isthmus("export", "run", "x.csv", "--attack", "deepwordbugs")
+    assert wrong.code == 2
+    assert "Did you mean 'deepwordbug'?" in wrong.err

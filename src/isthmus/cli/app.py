@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli import assets, attack, doctor, report, show, train
+from isthmus.cli import assets, attack, doctor, export, report, show, train
 from isthmus.cli import list as list_verb
 from isthmus.core.errors import IsthmusError
 
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.command("train", rich_help_panel="Work")(train.train)
 app.command("attack", rich_help_panel="Work")(attack.attack)
 app.command("report", rich_help_panel="Look")(report.report)
+app.command("export", rich_help_panel="Look")(export.export)
 app.command("list", rich_help_panel="Look")(list_verb.list_methods)
 app.command("show", rich_help_panel="Look")(show.show)
 app.command("assets", rich_help_panel="Set up")(assets.assets)

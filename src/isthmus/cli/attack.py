@@ -129,6 +129,15 @@ def attack(
             rich_help_panel="Output",
         ),
     ] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            "--export",
+            metavar="FILE",
+            help=".csv: rows in TextAttack's columns; .jsonl: adversarial texts as data.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="Attack again what ended in an error.", rich_help_panel="Output")
     ] = False,
@@ -153,13 +162,16 @@ def attack(
     """
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
+    from isthmus.cli.export import write_export
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import print_run, run_json
     from isthmus.core.errors import UsageError
+    from isthmus.report.export import format_of
     from isthmus.runs.attack import AttackRequest
     from isthmus.runs.goals import GoalRequest
 
     bar = Bar.parse(fail_under) if fail_under is not None else None
+    form = format_of(export) if export is not None else None
     if n < 0:
         raise UsageError(f"--n is the number of examples to attack (0: all), not {n}")
     request = AttackRequest(
@@ -192,6 +204,8 @@ def attack(
     console = results(as_json, quiet)
     print_run(console, view, after="attack", keys=keys, examples=1)
     code = bar.judge(console, view, keys) if bar is not None else 0
+    if export is not None and form is not None:
+        write_export(list(view.attacks), export, form, quiet)
     if as_json:
         figures = run_json(view, keys)
         figures["attacked_now"] = sum(outcome.attacked for outcome in report.outcomes)

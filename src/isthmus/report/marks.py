@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,16 +41,31 @@ class Marked:
 
 def mark(row: Mapping[str, Any], context: int = 160) -> tuple[Marked, ...]:
     """Every field of a row; of a stretch that stayed, `context` characters are shown beside each change."""
+    return tuple(
+        Marked(sides.field, _cut(sides.before, sides.gone, context), _cut(sides.after, sides.new, context))
+        for sides in compared(row)
+    )
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One field before and after, and where the two differ, in reading order."""
+
+    field: str
+    before: str
+    after: str
+    gone: list[Span]
+    new: list[Span]
+
+
+def compared(row: Mapping[str, Any]) -> Iterator[Sides]:
+    """Every field of a row with the places that changed."""
     original, perturbed = row["original"], row.get("perturbed") or row["original"]
-    marked = []
     for field, before in original.items():
         after = perturbed.get(field, before)
         edits = [edit for edit in row.get("edits") or () if edit.get("field") == field]
-        spans = _spans(edits, before, after)
-        if spans is None:
-            spans = _compare(before, after)
-        marked.append(Marked(field, _cut(before, spans[0], context), _cut(after, spans[1], context)))
-    return tuple(marked)
+        gone, new = _spans(edits, before, after) or _compare(before, after)
+        yield Sides(field, before, after, sorted(gone), sorted(new))
 
 
 def _spans(edits: Sequence[Mapping[str, Any]], before: str, after: str) -> tuple[list[Span], list[Span]] | None:

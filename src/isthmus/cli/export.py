@@ -1,0 +1,69 @@
+"""``isthmus export``: results for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import options
+
+if TYPE_CHECKING:
+    from isthmus.report.view import AttackView
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help=".csv: all rows, as TextAttack logs them; .jsonl: adversarial texts."),
+    ],
+    attacks: Annotated[
+        str | None, typer.Option("--attack", metavar="A,B,…", help="Attacks of the run. (default: all it has)")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="textattack-csv or jsonl. (default: by the file's ending)"),
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a run's results for other programs: a TextAttack CSV, or adversarial texts as a data set.
+
+    isthmus export runs/demo results.csv --attack pwws
+
+    isthmus export runs/demo adversarial.jsonl
+    """
+    from isthmus.cli.console import print_json
+    from isthmus.core.errors import UnknownName, UsageError
+    from isthmus.report.export import format_of
+    from isthmus.report.view import read_run
+    from isthmus.runs.folder import RunFolder
+
+    chosen = format_of(file, form)
+    views = [view for view in read_run(RunFolder(run)).attacks if view.rows]
+    if not views:
+        raise UsageError(f"{run} has no results of attacks yet: isthmus attack {run}")
+    if attacks is not None:
+        known = {view.key: view for view in views}
+        for name in options.names(attacks):
+            if name not in known:
+                raise UnknownName(f"attack in {run}", name, known)
+        views = [known[name] for name in dict.fromkeys(options.names(attacks))]
+    rows = write_export(views, file, chosen, quiet)
+    if as_json:
+        print_json({"file": file, "format": chosen, "rows": rows, "attacks": [view.key for view in views]})
+
+
+def write_export(views: list[AttackView], file: str, form: str, quiet: bool) -> int:
+    """Write the file and say what it holds."""
+    from isthmus.cli.console import progress_console
+    from isthmus.report.export import export as write
+    from isthmus.report.export import format_of
+
+    chosen = format_of(file, form)
+    rows = write(views, Path(file), chosen)
+    what = "adversarial texts" if chosen == "jsonl" else "rows in TextAttack's columns"
+    progress_console(quiet).print(f"{file}: {rows:,} {what}", markup=False, soft_wrap=True)
+    return rows

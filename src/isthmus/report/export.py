@@ -1,0 +1,126 @@
+"""Results for other programs.
+
+    textattack-csv   every row, in the columns and with the marks of TextAttack's CSV logger, for tools that read those
+    jsonl            the adversarial texts with their true labels, which `isthmus.load_data` reads as a data set
+
+TextAttack's score is how far the goal is reached: 1 - p(true class), or p(target). Changed words stand in [[brackets]],
+line breaks and the borders of a pair are written <SPLIT>. It knows no errors and no time-outs: those rows have a result
+type of their own (Error, TimedOut), so that nobody counts them as robust.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.files import write_atomic
+from isthmus.report.marks import Span, compared
+from isthmus.report.view import AttackView
+
+Format = Literal["textattack-csv", "jsonl"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+COLUMNS = (
+    "original_text", "perturbed_text", "original_score", "perturbed_score", "original_output", "perturbed_output",
+    "ground_truth_output", "num_queries", "result_type",
+)  # fmt: skip
+_RESULT_TYPES = {
+    "succeeded": "Successful",
+    "failed": "Failed",
+    "skipped": "Skipped",
+    "error": "Error",
+    "timed_out": "TimedOut",
+}
+_BREAK = "<SPLIT>"
+
+
+def format_of(path: Path | str, asked: str | None = None) -> Format:
+    """The format asked for, or the one the file's name tells."""
+    if asked is None:
+        asked = {".csv": "textattack-csv", ".jsonl": "jsonl"}.get(Path(path).suffix.lower())
+        if asked is None:
+            raise UsageError(f"cannot tell the format from the name {str(path)!r}: end it in .csv or .jsonl")
+    for known in FORMATS:
+        if asked == known:
+            return known
+    raise UnknownName("export format", asked, FORMATS)
+
+
+def export(views: Sequence[AttackView], path: Path | str, form: Format) -> int:
+    """Write the results of one or more attacks to a file and return the number of rows written."""
+    if form == "jsonl":
+        lines = [json.dumps(row, ensure_ascii=False) for view in views for row in adversarial(view)]
+        content = "".join(f"{line}\n" for line in lines)
+    else:
+        lines, content = _as_csv(views)
+    # A text with half a surrogate pair is one that no model read; its row says error, and a mark is all that is lost.
+    write_atomic(path, content.encode("utf-8", errors="replace"))
+    return len(lines)
+
+
+def adversarial(view: AttackView) -> Iterator[dict[str, Any]]:
+    """The successes as examples: the adversarial fields, the true label by name, and where they come from."""
+    for row in view.successes:
+        yield {
+            **(row.get("perturbed") or row["original"]),
+            "label": view.label(row["label"]),
+            **{f"original_{field}": text for field, text in row["original"].items()},
+            "id": row["id"],
+            "attack": view.key,
+        }
+
+
+def _as_csv(views: Sequence[AttackView]) -> tuple[list[Any], str]:
+    several = len(views) > 1  # TextAttack writes one file per attack and needs no column for its name.
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow([*COLUMNS, *(("attack",) if several else ())])
+    lines = [
+        [*textattack_row(view, row).values(), *((view.key,) if several else ())] for view in views for row in view.rows
+    ]
+    writer.writerows(lines)
+    return lines, stream.getvalue()
+
+
+def textattack_row(view: AttackView, row: Mapping[str, Any]) -> dict[str, Any]:
+    """One row as TextAttack's CSV logger writes it."""
+    changed = row["outcome"] in ("succeeded", "failed")
+    sides = list(compared(row))
+    before = {side.field: _bracketed(side.before, side.gone if changed else []) for side in sides}
+    after = {side.field: _bracketed(side.after, side.new if changed else []) for side in sides}
+    values = (
+        _printed(before), _printed(after),
+        _score(view, row, "score_before"), _score(view, row, "score_after"),
+        row.get("prediction_before"), row.get("prediction_after"), row.get("label"),
+        int(row.get("logical_queries") or 0), _RESULT_TYPES[row["outcome"]],
+    )  # fmt: skip
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _bracketed(text: str, spans: Sequence[Span]) -> str:
+    parts, position = [], 0
+    for start, end in spans:
+        if end > max(start, position):
+            parts += [text[position:start], "[[", text[start:end], "]]"]
+            position = end
+    return "".join([*parts, text[position:]])
+
+
+def _printed(fields: Mapping[str, str]) -> str:
+    texts = list(fields.values())
+    if len(texts) > 1:
+        texts = [f"[[[[{name.capitalize()}]]]]: {text}" for name, text in fields.items()]
+    return _BREAK.join(texts).replace("\n", _BREAK)
+
+
+def _score(view: AttackView, row: Mapping[str, Any], key: str) -> float | None:
+    scores, target = row.get(key) or (), view.goal.get("target")
+    towards = target is not None and str(target) in view.labels
+    index = view.labels.index(str(target)) if towards else row.get("label")
+    if not isinstance(index, int) or not 0 <= index < len(scores):
+        return None
+    return float(scores[index]) if towards else 1 - float(scores[index])
