@@ -84,7 +84,7 @@ def test_a_sentence_encoder_that_gives_nan_is_an_error() -> None:
 def test_windows() -> None:
     text = Words.of("w0, w1 w2 w3 w4 w5 w6 w7 w8 w9!")
     assert window(text, 5, 3) == "w4 w5 w6"
-    assert window(text, 0, 3) == "w0, w1 w2 w3"
+    assert window(text, 0, 3) == "w0, w1 w2"
     assert window(text, 9, 3) == "w7 w8 w9"
     assert window(text, 4, 100) == "w0, w1 w2 w3 w4 w5 w6 w7 w8 w9"
     assert window(Words.of("..."), 0, 3) == "..."

@@ -62,7 +62,7 @@ def window(text: Words, position: int, size: int) -> str:
     position = min(position, length - 1)
     half = (size - 1) / 2
     if position - half < 0:
-        first, last = 0, min(size, length - 1)
+        first, last = 0, min(size, length) - 1
     elif position + half >= length:
         first, last = max(0, length - size), length - 1
     else:
