@@ -156,7 +156,7 @@ class PartOfSpeech:
         places = sorted(_places(trial, candidates), key=lambda place: place[1])
         for position, own in groupby(places, key=lambda place: place[1]):
             index, _, new = zip(*own, strict=True)
-            np.logical_and.at(mask, index, self.tagger.fitting(words, position, new))
+            np.logical_and.at(mask, list(index), self.tagger.fitting(words, position, new))
         return mask
 
 
