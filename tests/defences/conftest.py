@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "training")]
 
 
 @pytest.fixture(autouse=True)

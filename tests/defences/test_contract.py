@@ -20,6 +20,13 @@ OFF: dict[str, dict[str, Any]] = {
     "standard": {},
     "label_smoothing": {"epsilon": 0.0},
     "confidence_penalty": {"gamma": 0.0},
+    "freelb": {"steps": 1, "init_magnitude": 0.0},
+    "pgd": {"steps": 0},
+    "smart": {"strength": 0.0, "proximal": 0.0},
+    "alum": {"strength": 0.0},
+    "infobert": {"alpha": 0.0, "beta": 0.0},
+    "vib": {"beta": 0.0, "deterministic": True},
+    "vub": {"beta": 0.0, "entropy_weight": 0.0, "deterministic": True},
 }
 """The hyper-parameters that switch each defence off."""
 

@@ -11,11 +11,32 @@ from isthmus.core import catalog
 from isthmus.defences.base import Batch, Defence, Terms
 
 if TYPE_CHECKING:
+    from isthmus.defences.alum import ALUM
     from isthmus.defences.confidence_penalty import ConfidencePenalty
+    from isthmus.defences.freelb import FreeLB
+    from isthmus.defences.infobert import InfoBERT
     from isthmus.defences.label_smoothing import LabelSmoothing
+    from isthmus.defences.pgd import PGD
+    from isthmus.defences.smart import SMART
     from isthmus.defences.standard import Standard
+    from isthmus.defences.vib import VIB
+    from isthmus.defences.vub import VUB
 
-__all__ = ["Batch", "ConfidencePenalty", "Defence", "LabelSmoothing", "Standard", "Terms"]
+__all__ = [
+    "ALUM",
+    "PGD",
+    "SMART",
+    "VIB",
+    "VUB",
+    "Batch",
+    "ConfidencePenalty",
+    "Defence",
+    "FreeLB",
+    "InfoBERT",
+    "LabelSmoothing",
+    "Standard",
+    "Terms",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -63,6 +63,8 @@ class Batch:
     """The examples themselves, for a method that pairs them with other texts; empty for resident tensors."""
     seed: int = 0
     """Different for every batch, step and process; `stream` draws from it."""
+    opens_step: bool = True
+    """Whether the weights moved since the last batch; False for the later ones of an accumulated step."""
 
     def __len__(self) -> int:
         return len(self.labels)

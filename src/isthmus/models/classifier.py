@@ -37,6 +37,8 @@ class Classifier(nn.Module):
         task: label names and field names.
         max_tokens: longest input it reads, special tokens included; longer ones are truncated.
         slots: which of the three slots are filled.
+        companions: what a defence keeps beside the model while it trains (a critic, a teacher): checkpoints hold it,
+            a saved classifier does not.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Classifier(nn.Module):
         self.max_tokens = max_tokens
         self.seed = seed
         self.slots = Slots()
+        self.companions = nn.ModuleDict()
         self.head: nn.Linear | None = None
         if not backbone.has_head:
             with seeded(seed, "head"):

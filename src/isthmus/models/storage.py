@@ -163,7 +163,8 @@ def _write_backbone(model: Classifier, folder: Path, description: dict[str, Any]
 def _own_names(model: Classifier) -> list[str]:
     """The tensors that lie in `WEIGHTS`, not in the encoder's file."""
     encoder = model.backbone.encoder()
-    return [name for name in model.state_dict() if encoder is None or not name.startswith(f"backbone.{encoder[1]}")]
+    elsewhere = ("companions.",) if encoder is None else ("companions.", f"backbone.{encoder[1]}")
+    return [name for name in model.state_dict() if not name.startswith(elsewhere)]
 
 
 def _is_model(folder: Path) -> bool:

@@ -182,6 +182,7 @@ class _Loop:
         self.optimizer.zero_grad()
         for number, part in enumerate(torch.split(rows, settings.batch_size)):
             batch = self.data.batch(part, derive(self.seed, "batch", self.step, number, 0))
+            batch.opens_step = number == 0
             weight = len(part) / len(rows)
             model = cast("Classifier", self.model)
             terms = walk(self.defence, model, batch, backward=_backward, autocast=self.autocast, weight=weight)

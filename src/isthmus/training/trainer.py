@@ -189,6 +189,7 @@ class WalkingTrainer(Trainer):
             tuple(example.id for example in examples),
             examples,
             derive(run.seed, "batch", step, self._pass, self.args.process_index),
+            opens_step=self._pass == 0,
         )
         weight = len(batch) / self._examples_in_step
         with self.accelerator.no_sync(model):

@@ -1,0 +1,47 @@
+"""Which words of a sentence are anchored: neither unuseful nor non-robust, by the size of their gradients.
+
+rank of a token = its place by ‖g_i‖, smallest first, among the n tokens of its sentence
+unuseful < ceil(c_l n) <= anchored < ceil(c_h n) <= non-robust
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SLACK = 1e-6
+"""So that 0.7 of 10 tokens is 7 of them, and not 8 for want of a digit."""
+
+
+def ranks(gradient: Tensor, mask: Tensor) -> Tensor:
+    """Rank of every token [batch, length] by its gradient's norm; padding comes last."""
+    import torch
+
+    norms = gradient.float().norm(dim=-1)
+    norms = torch.where(mask.bool(), norms, torch.full_like(norms, math.inf))
+    return norms.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
+
+
+def anchored(gradient: Tensor, mask: Tensor, lowest: float, highest: float) -> Tensor:
+    """True for the anchored tokens; at least one in every sentence that has a token."""
+    import torch
+
+    rank = ranks(gradient, mask)
+    count = mask.sum(dim=1, keepdim=True).float()
+    low, high = (lowest * count - _SLACK).ceil(), (highest * count - _SLACK).ceil()
+    band = (rank >= low) & (rank < high)
+    single = rank == (lowest * count + _SLACK).floor().clamp(max=count - 1)
+    return torch.where(high > low, band, single) & mask.bool()
+
+
+def most_anchors(length: int, lowest: float, highest: float) -> int:
+    """Most anchors that a sentence of at most `length` tokens can have."""
+    counts = (_ceiling(highest * n) - _ceiling(lowest * n) for n in range(length + 1))
+    return max(1, *counts)
+
+
+def _ceiling(value: float) -> int:
+    return math.ceil(value - _SLACK)

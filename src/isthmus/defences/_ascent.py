@@ -1,0 +1,152 @@
+"""Perturbations of word embeddings: where one starts, how it climbs, and passes that roll the same dice.
+
+    start     δ = m · u / √(n d),   u uniform in (-1, 1) on the n tokens that are not padding, d wide
+    climb     δ ← δ + a · g / ‖g‖,  scaled back to ‖δ‖ ≤ r;   norms are those of the whole sequence
+
+Dropout and every other draw of the model repeat from pass to pass, so that what changes between two passes over a batch
+is the perturbation alone. Afterwards the streams stand where one pass leaves them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Output
+from isthmus.defences.base import Batch, Defence
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+
+
+@dataclass(frozen=True)
+class Ascent(Defence):
+    """The settings of a climb; a defence that climbs inherits them."""
+
+    steps: int = 3
+    """Passes over a batch, each at a higher perturbation."""
+    step_size: float = 0.1
+    """Length of one step of the climb, whatever the size of the gradient."""
+    init_magnitude: float = 0.1
+    """Size of the random start; 0 starts at the clean embeddings."""
+    max_norm: float = 0.3
+    """Largest norm of the perturbation of a whole sequence; 0 leaves it unlimited."""
+
+    def __post_init__(self) -> None:
+        at_least(self.name, "steps", self.steps, 1)
+        for name in ("step_size", "init_magnitude", "max_norm"):
+            at_least(self.name, name, getattr(self, name), 0)
+
+
+def at_least(defence: str, name: str, value: float, least: float) -> None:
+    """Refuse a hyper-parameter that is too small or not a number."""
+    if not (math.isfinite(value) and value >= least):
+        raise UsageError(f"{defence}: {name} is {value}; it must be a number that is at least {least}")
+
+
+class Climb:
+    """One batch under a perturbation that climbs."""
+
+    def __init__(self, ascent: Ascent, model: Classifier, batch: Batch, still: bool = False) -> None:
+        """Start at random, or `still` at the clean embeddings."""
+        self.ascent, self.model, self.inputs = ascent, model, batch.inputs
+        self.dice = Dice(model)
+        with _no_gradient():
+            like = model.embed(batch.inputs["input_ids"])
+        self.mask = valid(batch).to(like.dtype)
+        magnitude = 0.0 if still else ascent.init_magnitude
+        self.delta = start(like, self.mask, magnitude, batch.stream(ascent.name)).requires_grad_()
+        self._fresh = True
+
+    def forward(self, *, hidden: bool = False) -> Output:
+        """The model at the perturbation as it stands, with the dice of the first pass."""
+        if not self._fresh:
+            self.dice.restore()
+        self._fresh = False
+        embeddings = self.model.embed(self.inputs["input_ids"]) + self.delta
+        output: Output = self.model(**self.inputs, inputs_embeds=embeddings, hidden=hidden)
+        return output
+
+    def step(self, gradient: Tensor | None) -> None:
+        """Climb along the gradient of the loss with respect to the perturbation."""
+        assert gradient is not None
+        moved = ascended(self.delta.detach(), gradient.detach() * self.mask, self.ascent.step_size)
+        self.delta = within(moved, self.ascent.max_norm).requires_grad_()
+
+
+def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator) -> Tensor:
+    """The first perturbation, of the shape of the embeddings."""
+    import torch
+
+    if magnitude == 0:
+        return torch.zeros_like(like)
+    noise = 2 * torch.rand(like.shape, generator=stream, device=like.device, dtype=like.dtype) - 1
+    return noise * mask * (magnitude / (mask.sum(dim=(1, 2), keepdim=True) * like.shape[-1]).sqrt())
+
+
+def ascended(delta: Tensor, gradient: Tensor, step_size: float) -> Tensor:
+    """One step of fixed length along the gradient of each sequence."""
+    return delta + step_size * gradient / sequence_norm(gradient).clamp(min=1e-8)
+
+
+def within(delta: Tensor, max_norm: float) -> Tensor:
+    """Scale sequences that are longer than `max_norm` back to it; 0 is no limit."""
+    if max_norm == 0:
+        return delta
+    return delta * (max_norm / sequence_norm(delta).clamp(min=1e-12)).clamp(max=1.0)
+
+
+def sequence_norm(values: Tensor) -> Tensor:
+    """Euclidean norm over all tokens of a sequence [batch, 1, 1]."""
+    norms: Tensor = values.flatten(1).norm(dim=1)
+    return norms.view(-1, 1, 1)
+
+
+def valid(batch: Batch) -> Tensor:
+    """1 for tokens, 0 for padding [batch, length, 1]."""
+    import torch
+
+    mask = batch.inputs.get("attention_mask")
+    if mask is None:
+        mask = torch.ones_like(batch.inputs["input_ids"])
+    return mask.unsqueeze(-1)
+
+
+class Dice:
+    """Where all random streams of a forward pass stand, so that another pass can draw the same."""
+
+    def __init__(self, model: Classifier) -> None:
+        import torch
+
+        from isthmus.models.randomness import Stream
+
+        self.streams = [module for module in model.modules() if isinstance(module, Stream)]
+        self.counts = [stream.count for stream in self.streams]
+        self.device = model.device
+        self.state = (torch.cuda if self.device.type == "cuda" else torch).get_rng_state(*self._where)
+
+    @property
+    def _where(self) -> tuple[torch.device, ...]:
+        return (self.device,) if self.device.type == "cuda" else ()
+
+    def restore(self) -> None:
+        """Put the streams back to where they stood."""
+        import torch
+
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(self.state, self.device)
+        else:
+            torch.set_rng_state(self.state)
+        for stream, count in zip(self.streams, self.counts, strict=True):
+            stream.count = count
+
+
+def _no_gradient() -> torch.no_grad:
+    import torch
+
+    return torch.no_grad()

@@ -1,0 +1,95 @@
+"""What VIB and VUB share: the Gaussian bottleneck, its rate, and the loss under any adversary."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Output
+from isthmus.defences._ascent import Ascent, Climb, at_least
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+    from isthmus.models.bottleneck import GaussianLatent
+
+Adversary = Literal["none", "freelb", "pgd"]
+
+
+@dataclass(frozen=True)
+class StochasticBottleneck(Ascent):
+    """The settings of a Gaussian bottleneck between encoder and head."""
+
+    beta: float = 1e-3
+    """Price of one nat that passes the bottleneck; 0 without `stochastic` is no bottleneck at all."""
+    latent: int = 0
+    """Width of the latent code; 0 takes half of the encoder's."""
+    shift: float = -1.0
+    """Added before the softplus that makes the deviations: -1 for text, 0.57 for images in the released code."""
+    last_relu: bool = True
+    """Whether a relu follows the second layer, as in the released code; means are then never negative."""
+    train: Literal["all", "head"] = "all"
+    """Train the encoder too, or only bottleneck and head on vectors of the encoder as it is (computed once)."""
+    adversary: Adversary = "none"
+    """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self.name, "beta", self.beta, 0)
+        at_least(self.name, "latent", self.latent, 0)
+        if self.train == "head" and self.adversary != "none":
+            raise UsageError(f"{self.name}: an adversary moves the embeddings, which train=head holds fixed")
+
+    @property
+    def off(self) -> bool:
+        """Whether it is plain training: then there is no bottleneck either."""
+        return False
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """Fill the bottleneck slot."""
+        if self.off:
+            return
+        from isthmus.models._hub import seeded
+        from isthmus.models.bottleneck import GaussianBottleneck
+
+        with seeded(model.seed, "bottleneck"):
+            slot = GaussianBottleneck(model.pooled_size, self.latent or None, self.shift, self.last_relu)
+        model.fill(bottleneck=slot)
+
+    @abstractmethod
+    def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
+        """The terms beside cross-entropy and rate, by name."""
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """Cross-entropy, rate and what the method adds, at every step of the climb if there is one."""
+        import torch
+
+        if self.off:
+            yield from Defence.losses(self, model, batch)
+            return
+        if self.adversary == "none":
+            yield Terms(self._values(model, model(**batch.inputs), batch, 1))
+            return
+        climb = Climb(self, model, batch)
+        if self.adversary == "pgd":
+            for _ in range(self.steps):
+                climb.step(torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0])
+            climb.delta.requires_grad_(False)
+        steps = self.steps if self.adversary == "freelb" else 1
+        for step in range(steps):
+            yield Terms(self._values(model, climb.forward(), batch, steps))
+            if step + 1 < steps:
+                climb.step(climb.delta.grad)
+
+    def _values(self, model: Classifier, output: Output, batch: Batch, steps: int) -> dict[str, Tensor]:
+        latent: GaussianLatent = output.latent
+        values = {"cross_entropy": cross_entropy(output, batch)}
+        if self.beta:
+            values["rate"] = self.beta * latent.rate().mean()
+        values |= self.terms(model, output)
+        return {name: value / steps for name, value in values.items()} if steps > 1 else values

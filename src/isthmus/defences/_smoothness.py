@@ -1,0 +1,86 @@
+"""How much predictions change under the worst small perturbation of the word embeddings.
+
+smoothness(x) = max_{δ small} KL_sym(p(· | e + δ), p(· | e)),     KL_sym(p, q) = KL(p ‖ q) + KL(q ‖ p)
+
+paper       δ ← clip(δ + η · g / ‖g‖_∞, -ε, ε)                    ‖·‖_∞ over the sequence
+released    δ ← (δ + η · g) / ‖δ + η · g‖_∞                       per token: perturbations of size one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from isthmus.core.types import Output
+from isthmus.defences._ascent import Dice, at_least, valid
+from isthmus.defences.base import Batch, Defence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+
+Mode = Literal["paper", "released"]
+Divergence = Callable[["Tensor", "Tensor"], "Tensor"]
+
+
+@dataclass(frozen=True)
+class Smoothness(Defence):
+    """The settings of the search for the worst small perturbation."""
+
+    strength: float = 1.0
+    """Weight of the smoothness term."""
+    steps: int = 1
+    """Steps of the search."""
+    step_size: float = 1e-3
+    """Length of one step (η)."""
+    noise: float = 1e-5
+    """Standard deviation of the random start."""
+    radius: float = 1e-5
+    """Largest change of a coordinate (ε); not used in `released` mode."""
+    mode: Mode = "paper"
+    """Whose projection: the paper's, or the released code's."""
+
+    def __post_init__(self) -> None:
+        at_least(self.name, "steps", self.steps, 1)
+        for name in ("strength", "step_size", "noise", "radius"):
+            at_least(self.name, name, getattr(self, name), 0)
+
+    def perturbed(self, model: Classifier, batch: Batch, clean: Output, dice: Dice, divergence: Divergence) -> Output:
+        """The model at the perturbation that changes the clean predictions most, with the dice of the clean pass."""
+        import torch
+
+        target = clean.logits.detach()
+        embeddings = model.embed(batch.inputs["input_ids"])
+        mask = valid(batch).to(embeddings.dtype)
+        stream = batch.stream(self.name)
+        draws = torch.randn(embeddings.shape, generator=stream, device=embeddings.device, dtype=embeddings.dtype)
+        delta = self.noise * draws * mask
+        for _ in range(self.steps):
+            delta.requires_grad_()
+            dice.restore()
+            moved: Output = model(**batch.inputs, inputs_embeds=embeddings.detach() + delta)
+            (gradient,) = torch.autograd.grad(divergence(moved.logits, target), delta)
+            delta = self._step(delta.detach(), gradient * mask)
+        dice.restore()
+        output: Output = model(**batch.inputs, inputs_embeds=embeddings + delta)
+        return output
+
+    def _step(self, delta: Tensor, gradient: Tensor) -> Tensor:
+        if self.mode == "released":
+            moved = delta + self.step_size * gradient
+            return moved / moved.abs().amax(dim=-1, keepdim=True).clamp(min=1e-6)
+        largest = gradient.flatten(1).abs().amax(dim=1).view(-1, 1, 1).clamp(min=1e-30)
+        return (delta + self.step_size * gradient / largest).clamp(-self.radius, self.radius)
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL(softmax p ‖ softmax q), mean over the rows."""
+    log_p, log_q = p.float().log_softmax(dim=-1), q.float().log_softmax(dim=-1)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=-1).mean()
+
+
+def symmetric_kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL in both directions."""
+    return kl(p, q) + kl(q, p)

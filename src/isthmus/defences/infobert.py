@@ -1,0 +1,198 @@
+"""InfoBERT: let less of the words through, and keep hold of the words that are both stable and useful."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Output
+from isthmus.defences._anchors import anchored, most_anchors
+from isthmus.defences._ascent import Ascent, Climb, at_least
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+
+Adversary = Literal["none", "freelb", "pgd"]
+Mode = Literal["released", "paper"]
+
+
+@dataclass(frozen=True)
+class InfoBERT(Ascent):
+    """InfoBERT: an information bottleneck on the words, and anchored words tied to the sentence (Wang et al., 2021).
+
+        loss = -log p(y | x) + β · U - α · N
+        U = E ½ ‖t - t'‖²                         over the tokens t of the batch, t the output of the embedding block
+        N = InfoNCE(t_k ; z)                      over the anchored tokens t_k of a sentence and its vector z
+
+    Anchored are the tokens whose gradient norm ranks from c_l to c_h of the sentence: below lie the unuseful words,
+    above the non-robust ones. With an adversary every step of the climb has this loss.
+
+    References:
+        Wang, Wang, Cheng, Gan, Jia, Li and Liu (2021), InfoBERT: Improving Robustness of Language Models from An
+        Information Theoretic Perspective, https://arxiv.org/abs/2010.02329
+
+    Where we depart:
+        `released` (default) follows the authors' code: negatives are the other anchored words of the chunk, and anchors
+        come from the gradient of cross-entropy and bottleneck at the perturbation as it stands. `paper` scores an
+        anchor against the words of its sentence that are not anchored, and ranks by the gradient of the cross-entropy
+        at the clean text. Gradient accumulation divides every term (the code divides the cross-entropy only), and the
+        critic is clipped with the model. A sentence with no rank in the band has one anchor, at rank floor(c_l n).
+
+    Relations:
+        With adversary=freelb and alpha = beta = 0 it is `freelb`; without an adversary either, `standard`. beta alone
+        is a penalty on the variance of the embeddings.
+
+    Example:
+        ``train(data, backbone="minilm", defence=defences.InfoBERT(beta=0.05, adversary="freelb"))``
+    """
+
+    alpha: float = 5e-3
+    """Weight of the anchored words' information (0: leave it out)."""
+    beta: float = 5e-2
+    """Weight of the bottleneck (0: leave it out)."""
+    lowest: float = 0.5
+    """Share of tokens, by gradient norm, below the anchored ones (c_l)."""
+    highest: float = 0.9
+    """Share of tokens up to the last anchored one (c_h)."""
+    adversary: Adversary = "none"
+    """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
+    mode: Mode = "released"
+    """Whose negatives and anchors: the authors' code, or the paper."""
+    p_t_given_x: Literal["encoder", "auxiliary"] = "encoder"
+    """The density behind the bottleneck: a unit Gaussian around the embedding, or a network that is fitted (CLUB)."""
+    features: Literal["local", "global"] = "local"
+    """What the bottleneck narrows: every token, or the sentence's vector."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self.name, "alpha", self.alpha, 0)
+        at_least(self.name, "beta", self.beta, 0)
+        if not 0 <= self.lowest < self.highest <= 1:
+            raise UsageError(
+                f"infobert: anchors lie between lowest = {self.lowest} and highest = {self.highest}; "
+                "choose 0 <= lowest < highest <= 1"
+            )
+
+    @property
+    def _plain(self) -> bool:
+        climbs = self.adversary != "none" and (self.steps > 1 or self.init_magnitude > 0 or self.adversary == "pgd")
+        return self.alpha == self.beta == 0 and not climbs
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """Put the critic, and the auxiliary network if there is one, beside the model."""
+        from isthmus.models._hub import seeded
+        from isthmus.models.information import Critic
+
+        local, whole = _widths(model)
+        with seeded(model.seed, "infobert"):
+            if self.alpha:
+                model.companions["critic"] = Critic(local, whole).to(model.device)
+            if self.beta and self.p_t_given_x == "auxiliary":
+                from isthmus.models.auxiliary import AuxiliaryGaussian
+
+                model.companions["auxiliary"] = AuxiliaryGaussian(model.table.embedding_dim, local).to(model.device)
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """One yield per step of the climb; one where there is no adversary."""
+        import torch
+
+        if self._plain:
+            yield from Defence.losses(self, model, batch)
+            return
+        climb = Climb(self, model, batch, still=self.adversary == "none")
+        anchors = self._clean_anchors(model, batch) if self.mode == "paper" and self.alpha else None
+        if self.adversary == "pgd":
+            for _ in range(self.steps):
+                climb.step(torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0])
+        steps = self.steps if self.adversary == "freelb" else 1
+        for step in range(steps):
+            output = climb.forward(hidden=True)
+            values = {"cross_entropy": cross_entropy(output, batch) / steps}
+            if self.beta:
+                values["bottleneck"] = self.beta / steps * self._narrowness(model, batch, climb, output, step)
+            gradient = None
+            if self.alpha:
+                if anchors is None or step + 1 < steps:
+                    # The perturbation's gradient alone: half of a backward pass, instead of a second whole one.
+                    gradient = torch.autograd.grad(Terms(values).total(), climb.delta, retain_graph=True)[0]
+                chosen = anchors if anchors is not None else self._anchors(gradient, climb)
+                values["anchored"] = -self.alpha / steps * self._information(model, batch, output, chosen, climb, step)
+            yield Terms(values)
+            if step + 1 < steps:
+                climb.step(climb.delta.grad if gradient is None else gradient)
+
+    def _narrowness(self, model: Classifier, batch: Batch, climb: Climb, output: Output, step: int) -> Tensor:
+        import torch
+
+        from isthmus.models.information import sampled_spread
+
+        stream = batch.stream(f"{self.name} bottleneck {step}")
+        if self.features == "global":
+            vectors = sentence_vectors(model, output, climb.mask)
+            return sampled_spread(vectors, torch.ones(len(vectors), device=vectors.device), stream)
+        local = _hidden(output)[0]
+        if self.p_t_given_x == "encoder":
+            return sampled_spread(local, climb.mask, stream)
+        assert output.embeddings is not None
+        narrowness: Tensor = model.companions["auxiliary"](output.embeddings, local, climb.mask, stream)
+        return narrowness
+
+    def _information(
+        self, model: Classifier, batch: Batch, output: Output, chosen: Tensor, climb: Climb, step: int
+    ) -> Tensor:
+        from isthmus.models.information import Critic, info_nce, info_nce_within
+
+        critic = model.companions["critic"]
+        assert isinstance(critic, Critic)
+        local, whole = _hidden(output)[0], sentence_vectors(model, output, climb.mask)
+        if self.mode == "paper":
+            others = climb.mask.squeeze(-1).bool() & ~chosen
+            return info_nce_within(critic, local, whole, chosen, others)
+        most = len(batch) * most_anchors(chosen.shape[1], self.lowest, self.highest)
+        stream = batch.stream(f"{self.name} anchored {step}")
+        return info_nce(critic, local, whole, chosen, most, len(batch), stream)
+
+    def _anchors(self, gradient: Tensor | None, climb: Climb) -> Tensor:
+        assert gradient is not None
+        return anchored(gradient, climb.mask.squeeze(-1), self.lowest, self.highest)
+
+    def _clean_anchors(self, model: Classifier, batch: Batch) -> Tensor:
+        """Anchors by the gradient of the cross-entropy at the clean embeddings."""
+        import torch
+
+        climb = Climb(self, model, batch, still=True)
+        gradient = torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0]
+        climb.dice.restore()
+        return self._anchors(gradient, climb)
+
+
+def sentence_vectors(model: Classifier, output: Output, mask: Tensor) -> Tensor:
+    """The last layer at the first token, or its mean over tokens where the tokenizer puts no [CLS] there."""
+    from isthmus.models.backbones import mean_pool
+
+    last = _hidden(output)[-1]
+    return last[:, 0] if model.tokenizer.cls_token_id is not None else mean_pool(last, mask.squeeze(-1))
+
+
+def _hidden(output: Output) -> tuple[Tensor, ...]:
+    assert output.hidden is not None
+    return output.hidden
+
+
+def _widths(model: Classifier) -> tuple[int, int]:
+    """Widths of the embedding block's output and of the last layer."""
+    import torch
+
+    if not hasattr(model, "table"):
+        raise UsageError("infobert works on word embeddings: it cannot train a model of resident tensors")
+    training = model.training
+    with torch.no_grad():
+        inputs = model.eval().encode([dict.fromkeys(model.task.fields, "a")])
+        hidden = model(**{name: value.to(model.device) for name, value in inputs.items()}, hidden=True).hidden
+    model.train(training)
+    return int(hidden[0].shape[-1]), int(hidden[-1].shape[-1])

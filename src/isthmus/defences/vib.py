@@ -1,0 +1,50 @@
+"""VIB: the deep variational information bottleneck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from isthmus.core.types import Output
+from isthmus.defences._bottleneck import StochasticBottleneck
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isthmus.models import Classifier
+
+
+@dataclass(frozen=True)
+class VIB(StochasticBottleneck):
+    """VIB: a stochastic code that pays for every nat it carries about its input (Alemi et al., 2017).
+
+        loss = -log p(y | z) + β · R,     R = KL(N(μ(x), σ(x)²) ‖ N(0, I)) = Σ_k ½ (μ_k² + σ_k² - 1 - 2 log σ_k)
+
+    R bounds I(X;Z) from above, log p(y|z) + H(Y) bounds I(Z;Y) from below.
+
+    References:
+        Alemi, Fischer, Dillon and Murphy (2017), Deep Variational Information Bottleneck,
+        https://arxiv.org/abs/1612.00410
+
+    Where we depart:
+        The encoder of the code is that of the VUB paper: two layers as wide as the pooled vector, means behind a relu
+        unless last_relu is off. With beta = 0 and deterministic=True there is no bottleneck at all.
+
+    Relations:
+        `vub` subtracts an entropy and so rewards predictions that stay uncertain.
+
+    Example:
+        ``train(data, backbone="minilm", defence=defences.VIB(beta=1e-3, train="head"))``
+    """
+
+    deterministic: bool = False
+    """With beta = 0: leave the bottleneck out, which is plain training."""
+
+    @property
+    def off(self) -> bool:
+        """Whether it is plain training."""
+        return self.deterministic and self.beta == 0 and self.adversary == "none"
+
+    def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
+        """Nothing beside cross-entropy and rate."""
+        return {}

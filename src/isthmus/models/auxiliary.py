@@ -1,0 +1,69 @@
+"""A Gaussian density q(t | x) that is fitted while it is used: the auxiliary network of CLUB.
+
+    q(t | x) = N(mean(x), diag exp(log_variance(x))),     log_variance bounded by tanh
+    estimate = E[ log q(t | x) ] - E[ log q(t' | x) ]     t' of a random other token
+
+Before every estimate it takes one step of its own Adam on the likelihood of detached samples. The moments of that Adam
+are buffers, so that a checkpoint holds them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.models.information import gaussian_log_density
+
+_BETAS = (0.9, 0.999)
+
+
+class AuxiliaryGaussian(nn.Module):
+    """Two small networks for mean and log-variance, trained on their own."""
+
+    def __init__(self, inputs: int, outputs: int, learning_rate: float = 1e-3) -> None:
+        super().__init__()
+        width = max(1, outputs // 2)
+        self.mean = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
+        self.log_variance = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs), nn.Tanh())
+        # The model's optimiser must leave it alone.
+        self.requires_grad_(False)
+        self.learning_rate = learning_rate
+        self.steps: Tensor
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        for index, parameter in enumerate(self.parameters()):
+            self.register_buffer(f"first_{index}", torch.zeros_like(parameter))
+            self.register_buffer(f"second_{index}", torch.zeros_like(parameter))
+
+    def forward(self, inputs: Tensor, outputs: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
+        """Fit to the tokens that the mask names, then estimate; gradients flow to the inputs and outputs."""
+        with torch.autocast(inputs.device.type, enabled=False):
+            x, t = (part.float().reshape(-1, part.shape[-1]) for part in (inputs, outputs))
+            weight = mask.reshape(-1).float()
+            if self.training:
+                self._fit(x.detach(), t.detach(), weight)
+            mean, log_variance = self.mean(x), self.log_variance(x)
+            count = weight.sum()
+            draws = torch.rand(len(x), generator=stream, device=x.device)
+            order = torch.argsort(1 - weight, stable=True)
+            partner = order[(draws * count).long().clamp(max=len(x) - 1)]
+            gap = gaussian_log_density(t, mean, log_variance) - gaussian_log_density(t[partner], mean, log_variance)
+            return (gap * weight).sum() / count.clamp(min=1)
+
+    def _fit(self, x: Tensor, t: Tensor, weight: Tensor) -> None:
+        parameters = list(self.parameters())
+        with torch.enable_grad():
+            for parameter in parameters:
+                parameter.requires_grad_()
+            likelihood = gaussian_log_density(t, self.mean(x), self.log_variance(x))
+            loss = -(likelihood * weight).sum() / weight.sum().clamp(min=1)
+            gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            self.steps += 1
+            for index, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+                parameter.requires_grad_(False)
+                first, second = self.get_buffer(f"first_{index}"), self.get_buffer(f"second_{index}")
+                first.lerp_(gradient, 1 - _BETAS[0])
+                second.lerp_(gradient.square(), 1 - _BETAS[1])
+                step = first / (1 - _BETAS[0] ** self.steps)
+                scale = (second / (1 - _BETAS[1] ** self.steps)).sqrt() + 1e-8
+                parameter.sub_(self.learning_rate * step / scale)

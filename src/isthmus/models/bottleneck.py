@@ -1,0 +1,91 @@
+"""A stochastic bottleneck: the pooled vector becomes a Gaussian, and the head classifies a draw from it.
+
+hidden = relu(W₂ relu(W₁ h))            two layers as wide as the pooled vector; the last relu is optional
+μ, s = the two halves of hidden         σ = softplus(s + b)
+z = μ + σ ε,  ε ~ N(0, I)               z = μ where it is asked for the mean
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from isthmus.core.errors import UsageError
+from isthmus.models.information import rate
+from isthmus.models.slots import Bottleneck
+
+Inference = Literal["mean", "sample"]
+
+
+@dataclass(slots=True)
+class GaussianLatent:
+    """The Gaussian of every text, and what the head reads of it."""
+
+    mean: Tensor  # [batch, latent]
+    deviation: Tensor  # [batch, latent]
+    sample: Tensor  # [batch, latent]
+
+    def rate(self) -> Tensor:
+        """KL to the standard normal of every text, in nats."""
+        return rate(self.mean, self.deviation)
+
+
+class GaussianBottleneck(Bottleneck):
+    """The bottleneck of VIB and VUB."""
+
+    def __init__(
+        self,
+        pooled_size: int,
+        latent_size: int | None = None,
+        shift: float = -1.0,
+        last_relu: bool = True,
+        inference: Inference = "mean",
+    ) -> None:
+        super().__init__()
+        self.latent_size = pooled_size // 2 if latent_size is None else latent_size
+        if self.latent_size < 1:
+            raise UsageError(f"a latent code has at least one dimension, not {self.latent_size}")
+        self._config = {
+            "pooled_size": pooled_size, "latent_size": self.latent_size, "shift": shift, "last_relu": last_relu
+        }  # fmt: skip
+        self.shift, self.last_relu = shift, last_relu
+        self.first = nn.Linear(pooled_size, pooled_size)
+        self.second = nn.Linear(pooled_size, 2 * self.latent_size)
+        for layer in (self.first, self.second):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.inference: Inference = inference
+
+    @property
+    def stochastic(self) -> bool:  # type: ignore[override]
+        """Whether it draws outside training too."""
+        return self.inference == "sample"
+
+    def config(self) -> dict[str, Any]:
+        """How to build it again."""
+        return {**self._config, "inference": self.inference}
+
+    def forward(self, pooled: Tensor) -> GaussianLatent:
+        """The Gaussian of each pooled vector; a draw in training and where samples are asked for, else the mean."""
+        hidden = self.second(functional.relu(self.first(pooled)))
+        if self.last_relu:
+            hidden = functional.relu(hidden)
+        mean, raw = hidden.float().chunk(2, dim=-1)
+        deviation = functional.softplus(raw + self.shift)
+        if self.training or self.inference == "sample":
+            return GaussianLatent(mean, deviation, mean + deviation * self.stream.normal(mean))
+        return GaussianLatent(mean, deviation, mean)
+
+
+class LabelEntropy(nn.Module):
+    """Keeps the entropy of the training labels beside the model."""
+
+    value: Tensor
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.tensor(value))

@@ -1,0 +1,131 @@
+"""Estimates of mutual information between what goes into a model, what it makes of it, and labels.
+
+    spread           ½ E ‖t - t'‖² = tr cov(t)             I(X;T) up to a constant, for a unit Gaussian around each t
+    InfoNCE          E[ S_ii - log 1/C Σ_j exp S_ij ] ≤ I(T;Z),  S = critic(t, z)          never above log C
+    CLUB             E[ log q(t|x) ] - E[ log q(t'|x) ] ≥ I(X;T)       once q fits p
+    rate             E KL(p(z|x) ‖ N(0, I)) ≥ I(X;Z)
+
+Nothing here looks at a number on the host: on a GPU that would wait for the device at every step.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+
+def spread(features: Tensor, mask: Tensor) -> Tensor:
+    """Mean of ½‖t - t'‖² over all pairs of the rows that the mask names: the trace of their (biased) covariance."""
+    weight = mask.reshape(-1, 1).to(features.dtype)
+    rows = features.reshape(-1, features.shape[-1]) * weight
+    count = weight.sum().clamp(min=1)
+    mean = rows.sum(dim=0) / count
+    return rows.square().sum() / count - mean.square().sum()
+
+
+def sampled_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
+    """The same from one random partner for each row; its expectation is `spread`."""
+    rows, valid = features.reshape(-1, features.shape[-1]), mask.reshape(-1).bool()
+    count = valid.sum()
+    draws = torch.rand(len(rows), generator=stream, device=rows.device)
+    # Valid rows first, so that the i-th valid row is the i-th of the order.
+    order = torch.argsort((~valid).to(torch.uint8), stable=True)
+    partner = order[(draws * count).long().clamp(max=len(rows) - 1)]
+    half = 0.5 * (rows - rows[partner]).square().sum(dim=1)
+    return (half * valid).sum() / count.clamp(min=1)
+
+
+class Critic(nn.Module):
+    """Scores how well a word's features and a sentence's belong together: Linear - ReLU - Linear - Softplus."""
+
+    def __init__(self, local: int, whole: int, width: int = 300) -> None:
+        super().__init__()
+        self.first = nn.Linear(local + whole, width)
+        self.second = nn.Linear(width, 1)
+        self.local = local
+
+    def halves(self, local: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        """The two parts of the first layer's sum, so that a pair costs an addition and not a product."""
+        weight = self.first.weight
+        left = functional.linear(local, weight[:, : self.local])
+        return left, functional.linear(whole, weight[:, self.local :], self.first.bias)
+
+    def score(self, left: Tensor, right: Tensor) -> Tensor:
+        """Scores of halves that broadcast against each other."""
+        return functional.softplus(self.second(functional.relu(left + right))).squeeze(-1)
+
+    def forward(self, local: Tensor, whole: Tensor) -> Tensor:
+        """The score of each pair of rows."""
+        return self.score(*self.halves(local, whole))
+
+    def matrix(self, left: Tensor, right: Tensor) -> Tensor:
+        """S[i, j] = f(local j, whole i) for halves [C, width], computed again in the backward pass."""
+        scores: Tensor = checkpoint(
+            self.score, left.unsqueeze(0), right.unsqueeze(1), use_reentrant=False, preserve_rng_state=False
+        )
+        return scores
+
+
+def info_nce(
+    critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, most: int, size: int, stream: torch.Generator
+) -> Tensor:
+    """InfoNCE of the chosen words [batch, length] with their sentences, in shuffled chunks of `size` pairs.
+
+    The negatives of a pair are the other chosen words of its chunk. `most` is a bound on how many are chosen.
+    """
+    words = chosen.reshape(-1)
+    keys = torch.rand(len(words), generator=stream, device=words.device)
+    order = torch.argsort(torch.where(words, keys, keys + 2))[: max(1, most)]
+    left, right = critic.halves(local.reshape(-1, local.shape[-1])[order], whole[order // chosen.shape[1]])
+    there = words[order]
+    total, chunks = left.new_zeros(()), left.new_zeros(())
+    for start in range(0, len(order), size):
+        part = slice(start, start + size)
+        scores = critic.matrix(left[part], right[part]).float()
+        value, any_there = _chunk(scores, there[part])
+        total, chunks = total + value, chunks + any_there
+    return total / chunks.clamp(min=1)
+
+
+def _chunk(scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    """InfoNCE of one chunk whose rows may be padding, and whether there is a pair in it at all."""
+    count = there.sum().clamp(min=1)
+    columns = scores.masked_fill(~there, -math.inf)
+    # A chunk without pairs must not become infinite minus infinite.
+    against = torch.where(there.any(), columns, torch.zeros_like(columns)).logsumexp(dim=1)
+    value = ((scores.diagonal() - against) * there).sum() / count + count.float().log()
+    any_there = there.any().to(value.dtype)
+    return value * any_there, any_there
+
+
+def info_nce_within(critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, others: Tensor) -> Tensor:
+    """InfoNCE of the chosen words of each sentence, with the other words of the same sentence as negatives."""
+    left, right = critic.halves(local, whole.unsqueeze(1))
+    scores = critic.score(left, right).float()  # [batch, length]
+    lowest = torch.finfo(scores.dtype).min
+    against = scores.masked_fill(~others, lowest).logsumexp(dim=1, keepdim=True)
+    count = others.sum(dim=1, keepdim=True) + 1
+    value = scores - torch.logaddexp(scores, against) + count.float().log()
+    return (value * chosen).sum() / chosen.sum().clamp(min=1)
+
+
+def gaussian_log_density(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """log N(values; mean, diag exp(log_variance)), summed over the last dimension."""
+    square = (values - mean).square() * torch.exp(-log_variance)
+    return -0.5 * (square + log_variance + math.log(2 * math.pi)).sum(dim=-1)
+
+
+def club(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """CLUB of rows with the densities q(t | x) = N(mean(x), diag exp(log_variance(x))), over all pairs."""
+    own = gaussian_log_density(values, mean, log_variance).mean()
+    other = gaussian_log_density(values.unsqueeze(0), mean.unsqueeze(1), log_variance.unsqueeze(1)).mean()
+    return own - other
+
+
+def rate(mean: Tensor, deviation: Tensor) -> Tensor:
+    """KL(N(mean, deviation²) ‖ N(0, I)) of every row, in nats."""
+    return 0.5 * (mean.square() + deviation.square() - 1 - 2 * deviation.log()).sum(dim=-1)
