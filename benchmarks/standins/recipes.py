@@ -56,8 +56,6 @@ def missing(name: str, given: Resources) -> list[str]:
 
 def build(name: str, victim: Any, given: Resources, encoder: Work) -> tuple[Any, Notes]:
     """The recipe around the victim, and what stands in for what; the encoder's work is noted in `encoder`."""
-    from textattack.constraints import Constraint
-
     module_name, class_name, needs = RECIPES[name]
     module = importlib.import_module(f"textattack.attack_recipes.{module_name}")
     notes: Notes = {}
@@ -74,8 +72,7 @@ def build(name: str, victim: Any, given: Resources, encoder: Work) -> tuple[Any,
         module.WordSwapHowNet = sememes.instead_of_hownet(given.sememes)
         notes["HowNet candidates"] = f"{given.sememes}: words that share a set of sememes, any part of speech"
     if name == "genetic":
-        dropped = type("Dropped", (Constraint,), {"__init__": lambda self, **_: None, "check_compatibility": _always})
-        module.Google1BillionWordsLanguageModel = dropped
+        module.Google1BillionWordsLanguageModel = _dropped()
         notes["Google 1-billion-words language model"] = "none: the constraint is left out"
     if name == "textbugger":
         notes |= _homoglyphs()
@@ -86,8 +83,21 @@ def build(name: str, victim: Any, given: Resources, encoder: Work) -> tuple[Any,
     return attack, notes
 
 
-def _always(*_: Any) -> bool:
-    return True
+def _dropped() -> Any:
+    """A constraint that the recipe can build, to be taken out again."""
+    from textattack.constraints import Constraint
+
+    class Dropped(Constraint):  # type: ignore[misc]
+        def __init__(self, **_: Any) -> None:
+            super().__init__(compare_against_original=True)
+
+        def check_compatibility(self, transformation: Any) -> bool:
+            return True
+
+        def _check_constraint(self, transformed_text: Any, reference_text: Any) -> bool:
+            raise AssertionError("this constraint is left out")
+
+    return Dropped
 
 
 def sentence_encoder(
@@ -130,6 +140,29 @@ def _masked_lm(name: str, module: Any, given: Resources) -> Notes:
         own_name = "bert-base-uncased"
     padded = "" if length == 512 else f", rows padded to {length} tokens (TextAttack: 512)"
     return {own_name: f"{folder}{padded}"}
+
+
+def quick(attack: Any) -> Notes:
+    """Spare what changes no outcome: padding of the masked model's rows, sentences encoded twice in one call."""
+    from textattack import transformations
+
+    def encode(self: Any, text: Any) -> Any:
+        return self._lm_tokenizer(text, max_length=self.max_length, truncation=True, padding=True, return_tensors="pt")
+
+    for part in ("WordSwapMaskedLM", "WordInsertionMaskedLM", "WordMergeMaskedLM"):
+        getattr(transformations, part)._encode_text = encode
+    for constraint in attack.constraints:
+        if type(constraint).__name__ == "SBERT":
+            constraint.encode = partial(_distinct, constraint.model.encode)
+    return {
+        "padding": "to the longest row of a batch (TextAttack: to a fixed length); the same scores up to rounding",
+        "repeated sentences": "encoded once per call",
+    }
+
+
+def _distinct(encode: Any, sentences: list[str]) -> Any:
+    place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
+    return encode(list(place))[[place[sentence] for sentence in sentences]]
 
 
 def _always_from(loader: Any, folder: str) -> Any:
