@@ -48,6 +48,9 @@ _ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 """Ending -> what replaces it, by part of speech; the order is the order of lookup."""
 
 
+_PARTS = {"n": "noun", "v": "verb", "a": "adj", "s": "adj", "r": "adv"}
+
+
 @dataclass(frozen=True, slots=True)
 class Synset:
     """One meaning: its part of speech (``n v a s r``, s = satellite adjective), its place, and its words."""
@@ -56,6 +59,33 @@ class Synset:
     offset: int
     lemmas: tuple[str, ...]
     """As spelled in the dictionary: case kept, underscores for spaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A line from one synset to another, or from one word of it to one of the other's."""
+
+    symbol: str
+    """``!`` antonym, ``@`` hypernym, ``&`` similar, ``+`` derived form, ``\\`` pertains to, and so on."""
+    offset: int
+    pos: str
+    """Of the other synset: noun, verb, adj or adv."""
+    source: int
+    """Which word of this synset, counted from 1; 0: all of it."""
+    target: int
+    """Which word of the other, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a data file."""
+
+    pos: str
+    """noun, verb, adj or adv."""
+    synset: Synset
+    file: int
+    """Number of the lexicographer's file: one of 45 topics."""
+    pointers: tuple[Pointer, ...]
 
 
 class WordNet:
@@ -83,6 +113,23 @@ class WordNet:
         """Under which of noun, verb, adj and adv the word is listed, in any inflection."""
         lowered = word.lower()
         return frozenset(pos for pos, part in self._parts.items() if part.knows(lowered))
+
+    def entries(self, symbols: str) -> Iterator[Entry]:
+        """Every synset with its pointers of some kinds: nouns, verbs, adjectives, adverbs, as the files have them."""
+        for part in self._parts.values():
+            yield from part.entries(symbols)
+
+    def senses(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Every lemma of one word as (part of speech, lemma, places of its synsets, the commonest sense first)."""
+        for pos, part in self._parts.items():
+            for lemma, offsets in part.senses():
+                yield pos, lemma, offsets
+
+    def inflected(self) -> Iterator[tuple[str, str, str]]:
+        """Forms that lemmas of one word could have, as (part of speech, lemma, form); most forms are no words."""
+        for pos, part in self._parts.items():
+            for lemma, form in part.inflected():
+                yield pos, lemma, form
 
     def synonyms(self, word: str) -> tuple[str, ...]:
         """The words of all its meanings, in that order, each once, without the word itself."""
@@ -115,6 +162,41 @@ class _Part:
 
     def knows(self, word: str) -> bool:
         return any(lemma.encode(errors="surrogatepass") in self._index for lemma in self._lemmas(word))
+
+    def entries(self, symbols: str) -> Iterator[Entry]:
+        for line in bytes(self._data).decode().split("\n"):
+            if not line or line[0] == " ":
+                continue  # the licence
+            # place, file, type, words (two digits, hexadecimal), the words, pointers (three digits), the pointers.
+            fields = line.split(" ")
+            after = 4 + 2 * int(fields[3], 16)
+            lemmas = tuple(name.split("(", 1)[0] for name in fields[4:after:2])
+            last = after + 1 + 4 * int(fields[after])
+            pointers = zip(*(fields[after + part : last : 4] for part in range(1, 5)), strict=True)
+            chosen = (
+                Pointer(symbol, int(place), _PARTS[kind], int(ends[:2], 16), int(ends[2:], 16))
+                for symbol, place, kind, ends in pointers
+                if symbol in symbols
+            )
+            yield Entry(self._pos, Synset(fields[2], int(fields[0]), lemmas), int(fields[1]), tuple(chosen))
+
+    def senses(self) -> Iterator[tuple[str, list[int]]]:
+        for lemma in self._index:
+            if b"_" not in lemma:
+                yield lemma.decode(), self._offsets(lemma.decode())
+
+    def inflected(self) -> Iterator[tuple[str, str]]:
+        for form, lemmas in self._irregular.items():
+            for lemma in lemmas:
+                if lemma != form and lemma.encode() in self._index:
+                    yield lemma, form
+        lemmas = [lemma.decode() for lemma in self._index if b"_" not in lemma]
+        for ending, base in self._endings:
+            for lemma in lemmas:
+                if lemma.endswith(base):
+                    form = lemma[: len(lemma) - len(base)] + ending
+                    if form not in self._irregular:
+                        yield lemma, form
 
     def _lemmas(self, word: str) -> dict[str, None]:
         if word in self._irregular:
