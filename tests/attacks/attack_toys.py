@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from engine_toys import WORDS, bert_tokenizer
 from transformers import BertConfig, BertForMaskedLM
 
 from isthmus.attacks.base import AttackRun, WordAttack
 from isthmus.attacks.result import AttackResult
-from isthmus.core.types import Example, Floats
+from isthmus.core.types import Differentiable, Example, Floats
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.models import TransformerMaskedLM
 from isthmus.text.words import Words
@@ -59,6 +60,8 @@ class Case:
     """Whether it moves only when the label flips."""
 
     def __call__(self, victim: Any, examples: Iterable[Example], **options: Any) -> AttackRun:
+        if self.white_box and not isinstance(victim, Differentiable):
+            pytest.skip("this attack needs a victim with gradients")
         return self.attack(victim, examples, encoder=self.encoder, masked_lm=self.masked_lm, **options)
 
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from attack_toys import Case, LetterEncoder, masked_lm, stop_words_are_left_alone, vectors_file, words_are_replaced
+import math
+
+from attack_toys import (
+    Case,
+    Check,
+    LetterEncoder,
+    masked_lm,
+    stop_words_are_left_alone,
+    vectors_file,
+    words_are_replaced,
+    words_of,
+)
 
 from isthmus.attacks.parts.characters import LOOK_ALIKES
 from isthmus.attacks.result import AttackResult
 from isthmus.attacks.words.bae import BAE
+from isthmus.attacks.words.bertattack import BertAttack
+from isthmus.attacks.words.clare import CLARE
+from isthmus.attacks.words.hotflip import HotFlip
 from isthmus.attacks.words.random import Random
 from isthmus.attacks.words.textbugger import TextBugger
 from isthmus.attacks.words.textfooler import TextFooler
@@ -70,6 +84,53 @@ def _bae(*checks: object, adds: bool = False, one_edit: bool = True, **parameter
     )
 
 
+# ---------------------------------------------------------------------- CLARE, BERT-Attack, HotFlip
+
+
+def stop_words_are_not_replaced(result: AttackResult) -> None:
+    merged = {edit.position - 1 for edit in result.edits if edit.kind == "delete"}
+    replaced = [edit for edit in result.edits if edit.kind == "replace" and edit.position not in merged]
+    assert not {edit.original for edit in replaced} & stop_words()
+
+
+def two_in_five_words_change(result: AttackResult) -> None:
+    assert len(result.edits) <= math.ceil(0.4 * words_of(result))
+
+
+def at_most_two_words_flip(result: AttackResult) -> None:
+    assert len(result.edits) <= 2
+
+
+def edits_are_not_far(result: AttackResult) -> None:
+    for edit in result.edits:
+        cosine = load_neighbours(vectors_file()).cosine(edit.original, edit.replacement)
+        assert cosine is not None
+        assert cosine >= 0.1
+
+
+def _clare(**parameters: object) -> Case:
+    attack = CLARE(most=6, part_of_speech="none", **parameters)  # type: ignore[arg-type]
+    checks = (words_are_whole_or_gone, stop_words_are_not_replaced)
+    return Case(attack, checks, encoder=LetterEncoder(), masked_lm=masked_lm(), one_edit=False)
+
+
+def words_are_whole_or_gone(result: AttackResult) -> None:
+    for edit in result.edits:
+        assert edit.kind == "delete" or Words.of(edit.replacement).words == (edit.replacement,)
+
+
+def _bertattack(**parameters: object) -> Case:
+    attack = BertAttack(**parameters)  # type: ignore[arg-type]
+    checks = (words_are_whole, stop_words_are_left_alone, words_are_replaced, two_in_five_words_change)
+    return Case(attack, checks, encoder=LetterEncoder(), masked_lm=masked_lm())
+
+
+def _hotflip(*checks: Check, **parameters: object) -> Case:
+    attack = HotFlip(neighbours=vectors_file(), part_of_speech="none", **parameters)  # type: ignore[arg-type]
+    checks = (*checks, at_most_two_words_flip, stop_words_are_left_alone, words_are_replaced)
+    return Case(attack, checks, white_box=True, may_fail=True)
+
+
 CASES: dict[str, Case] = {
     "textfooler": _textfooler(),
     "textfooler-paper": _textfooler(semantics="paper"),
@@ -89,4 +150,10 @@ CASES: dict[str, Case] = {
         encoder=LetterEncoder(),
         one_edit=False,
     ),
+    "clare": _clare(),
+    "clare-paper": _clare(semantics="paper"),
+    "bertattack": _bertattack(),
+    "bertattack-ranked": _bertattack(ranked=True, k=12),
+    "hotflip": _hotflip(top=12, min_cosine=-1.0),
+    "hotflip-paper": _hotflip(edits_are_not_far, semantics="paper", min_cosine=0.1),
 }

@@ -130,6 +130,18 @@ class BertVictim:
         ]
         return np.concatenate([self.launch([TokenBatch(np.array([row]))])() for row in encoded])
 
+    def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
+        assert draws == 1
+        table = self.model.get_input_embeddings()
+        embeddings = table(torch.from_numpy(batch.ids)).detach().requires_grad_()
+        types = None if batch.types is None else torch.from_numpy(batch.types)
+        logits = self.model(inputs_embeds=embeddings, token_type_ids=types).logits
+        loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), reduction="sum")
+        return torch.autograd.grad(loss, embeddings)[0].numpy()
+
+    def embedding_table(self) -> Floats:
+        return self.model.get_input_embeddings().weight.detach().numpy()
+
 
 class TinyMaskedLM:
     """A tiny random BERT with a masked-language-model head."""

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection
     from isthmus.attacks.result import AttackResult
     from isthmus.attacks.words.bae import BAE
+    from isthmus.attacks.words.bertattack import BertAttack
+    from isthmus.attacks.words.clare import CLARE
     from isthmus.attacks.words.deepwordbug import DeepWordBug
+    from isthmus.attacks.words.hotflip import HotFlip
     from isthmus.attacks.words.pwws import PWWS
     from isthmus.attacks.words.random import Random
     from isthmus.attacks.words.textbugger import TextBugger
@@ -24,12 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BAE",
+    "CLARE",
     "PWWS",
     "AttackResult",
     "AttackRun",
     "AttackSettings",
+    "BertAttack",
     "DeepWordBug",
     "Evasion",
+    "HotFlip",
     "Protection",
     "Random",
     "Targeted",

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted
@@ -27,6 +27,7 @@ from isthmus.attacks.result import AttackResult, Outcome, aligned
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import Example, Floats, MaskedLM, SentenceEncoder, Victim
+from isthmus.engine.gradients import require_gradients
 from isthmus.engine.requests import Score, Similarity, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
 from isthmus.text.draft import Draft
@@ -78,6 +79,9 @@ class WordAttack(ABC):
     An attack that compares sentences has a field `encoder`, one that fills blanks a field `masked_lm`: the name of the
     model that is loaded where the caller hands none in.
     """
+
+    needs_gradients: ClassVar[bool] = False
+    """Whether it differentiates the victim, so that only a model in this process can be attacked."""
 
     @abstractmethod
     def search(self, trial: Trial) -> Search:
@@ -211,6 +215,8 @@ class AttackRun:
     ) -> None:
         self.attack, self.settings = attack, settings
         self.examples = examples
+        if attack.needs_gradients:
+            require_gradients(victim)
         reached = settings.goal.reached
         encoder, masked_lm = _models(attack, settings.limits, encoder, masked_lm)
         self._terms = _Terms(settings, (*attack.rules(), *settings.limits.rules()), encoder is not None)

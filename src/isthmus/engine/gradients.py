@@ -29,8 +29,7 @@ class Gradients:
     """The victim's gradients, and its embedding table, which is read once."""
 
     def __init__(self, victim: Victim, vocabulary: Vocabulary) -> None:
-        if not (isinstance(victim, Differentiable) and isinstance(victim, TokenVictim)):
-            raise UsageError("this attack needs the victim's gradient, which only a model run in this process gives")
+        require_gradients(victim)
         self.victim: Any = victim  # both protocols at once
         self.table: Floats = self.victim.embedding_table()
         spelling = Spelling(self.victim.tokenizer, vocabulary, len(self.table))
@@ -71,6 +70,15 @@ class Gradients:
             else VictimError("the gradient of the model is NaN or infinite")
             for row, index in enumerate(members)
         ]
+
+
+def require_gradients(victim: Victim) -> None:
+    """Refuse a victim that has no gradients to give."""
+    if not (isinstance(victim, Differentiable) and isinstance(victim, TokenVictim)):
+        raise UsageError(
+            "this attack needs the victim's gradient, which only a model run in this process gives: attack the model "
+            "itself, or choose an attack that sees scores only"
+        )
 
 
 def _with_positions(victim: TokenVictim, draft: Draft) -> _Encoded:

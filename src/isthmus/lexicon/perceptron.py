@@ -86,6 +86,16 @@ class PerceptronTagger:
             known.update(zip(missing, self._compute(before, missing, after), strict=True))
         return [known[word] for word in candidates]
 
+    def of_text(self, words: Sequence[str]) -> list[str]:
+        """The universal tags of all words of a text, read as one sentence."""
+        row, context = list(words), ["-START-", "-START2-", *map(_normal, words), "-END-", "-END2-"]
+        previous, tagged = ("-START-", "-START2-"), list[str]()
+        for at in range(len(row)):
+            (tag,) = self._step(at, [row], [context], [previous])
+            previous = (tag, previous[0])
+            tagged.append(UNIVERSAL.get(tag, "X"))
+        return tagged
+
     def compatible(self, a: str, b: str) -> bool:
         """Whether two tags may take each other's place: equal ones, and nouns and verbs."""
         return a == b or (a in ("NOUN", "VERB") and b in ("NOUN", "VERB"))
