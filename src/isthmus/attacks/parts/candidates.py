@@ -38,7 +38,7 @@ class Candidates:
     @property
     def single(self) -> bool:
         """Whether every candidate has exactly one edit."""
-        return len(self.edits) == self.count
+        return len(self.edits) == self.count and bool((self.edits[:, 0] == np.arange(self.count)).all())
 
     def kept(self, mask: Bools) -> Candidates:
         """The candidates for which the mask is true, numbered anew."""
