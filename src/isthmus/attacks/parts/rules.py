@@ -27,7 +27,7 @@ from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
-from isthmus.engine.requests import REPLACE, Likelihood, Request, Similarity
+from isthmus.engine.requests import DELETE, REPLACE, Likelihood, Request, Similarity
 from isthmus.text.draft import Draft
 
 if TYPE_CHECKING:
@@ -97,17 +97,21 @@ class MaxEdits:
 
 @dataclass(frozen=True, slots=True)
 class MostPerWord:
-    """At most the first `most` candidates for every place."""
+    """At most the first `most` candidates for every place; those that edit several places are of none."""
 
     most: int
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise UsageError(f"at least one candidate a word must be allowed, not {self.most}")
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Number the candidates of each place as they come."""
         del trial
-        first = np.unique(candidates.edits[:, 0], return_index=True)[1]
+        alone = np.bincount(candidates.edits[:, 0], minlength=candidates.count)[candidates.edits[:, 0]] == 1
         seen: dict[tuple[int, int], int] = {}
         mask = np.ones(candidates.count, bool)
-        for index, position, span, _ in candidates.edits[first].tolist():
+        for index, position, span, _ in candidates.edits[alone].tolist():
             seen[position, span] = number = seen.get((position, span), 0) + 1
             mask[index] = number <= self.most
         return mask
@@ -211,7 +215,9 @@ class Fluency:
 
     def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
         """Ask for new and old word in one request."""
-        edits = candidates.edits[candidates.edits[:, 2] == REPLACE]
+        edits = candidates.edits
+        # A word that was inserted or is left out has no word to be compared with.
+        edits = edits[(edits[:, 2] == REPLACE) & (edits[:, 3] != DELETE) & (candidates.base.origin[edits[:, 1]] >= 0)]
         mask = np.ones(candidates.count, bool)
         if not len(edits):
             return mask
@@ -223,12 +229,12 @@ class Fluency:
 
 
 def _places(trial: Trial, candidates: Candidates) -> list[tuple[int, int, str]]:
-    """Candidate, position in the original text and new word of every replacement of an original word."""
+    """Candidate, position in the original text and new word of every replacement of an original word by another."""
     strings, origin = trial.vocabulary.strings, candidates.base.origin
     return [
         (index, int(origin[position]), strings[word])
         for index, position, span, word in candidates.edits.tolist()
-        if span == REPLACE and origin[position] >= 0
+        if span == REPLACE and word != DELETE and origin[position] >= 0
     ]
 
 
