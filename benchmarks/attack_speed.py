@@ -2,12 +2,14 @@
 
     make bench-textattack                                                      once: TextAttack's own environment
     python benchmarks/attack_speed.py --data SST2 --model MODEL                isthmus, TextAttack, the ideal: CPU
+    python benchmarks/attack_speed.py ... --recipes textfooler iga --vectors VECTORS --nltk-data NLTK       others
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side host    the engine without a model
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side gpu     on a machine with CUDA
+    python benchmarks/attack_speed.py --data IMDB --model MODEL --side memory --recipes clare     peak memory
 
 SST2 is a folder with train.jsonl.gz, dev.jsonl.gz and test.jsonl.gz, lines of {"text": ..., "label": 0 or 1}.
 MODEL is a transformers classification folder; where it does not exist a MiniLM is fine-tuned into it with
-`isthmus train`.
+`isthmus train`. VECTORS, SEMEMES and NLTK are given to both sides, as `parity.py` says.
 
 Every side runs in a process of its own, on the same cores and with the same number of threads, against the same model
 folder and the same texts. Rates are per processor second, so that other work on the machine does not decide them; wall
@@ -26,12 +28,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from agreement.attacks import ATTACKS, Resources
 from isthmus.core.hardware import bfloat16_works
 from speed.record import Record, pinned_environment
 from speed.table import show_rates, show_sides
 
 HERE = Path(__file__).resolve().parent
 TEXTATTACK = HERE.parent / ".venv-textattack" / "bin" / "python"
+SIDES = ("all", "textattack", "isthmus", "ideal", "host", "gpu", "memory")
 console = Console(width=120)
 
 
@@ -39,10 +43,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=Path, help="folder of the SST-2 splits")
     parser.add_argument("--model", default=str(HERE / "out" / "sst2-minilm" / "model"), help="classification folder")
-    parser.add_argument("--side", default="all", choices=("all", "textattack", "isthmus", "ideal", "host", "gpu"))
-    parser.add_argument("--recipes", nargs="+", default=["deepwordbug", "pwws"], choices=("deepwordbug", "pwws"))
+    parser.add_argument("--side", default="all", choices=SIDES)
+    parser.add_argument("--recipes", nargs="+", default=["deepwordbug", "pwws"], choices=tuple(ATTACKS))
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
     parser.add_argument("--n", type=int, help="texts (default: 100 on the CPU, the whole training split elsewhere)")
+    parser.add_argument("--vectors", type=Path, help="word vectors, for both sides")
+    parser.add_argument("--sememes", type=Path, help="sememe table, for both sides")
+    parser.add_argument("--nltk-data", type=Path, help="nltk_data folder or zip with the tagger, for both sides")
+    parser.add_argument("--masked-length", type=int, default=512, help="TextAttack pads the masked model's rows to it")
+    parser.add_argument("--batches", type=Path, help="on the GPU: TextAttack's batches to replay (its .jsonl)")
+    parser.add_argument("--budget", type=int, default=20_000, help="most queries per text when memory is measured")
     parser.add_argument("--max-tokens", type=int, default=128, help="what TextAttack pads every batch to")
     parser.add_argument("--in-flight", type=int, help="attacks at once (default: the engine's choice; host: 1024)")
     parser.add_argument("--cores", default="0", help="comma-separated; as many threads are used as cores are named")
@@ -56,7 +66,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    options.n = options.n or (None if options.side in ("host", "gpu") else 100)
+    options.n = options.n or {"host": None, "gpu": None, "memory": 16}.get(options.side, 100)
     options.threads = len(options.cores.split(","))
     if options.alone:
         measure_here(options)
@@ -69,6 +79,10 @@ def main() -> None:
         for recipe in options.recipes:
             found = [record for kind in options.precisions for record in measured(options, "gpu", recipe, kind)]
             show_rates(f"{recipe} on the GPU", found, console)
+        return
+    if options.side == "memory":
+        for recipe in options.recipes:
+            show_rates(f"{recipe}: peak memory", measured(options, "memory", recipe), console)
         return
     for recipe in options.recipes:
         compare(options, recipe)
@@ -113,19 +127,19 @@ def measured(options: argparse.Namespace, side: str, recipe: str, precision: str
     """The records of one side, measured in a process pinned to the chosen cores."""
     name = f"{side}-{recipe}-{precision}"
     console.print(f"[dim]measuring {name} on core {options.cores}[/dim]")
-    for stale in options.out.glob(f"{name}-*.json"):
-        stale.unlink()
+    for stale in (*options.out.glob(f"{name}-*.json"), options.out / f"{name}.jsonl"):
+        stale.unlink(missing_ok=True)
     if precision == "bf16" and side != "gpu" and not bfloat16_works("cpu"):
         return [Record(side, recipe, precision, notes={"failed": "no bf16 here"})]
     if side == "textattack":
-        command = textattack_command(options, recipe, options.out / f"{name}.raw")
+        command = textattack_command(options, recipe, options.out / f"{name}.jsonl")
     else:
         command = [sys.executable, __file__, "--alone", *forwarded(options, side, recipe, precision)]
     status = subprocess.run(pinned(command, options.cores), env=pinned_environment(options.threads), check=False)
     if status.returncode:
         return [Record(side, recipe, precision, notes={"failed": f"exit {status.returncode}"})]
     if side == "textattack":
-        from_textattack(options.out / f"{name}.raw", options.out / f"{name}-0.json")
+        from_textattack(options.out / f"{name}.jsonl", options.out / f"{name}-0.json")
     return [Record.read(path) for path in sorted(options.out.glob(f"{name}-*.json"))]
 
 
@@ -137,34 +151,48 @@ def pinned(command: Sequence[str], cores: str) -> list[str]:
 
 
 def textattack_command(options: argparse.Namespace, recipe: str, out: Path) -> list[str]:
-    [data] = list(options.data.glob("test.jsonl*"))[:1]
-    pairs = {"--model": options.model, "--data": data, "--recipe": recipe, "--n": options.n, "--out": out}
-    pairs |= {"--max-tokens": options.max_tokens, "--threads": options.threads}
+    from agreement.sides import Setting, textattack_options
+
+    setting = Setting(
+        options.data, options.model, options.out, resources(options), options.textattack, options.max_tokens
+    )
+    pairs = textattack_options(setting, recipe, options.n, 0) | {"--threads": options.threads, "--out": out}
     return [
         str(options.textattack),
         str(HERE / "textattack_runner.py"),
-        *(str(part) for p in pairs.items() for part in p),
+        *(str(part) for pair in pairs.items() if pair[1] is not None for part in pair),
     ]
+
+
+def resources(options: argparse.Namespace) -> Resources:
+    cache = (options.out / "standins").resolve()
+    paths = (path and path.resolve() for path in (options.vectors, options.sememes, options.nltk_data))
+    return Resources(*paths, masked_length=options.masked_length, cache=cache)
 
 
 def forwarded(options: argparse.Namespace, side: str, recipe: str, precision: str) -> list[str]:
     pairs = {"--side": side, "--recipes": recipe, "--precisions": precision, "--data": options.data}
     pairs |= {"--model": options.model, "--n": options.n, "--in-flight": options.in_flight, "--out": options.out}
     pairs |= {"--repeats": options.repeats, "--cores": options.cores, "--profile": options.profile}
+    pairs |= {"--vectors": options.vectors, "--sememes": options.sememes, "--nltk-data": options.nltk_data}
+    pairs |= {"--batches": options.batches, "--max-tokens": options.max_tokens, "--budget": options.budget}
     return [str(part) for pair in pairs.items() if pair[1] is not None for part in pair]
 
 
 def from_textattack(raw: Path, path: Path) -> None:
     """TextAttack's own file as a record like the others."""
-    found = json.loads(raw.read_text(encoding="utf-8"))
-    batches = found["batches"]
-    record = Record("textattack", found["recipe"], "fp32", len(found["examples"]), found["wall_s"], found["cpu_s"])
-    record.model_s, record.peak_memory_mb = found["model_cpu_s"], found["peak_memory_mb"]
-    record.rows, record.batches = found["rows_forwarded"], len(batches)
-    record.tokens = sum(batch["tokens"] for batch in batches)
-    record.padded_tokens = sum(batch["padded_tokens"] for batch in batches)
-    record.outcomes = found["examples"]
-    record.notes = {"queries counted": found["queries_counted"], "versions": found["versions"], "tool": found["tool"]}
+    header, *rows = (json.loads(line) for line in raw.read_text(encoding="utf-8").splitlines())
+    wall_s, cpu_s = (sum(row[key] for row in rows) for key in ("wall_s", "cpu_s"))
+    record = Record("textattack", header["recipe"], "fp32", len(rows), wall_s, cpu_s)
+    record.model_s = sum(row["model_cpu_s"] + row["encoder_cpu_s"] for row in rows)
+    record.peak_memory_mb = max(row["peak_memory_mb"] for row in rows)
+    batches = [batch for row in rows for batch in row.pop("batches")]
+    record.rows, record.batches = sum(map(len, batches)), len(batches)
+    record.tokens, record.padded_tokens = sum(map(sum, batches)), record.rows * header["max_tokens"]
+    record.outcomes = rows
+    record.notes = {"queries counted": sum(row["queries"] for row in rows), "versions": header["versions"]}
+    record.notes |= {"tool": header["tool"], "stand_ins": header["stand_ins"]}
+    record.notes["encoder rows"] = sum(row["encoder_rows"] for row in rows)
     record.write(path)
 
 
@@ -173,30 +201,42 @@ def measure_here(options: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(options.threads)
-    from speed import ideal, sides
-
-    recipe, precision = options.recipes[0], options.precisions[0]
-    name = options.out / f"{options.side}-{recipe}-{precision}"
-    rows = options.out / f"rows-{recipe}-{precision}.npz"
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.nltk_data:
+        from standins import tagger
+
+        tagger.use(tagger.provide(options.nltk_data, options.out / "standins"), options.textattack.parents[1])
+    name = f"{options.side}-{options.recipes[0]}-{options.precisions[0]}"
+    for number, record in enumerate(records_of(options)):
+        record.write(options.out / f"{name}-{number}.json")
+
+
+def records_of(options: argparse.Namespace) -> list[Record]:
+    from speed import sides
+
+    recipe, precision, model = options.recipes[0], options.precisions[0], options.model
+    rows = options.out / f"rows-{recipe}-{precision}.npz"
+    if options.side == "host":
+        return sides.host_alone(model, options.data, options.n, options.in_flight or 1024, options.profile)
+    attack = sides.method(recipe, resources(options))
     if options.side == "isthmus":
         runs = [
-            sides.isthmus_on_cpu(options.model, options.data, recipe, precision, options.n, options.in_flight, rows)
+            sides.isthmus_on_cpu(model, options.data, attack, precision, options.n, options.in_flight, rows)
             for _ in range(options.repeats)
         ]
-        records = [min(runs, key=lambda record: record.cpu_s)]
-    elif options.side == "ideal":
+        return [min(runs, key=lambda record: record.cpu_s)]
+    if options.side == "ideal":
         if not rows.exists():
             sys.exit(f"{rows} is missing: measure --side isthmus first, the ideal is about the rows it sent")
-        records = [ideal.measure_cpu(options.model, ideal.load_rows(rows), recipe, precision, options.repeats)]
-    elif options.side == "host":
-        flight = options.in_flight or 1024
-        records = sides.host_alone(options.model, options.data, options.n, flight, options.profile)
-    else:
-        flight = options.in_flight
-        records = sides.on_gpu(options.model, options.data, recipe, precision, options.n, flight, options.profile)
-    for number, record in enumerate(records):
-        record.write(name.with_name(f"{name.name}-{number}.json"))
+        return [sides.ideal_on_cpu(model, attack, rows, precision, options.repeats)]
+    if options.side == "memory":
+        return [sides.memory(model, options.data, attack, options.n, options.in_flight, options.budget)]
+    found = sides.on_gpu(model, options.data, attack, precision, options.n, options.in_flight, options.profile)
+    if options.batches:
+        replayed = sides.replay_on_gpu(model, options.batches, options.max_tokens, recipe)
+        found[0].notes["times TextAttack's batches"] = found[0].queries_per_s / replayed.queries_per_s
+        found.append(replayed)
+    return found
 
 
 if __name__ == "__main__":

@@ -102,6 +102,6 @@ def parameters(attack: Compared, given: Resources) -> dict[str, Any]:
             chosen[names[0]] = value
         elif need != "tagger":
             raise SystemExit(f"{attack.name} of isthmus has no field for {need} ({', '.join(sorted(known))})")
-    if attack.name == "genetic" and "language_model" in known:
-        chosen["language_model"] = None
+    if attack.name == "genetic":
+        chosen["masked_lm"] = None  # TextAttack's Google language model cannot be had, so neither side has one.
     return chosen

@@ -74,8 +74,17 @@ def limited(model: str, tokens: int, cache: Path) -> str:
 
 def run_textattack(setting: Setting, attack: str, n: int, seed: int) -> bool:
     """TextAttack in its own environment; whether it ended well."""
+    options = textattack_options(setting, attack, n, seed)
+    command = [str(setting.textattack), str(HERE / "textattack_runner.py"), "--quick"]
+    command += [str(part) for pair in options.items() if pair[1] is not None for part in pair]
+    environment = os.environ | {"OMP_NUM_THREADS": str(setting.threads)}
+    return subprocess.run(command, env=environment, check=False).returncode == 0
+
+
+def textattack_options(setting: Setting, attack: str, n: int, seed: int) -> dict[str, Any]:
+    """Options of `textattack_runner.py`; those that are None are left out."""
     given = setting.given
-    options = {
+    return {
         "--model": setting.model,
         "--data": setting.test,
         "--recipe": attack,
@@ -86,16 +95,12 @@ def run_textattack(setting: Setting, attack: str, n: int, seed: int) -> bool:
         "--vectors": given.vectors,
         "--sememes": given.sememes,
         "--nltk-data": given.nltk_data,
-        "--encoder": assets.path(given.encoder),
+        "--encoder": assets.path(given.encoder) if "encoder" in ATTACKS[attack].needs else None,
         "--masked-lm": _masked_folder(given) if "masked_lm" in ATTACKS[attack].needs else None,
         "--masked-length": given.masked_length,
         "--cache": given.cache,
         "--out": place(setting.out, "textattack", attack, seed),
     }
-    command = [str(setting.textattack), str(HERE / "textattack_runner.py"), "--quick"]
-    command += [str(part) for pair in options.items() if pair[1] is not None for part in pair]
-    environment = os.environ | {"OMP_NUM_THREADS": str(setting.threads)}
-    return subprocess.run(command, env=environment, check=False).returncode == 0
 
 
 def _masked_folder(given: Resources) -> Path:

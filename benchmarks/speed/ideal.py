@@ -1,12 +1,14 @@
 """The limit: the rows an attack really sent, sorted by length, in full batches, forward pass only.
 
-Nothing an attack engine does can be faster on the same model and processor: no tokenising, no candidates, no search,
-and every row known before the first is scored.
+Nothing an attack engine does can be faster on the same models and processor: no tokenising, no candidates, no search,
+and every row known before the first is scored. Where an attack also asks a sentence encoder or a masked language model,
+their rows are part of it (the masked model without its head).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 Rows = list[NDArray[np.int64]]
+Models = Mapping[str, Callable[[], "torch.nn.Module"]]
+"""victim, encoder, masked_lm -> loads it, on the device it is to be measured on."""
 CPU_BATCHES = (16, 32, 64)
 GPU_BATCHES = (512, 1024, 2048, 4096)
 
@@ -36,15 +40,26 @@ def unpadded(sent: Sequence[Sent]) -> Rows:
     return [row[:length] for batch in sent for row, length in zip(batch.ids, batch.lengths, strict=True)]
 
 
-def save_rows(path: Path, sent: Sequence[Sent]) -> None:
-    rows = unpadded(sent)
-    lengths = np.array([len(row) for row in rows], dtype=np.int32)
-    np.savez_compressed(path, tokens=np.concatenate(rows).astype(np.int32), lengths=lengths)
+def save_rows(path: Path, sent: Mapping[str, Sequence[Sent]]) -> None:
+    """The rows of every model that was asked."""
+    arrays: dict[str, NDArray[np.int32]] = {}
+    for name, rows in ((name, unpadded(batches)) for name, batches in sent.items()):
+        if rows:
+            arrays[f"{name}.tokens"] = np.concatenate(rows).astype(np.int32)
+            arrays[f"{name}.lengths"] = np.array([len(row) for row in rows], dtype=np.int32)
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
-def load_rows(path: Path) -> Rows:
+def load_rows(path: Path) -> dict[str, Rows]:
     with np.load(path) as saved:
-        return [row.astype(np.int64) for row in np.split(saved["tokens"], np.cumsum(saved["lengths"])[:-1])]
+        names = [key.removesuffix(".lengths") for key in saved if key.endswith(".lengths")]
+        return {
+            name: [
+                row.astype(np.int64)
+                for row in np.split(saved[f"{name}.tokens"], np.cumsum(saved[f"{name}.lengths"])[:-1])
+            ]
+            for name in names
+        }
 
 
 def pack(rows: Rows, size: int, device: str = "cpu") -> Iterator[Packed]:
@@ -75,11 +90,17 @@ def load_stock(folder: str, precision: str, device: str = "cpu") -> torch.nn.Mod
     return AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval().to(device)
 
 
-def measure_cpu(model_folder: str, rows: Rows, recipe: str, precision: str, repeats: int) -> Record:
-    """The best batch size of `CPU_BATCHES`, and the least processor time of `repeats` runs of it."""
+def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision: str, repeats: int) -> Record:
+    """For each model the best batch size of `CPU_BATCHES`, and the least processor time of `repeats` runs of it."""
+    found = [_best_on_cpu(models[name](), own, recipe, precision, repeats) for name, own in rows.items()]
+    total = _joined(found, list(rows))
+    total.peak_memory_mb = peak_memory_mb()
+    return total
+
+
+def _best_on_cpu(model: torch.nn.Module, rows: Rows, recipe: str, precision: str, repeats: int) -> Record:
     import torch
 
-    model = load_stock(model_folder, precision)
     best = Record("ideal", recipe, precision, cpu_s=float("inf"))
     with torch.inference_mode():
         for size in CPU_BATCHES:
@@ -91,30 +112,72 @@ def measure_cpu(model_folder: str, rows: Rows, recipe: str, precision: str, repe
                 if clock.cpu_s < best.cpu_s:
                     best = _record("ideal", recipe, precision, clock, rows, batches)
                     best.notes["batch"] = size
-    best.peak_memory_mb = peak_memory_mb()
     return best
 
 
-def measure_gpu(model_folder: str, rows: Rows, recipe: str, precision: str) -> Record:
-    """Rows per second with the batches already on the GPU: the raw rate of the model."""
+def measure_gpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision: str) -> Record:
+    """Rows per second with the batches already on the GPU: the raw rate of the models."""
     import torch
 
-    model = load_stock(model_folder, precision, "cuda")
+    found = [_best_on_gpu(models[name](), own, recipe, precision) for name, own in rows.items()]
+    total = _joined(found, list(rows))
+    total.clock = "wall"
+    total.notes["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
+    return total
+
+
+def _best_on_gpu(model: torch.nn.Module, rows: Rows, recipe: str, precision: str) -> Record:
+    import torch
+
     best = Record("raw forward", recipe, precision, wall_s=float("inf"), clock="wall")
     with torch.inference_mode():
         for size in GPU_BATCHES:
-            batches = list(pack(rows, size, "cuda"))
-            for _ in range(2):  # The first pass chooses kernels.
-                torch.cuda.synchronize()
-                with Clock() as clock:
-                    for batch in batches:
-                        model(input_ids=batch.ids, attention_mask=batch.mask)
-                    torch.cuda.synchronize()
+            clock, batches = _twice_on_gpu(model, list(pack(rows, size, "cuda")))
             if clock.wall_s < best.wall_s:
                 best = _record("raw forward", recipe, precision, clock, rows, batches)
                 best.clock, best.notes["batch"] = "wall", size
-    best.notes["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
     return best
+
+
+def _twice_on_gpu(model: torch.nn.Module, batches: list[Packed]) -> tuple[Clock, list[Packed]]:
+    import torch
+
+    for _ in range(2):  # The first pass chooses kernels.
+        torch.cuda.synchronize()
+        with Clock() as clock:
+            for batch in batches:
+                model(input_ids=batch.ids, attention_mask=batch.mask)
+            torch.cuda.synchronize()
+    return clock, batches
+
+
+def replay_gpu(model: torch.nn.Module, batches: Sequence[Sequence[int]], padded: int, recipe: str) -> Record:
+    """TextAttack's own batches, each padded to `padded` tokens as it does, forward only; ids are drawn at random."""
+    import torch
+
+    draw = np.random.default_rng(0)
+    with torch.inference_mode():
+        ready = []
+        for lengths in batches:
+            ids = draw.integers(1000, 30_000, (len(lengths), padded))
+            mask = np.arange(padded) < np.array(lengths)[:, None]
+            ready.append(Packed(torch.from_numpy(ids).cuda(), torch.from_numpy(mask.astype(np.int64)).cuda()))
+        clock, _ = _twice_on_gpu(model, ready)
+    record = Record("TextAttack's batches, forward only", recipe, "fp32", wall_s=clock.wall_s, clock="wall")
+    record.rows, record.batches, record.model_s = sum(map(len, batches)), len(batches), clock.wall_s
+    record.tokens = sum(itertools.chain.from_iterable(batches))
+    record.padded_tokens = record.rows * padded
+    return record
+
+
+def _joined(records: Sequence[Record], names: Sequence[str]) -> Record:
+    """The models one after the other; rows and batches are the victim's, which comes first."""
+    total = records[0]
+    for name, other in zip(names[1:], records[1:], strict=True):
+        total.notes |= {f"{name} rows": other.rows, f"{name} s": other.seconds}
+        total.wall_s, total.cpu_s = total.wall_s + other.wall_s, total.cpu_s + other.cpu_s
+        total.model_s += other.model_s
+    return total
 
 
 def _record(side: str, recipe: str, precision: str, clock: Clock, rows: Rows, batches: list[Packed]) -> Record:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import cProfile
 import gc
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agreement.attacks import ATTACKS, Resources, parameters
 from isthmus.attacks.base import AttackRun, AttackSettings
 from isthmus.attacks.result import AttackResult
-from isthmus.attacks.words.deepwordbug import DeepWordBug
-from isthmus.attacks.words.pwws import PWWS
+from isthmus.core import catalog
 from isthmus.core.types import Example, TokenVictim
 from isthmus.data import load_data
 from isthmus.engine.scheduler import EngineSettings
 from isthmus.models.victims import load_victim
 from isthmus.runs.journal import Journal
 from speed import ideal
+from speed.beside import Beside, stock
 from speed.record import Clock, Record, peak_memory_mb
 from speed.victims import FreeVictim, NotingVictim
 
-ATTACKS = {"deepwordbug": DeepWordBug, "pwws": PWWS}
+
+def method(recipe: str, given: Resources) -> Any:
+    """The attack of isthmus, with TextAttack's semantics and the resources that both sides get."""
+    return catalog.build("attacks", recipe, parameters(ATTACKS[recipe], given))
 
 
 def examples(data: Path, split: str, n: int | None) -> list[Example]:
@@ -32,18 +38,52 @@ def examples(data: Path, split: str, n: int | None) -> list[Example]:
 
 
 def isthmus_on_cpu(
-    model: str, data: Path, recipe: str, precision: str, n: int, in_flight: int | None, rows_to: Path
+    model: str, data: Path, attack: Any, precision: str, n: int, in_flight: int | None, rows_to: Path
 ) -> Record:
     """isthmus with TextAttack's semantics; the rows it forwarded are kept for the ideal."""
+    recipe = type(attack).__name__.lower()
     victim = NotingVictim(load_victim(model, device="cpu", precision=precision))
     texts = examples(data, "test", n)
-    run = _prepared(recipe, victim, texts, AttackSettings(engine=EngineSettings(in_flight=in_flight)))
+    beside = Beside.of(attack, keep=True)
+    run = _prepared(attack, victim, texts, AttackSettings(engine=EngineSettings(in_flight=in_flight)), beside)
     with Clock() as clock:
         results = list(run)
-    ideal.save_rows(rows_to, victim.sent)
+    ideal.save_rows(rows_to, {"victim": victim.sent} | {kind: one.sent for kind, one in beside.watched.items()})
     record = _record("isthmus", recipe, precision, _in_order(results, texts), clock, victim)
-    record.model_s = victim.cpu_s
+    record.model_s = victim.cpu_s + sum(one.cpu_s for one in beside.watched.values())
     record.notes["unconfirmed"] = run.statistics.scores.unconfirmed
+    record.notes |= {f"{kind} rows": one.rows for kind, one in beside.watched.items()}
+    return record
+
+
+def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: str, repeats: int) -> Record:
+    """The rows of `isthmus_on_cpu` in ideal batches, all models."""
+    recipe = type(attack).__name__.lower()
+    return ideal.measure_cpu(
+        _models(model, attack, precision, "cpu"), ideal.load_rows(rows), recipe, precision, repeats
+    )
+
+
+def _models(model: str, attack: Any, precision: str, device: str) -> ideal.Models:
+    beside = {kind: partial(stock, kind, attack) for kind in ("encoder", "masked_lm")}
+    return {"victim": partial(ideal.load_stock, model, precision, device), **beside}
+
+
+def memory(model: str, data: Path, attack: Any, n: int, in_flight: int | None, budget: int) -> Record:
+    """isthmus on long texts, with nothing kept beside it: its peak memory, and what the process had before."""
+    texts = examples(data, "test", n)
+    victim = load_victim(model, device="cpu")
+    beside = Beside.of(attack, keep=False)
+    before = peak_memory_mb()
+    settings = AttackSettings(engine=EngineSettings(in_flight=in_flight), budget=budget)
+    with Clock() as clock:
+        results = list(_prepared(attack, victim, texts, settings, beside))
+    record = Record("isthmus", type(attack).__name__.lower(), "fp32", len(texts), clock.wall_s, clock.cpu_s)
+    record.peak_memory_mb, record.outcomes = peak_memory_mb(), [_outcome(result) for result in results]
+    words = [len(next(iter(example.texts.values())).split()) for example in texts]
+    record.notes = {"before MB": before, "peak MB": record.peak_memory_mb, "budget": budget}
+    record.notes |= {"words, mean": sum(words) / len(words), "words, most": max(words)}
+    record.rows = sum(result.physical_queries for result in results)
     return record
 
 
@@ -60,7 +100,7 @@ def host_alone(tokenizer_folder: str, data: Path, n: int | None, in_flight: int,
     with tempfile.TemporaryDirectory() as folder, Journal(Path(folder) / "attack.jsonl") as journal:
         for side, settings in (("bare", bare), ("everything on", full)):
             victim = FreeVictim(tokenizer)
-            run = _prepared("deepwordbug", victim, texts, settings)
+            run = _prepared(catalog.build("attacks", "deepwordbug"), victim, texts, settings)
             work = (lambda run=run: list(run.raw())) if side == "bare" else (lambda run=run: _journalled(run, journal))
             with Clock() as clock:
                 _profiled(work, profile and profile.with_suffix(f".{side.split()[0]}.prof"))
@@ -72,20 +112,23 @@ def host_alone(tokenizer_folder: str, data: Path, n: int | None, in_flight: int,
 
 
 def on_gpu(
-    model: str, data: Path, recipe: str, precision: str, n: int | None, in_flight: int | None, profile: Path | None
+    model: str, data: Path, attack: Any, precision: str, n: int | None, in_flight: int | None, profile: Path | None
 ) -> list[Record]:
     """isthmus over the training texts, and the raw forward rate of the rows it sent."""
+    recipe = type(attack).__name__.lower()
     texts = examples(data, "train", n)
     victim = load_victim(model, device="cuda", precision=precision)
     settings = AttackSettings(engine=EngineSettings(in_flight=in_flight))
-    list(_prepared(recipe, victim, texts[:512], settings))  # Kernels are chosen and memory is taken at first use.
-    noting = NotingVictim(victim)
-    run = _prepared(recipe, noting, texts, settings)
+    # Kernels are chosen and memory is taken at first use.
+    list(_prepared(attack, victim, texts[:512], settings, Beside.of(attack, keep=False)))
+    noting, beside = NotingVictim(victim), Beside.of(attack, keep=False)
+    run = _prepared(attack, noting, texts, settings, beside)
     with Clock() as clock:
         results = _profiled(lambda: list(run), profile)
     record = _record("isthmus", recipe, precision, _in_order(results, texts), clock, noting)
     record.clock, record.model_s = "wall", noting.starting_s + noting.waiting_s
-    raw = ideal.measure_gpu(model, ideal.unpadded(noting.sent), recipe, precision)
+    rows = {"victim": ideal.unpadded(noting.sent)}
+    raw = ideal.measure_gpu(_models(model, attack, precision, "cuda"), rows, recipe, precision)
     record.notes = {
         "of the raw rate": record.queries_per_s / raw.queries_per_s,
         "dispatch s": noting.starting_s,
@@ -94,15 +137,30 @@ def on_gpu(
         "unconfirmed": run.statistics.scores.unconfirmed,
         "exact rows": noting.exact_rows,
     }
+    record.notes |= {f"{kind} rows": one.rows for kind, one in beside.watched.items()}
     return [record, raw]
 
 
-def _prepared(recipe: str, victim: TokenVictim, texts: Sequence[Example], settings: AttackSettings) -> AttackRun:
+def replay_on_gpu(model: str, batches: Path, padded: int, recipe: str) -> Record:
+    """TextAttack's batches of a file of `textattack_runner.py`, or a JSON list of lists of row lengths."""
+    text = batches.read_text(encoding="utf-8")
+    if batches.suffix == ".jsonl":
+        found = [batch for line in text.splitlines()[1:] for batch in json.loads(line)["batches"]]
+    else:
+        found = json.loads(text)
+    return ideal.replay_gpu(ideal.load_stock(model, "fp32", "cuda"), found, padded, recipe)
+
+
+def _prepared(
+    attack: Any, victim: TokenVictim, texts: Sequence[Example], settings: AttackSettings, beside: Beside | None = None
+) -> AttackRun:
     """A run that has not begun. What exists now is put out of the collector's sight: the engine does the same when it
     begins, and the walk over everything torch imported would count as its work."""
     gc.collect()
     gc.freeze()
-    return ATTACKS[recipe](semantics="textattack")(victim, texts, settings)
+    beside = beside or Beside()
+    run: AttackRun = attack(victim, texts, settings, encoder=beside.encoder, masked_lm=beside.masked_lm)
+    return run
 
 
 def _in_order(results: Sequence[AttackResult], texts: Sequence[Example]) -> list[AttackResult]:

@@ -55,7 +55,7 @@ def ratios(records: Sequence[Record]) -> list[str]:
             faster = ours.examples_per_s / theirs.examples_per_s
             lines.append(f"isthmus {precision}: {faster:.2f} times TextAttack's examples/s; {agreement(ours, theirs)}")
         if ideal is not None:
-            lines.append(f"isthmus {precision}: {ours.queries_per_s / ideal.queries_per_s:.1%} of the ideal queries/s")
+            lines.append(f"isthmus {precision}: {ideal.cpu_s / ours.cpu_s:.1%} of the ideal rate")
         if precision == "bf16":
             lines.append(unconfirmed(ours))
     return lines
