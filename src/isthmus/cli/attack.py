@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from isthmus.runs.attack import AttackReport, AttackRequest
     from isthmus.runs.sources import DataRequest
 
-_GOAL, _LIMITS = "Goal", "Limits"
+_GOAL, _LIMITS, _BESIDE = "Goal", "Limits", "Models beside the victim"
 
 
 def attack(
@@ -120,6 +120,21 @@ def attack(
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", help="Most seconds per example.", rich_help_panel=_LIMITS)
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", help="Limits on every attack: textdefender-2021 or strict.", rich_help_panel=_LIMITS),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option("--encoder", help="Sentence encoder. (default: the attack's own)", rich_help_panel=_BESIDE),
+    ] = None,
+    masked_lm: Annotated[
+        str | None,
+        typer.Option("--masked-lm", help="Masked language model. (default: the attack's own)", rich_help_panel=_BESIDE),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel="Output")
+    ] = False,
     fail_under: Annotated[
         str | None,
         typer.Option(
@@ -190,6 +205,10 @@ def attack(
         budget=budget,
         budget_per_word=budget_per_word,
         time_limit=time_limit,
+        preset=preset,
+        encoder=encoder,
+        masked_lm=masked_lm,
+        trace=trace,
         in_flight=in_flight,
         precision=precision,
         victim=options.victim(victim, headers),

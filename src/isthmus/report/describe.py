@@ -140,7 +140,7 @@ class Resource:
     @property
     def is_stand_in(self) -> bool:
         """Whether it stands for a published resource, so that the figures cannot be compared with the paper's."""
-        return "stand-in" in self.name.lower() or "substitute" in self.name.lower()
+        return any(sign in self.name.lower() for sign in ("stand-in", "substitute", "in place of"))
 
     def __str__(self) -> str:
         return f"{self.role}: {self.name}, used by {', '.join(self.attacks)}"

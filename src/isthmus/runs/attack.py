@@ -18,14 +18,19 @@ from isthmus.runs.detection import detect
 from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Observer, Row, Silent
-from isthmus.runs.prepared import AttackRequest, Prepared
+from isthmus.runs.prepared import Prepared, ids
 from isthmus.runs.provenance import machine, now, versions
+from isthmus.runs.request import AttackRequest
 from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.suite import Suite, choose
 from isthmus.runs.summary import summarise
+from isthmus.runs.trace import Trace, is_traced
 
 if TYPE_CHECKING:
+    from isthmus.attacks.base import AttackRun
     from isthmus.attacks.result import AttackResult
-    from isthmus.data import Dataset, Rejected
+    from isthmus.core.types import Example
+    from isthmus.data import Rejected
 
 __all__ = ["AttackOutcome", "AttackReport", "AttackRequest", "attack"]
 
@@ -53,7 +58,8 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
     """Run every attack of the request."""
     prepared = Prepared(request, observer or Silent())
     prepared.check()
-    return AttackReport(prepared.folder, tuple(_Attack(prepared, name).run() for name in prepared.methods))
+    suite = choose(prepared)
+    return AttackReport(prepared.folder, tuple(_Attack(prepared, suite, name).run() for name in suite.attacks))
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class _Attack:
     """One attack of the command."""
 
     ready: Prepared
+    suite: Suite
     name: str
 
     def run(self) -> AttackOutcome:
@@ -68,20 +75,23 @@ class _Attack:
         ready = self.ready
         settings = ready.settings(self.name)
         file = ready.folder.attack_file(self.name, settings)
-        asked = _ids(ready.sample)
+        asked = ids(ready.sample)
         with Journal(file.rows_path) as journal:
             known = file.header() if file.header_path.exists() else {}
-            if ready.request.retry_errors:
-                journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])
+            self._forget(file, journal)
             missing = [key for key in asked if key not in journal.rows]
             if not missing and known.get("summary"):
+                if known.get("suite") != self._suite():
+                    write_json(file.header_path, known := {**known, "suite": self._suite()})
                 return AttackOutcome(file, tuple(journal.rows[key] for key in asked), known, 0)
             if not journal.rows:
                 ready.check_labels()
             header = self._header(settings, known, len(asked))
             write_json(file.header_path, header)
-            effort = self._attack(file.key, journal, set(missing))
-            journal.finish(_ids(ready.first(header["n"])))
+            effort = self._attack(file, journal, set(missing))
+            journal.finish(ids(ready.first(header["n"])))
+            if ready.request.trace:
+                Trace(file.trace_path).order(list(journal.rows))
             every = list(journal.rows.values())
             rows = tuple(journal.rows[key] for key in asked)
         header |= {
@@ -92,6 +102,20 @@ class _Attack:
         }
         write_json(file.header_path, header)
         return AttackOutcome(file, rows, header, len(missing))
+
+    def _suite(self) -> dict[str, Any]:
+        return self.suite.to_json(self.ready.request.attacks)
+
+    def _forget(self, file: AttackFile, journal: Journal) -> None:
+        """Drop rows that are to be made again."""
+        request, again = self.ready.request, set()
+        if request.retry_errors:
+            again |= {key for key, row in journal.rows.items() if row.get("outcome") == "error"}
+        if request.trace:
+            lines = Trace(file.trace_path).counts()
+            again |= {key for key, row in journal.rows.items() if not is_traced(row, lines.get(key, 0))}
+        if again:
+            journal.forget(sorted(again))
 
     def _header(self, settings: dict[str, Any], known: Mapping[str, Any], asked: int) -> dict[str, Any]:
         data = self.ready.data
@@ -107,34 +131,44 @@ class _Attack:
             "model": self.ready.source.shown,
             "created": known.get("created") or now(),
             "command": self.ready.request.command,
+            "suite": self._suite(),
             "versions": versions(),
             "machine": machine(getattr(self.ready.victim, "device_type", None)),
             "effort": known.get("effort"),
         }
 
-    def _attack(self, key: str, journal: Journal, missing: set[str]) -> dict[str, float]:
+    def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
         """Attack the examples in `missing`, row by row, and say what it cost."""
-        ready, observer = self.ready, self.ready.observer
+        ready, observer, key = self.ready, self.ready.observer, file.key
         observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-
-        def write(result: AttackResult) -> None:
-            row = result.to_row()
-            journal.append(row)
-            observer.row(key, row)
-
-        for rejected in ready.sample.rejected:
-            if rejected.id in missing:
-                write(_rejected(rejected, ready.request.seed))
         examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
         effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0}
-        if examples:
-            run = ready.methods[self.name](ready.victim, examples, ready.attack_settings)
-            with _measured(effort):
-                for result in run:
-                    write(result)
-            effort |= _numbers(run.statistics)
+        with Trace(file.trace_path) as trace:
+            if ready.request.trace:
+                trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
+
+            def write(result: AttackResult) -> None:
+                trace.flush()
+                row = result.to_row()
+                journal.append(row)
+                observer.row(key, row)
+
+            for rejected in ready.sample.rejected:
+                if rejected.id in missing:
+                    write(_rejected(rejected, ready.request.seed))
+            if examples:
+                run = self._start(examples, trace.note if ready.request.trace else None)
+                with _measured(effort):
+                    for result in run:
+                        write(result)
+                effort |= _numbers(run.statistics)
         observer.end(key)
         return effort
+
+    def _start(self, examples: list[Example], trace: Any) -> AttackRun:
+        ready, name = self.ready, self.name
+        models = ready.companions.of(ready.model_names(name))
+        return ready.methods[name](ready.victim, examples, ready.attack_settings(name, trace), **models)
 
 
 def _rejected(row: Rejected, seed: int) -> AttackResult:
@@ -142,10 +176,6 @@ def _rejected(row: Rejected, seed: int) -> AttackResult:
     from isthmus.attacks.result import AttackResult
 
     return AttackResult(row.id, "error", None, {}, {}, seed=seed, reason=row.reason)
-
-
-def _ids(sample: Dataset) -> list[str]:
-    return [example.id for example in sample] + [bad.id for bad in sample.rejected]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
     train.jsonl                 the training log
     attacks/<name>.jsonl        one row per example; <name>.json beside it is the header
     attacks/<name>@<hex>.jsonl  the same attack with other settings
+    attacks/<name>.trace.jsonl  every query, where that was asked for
     measures.json               what was measured on the model
     report.html                 the page
 
@@ -141,6 +142,11 @@ class AttackFile:
     def header_path(self) -> Path:
         """Settings, effort and summary."""
         return self.folder / f"{self.key}.json"
+
+    @property
+    def trace_path(self) -> Path:
+        """One JSON line per query."""
+        return self.folder / f"{self.key}.trace.jsonl"
 
     @property
     def attack(self) -> str:

@@ -5,65 +5,36 @@ A command that only asks for rows that exist already loads no model.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError, VictimError, VictimTimeout
 from isthmus.core.files import make_folder
+from isthmus.core.seeds import derive
+from isthmus.runs.companions import Companions, Names, names_of
 from isthmus.runs.detection import Detector, choose_threshold, make_detector
-from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
-from isthmus.runs.goals import GoalRequest, make_goal
+from isthmus.runs.folder import AttackFile, ModelRecord, RunFolder, RunRecord, default_path
+from isthmus.runs.goals import make_goal
 from isthmus.runs.labelcheck import check_labels
 from isthmus.runs.observer import Observer
+from isthmus.runs.request import AttackRequest, parameters_of
 from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
+    from isthmus.attacks.parts.limits import Limits
     from isthmus.attacks.parts.protection import Protection
-    from isthmus.core.types import Victim
+    from isthmus.core.types import Example, Victim
     from isthmus.data import Dataset, Splits
 
 
 _HOW_TO_ASK = {"timeout", "batch_size", "requests_per_second", "retries", "backoff", "headers"}
 """Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
-
-
-@dataclass(frozen=True)
-class AttackRequest:
-    """Everything the command says."""
-
-    model: str
-    attacks: tuple[str, ...]
-    data: DataRequest | None = None
-    """None: the data the run was made with."""
-    split: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """``key`` for every attack that has it, ``attack.key`` for one."""
-    n: int | None = 200
-    seed: int = 0
-    out: Path | None = None
-    labels: tuple[str, ...] | None = None
-    """What the data calls the model's outputs, in the order of the outputs."""
-    goal: GoalRequest = field(default_factory=GoalRequest)
-    protect: tuple[str, ...] | None = None
-    protect_pattern: str | None = None
-    budget: int | None = None
-    budget_per_word: int | None = None
-    time_limit: float | None = None
-    in_flight: int | None = None
-    precision: str = "fp32"
-    victim: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the victim's class: time-out, batch size, requests per second, headers."""
-    device: str | None = None
-    label_check: bool = True
-    retry_errors: bool = False
-    command: str | None = None
 
 
 class Prepared:
@@ -72,12 +43,14 @@ class Prepared:
     def __init__(self, request: AttackRequest, observer: Observer) -> None:
         self.request, self.observer = request, observer
         self._labels_checked = False
+        self.unavailable: dict[str, str] = {}
+        """Attacks that could not even be made, with the reason."""
 
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
         if self.request.precision not in ("fp32", "bf16"):
             raise UsageError(f"--precision is fp32 or bf16, not {self.request.precision!r}")
-        _ = self.methods, self.source, self.sample
+        _ = self.preset, self.methods, self.source, self.sample
         self.protection.check(self.data.fields)
         self.request.goal.target(self.data)
         if self.request.goal.at_fpr is not None and "dev" not in self.splits:
@@ -96,8 +69,49 @@ class Prepared:
         entries = {entry.name: entry for entry in (catalog.find("attacks", name) for name in wanted)}
         if not entries:
             raise UsageError(f"name at least one attack: --attack {','.join(catalog.names('attacks'))}")
-        given = _parameters_of(self.request.parameters, entries)
-        return {name: catalog.build("attacks", name, given[name]) for name in entries}
+        given = parameters_of(self.request.parameters, entries)
+        self._name_models(entries, given)
+        built: dict[str, WordAttack] = {}
+        for name in entries:
+            try:
+                built[name] = catalog.build("attacks", name, given[name])
+            except ImportError as error:
+                self.unavailable[name] = f"it cannot be imported here: {error}"
+        return built
+
+    def _name_models(self, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, str]]) -> None:
+        """Give the attacks that have a parameter for it the models the command names."""
+        for option, key, model in (
+            ("--encoder", "encoder", self.request.encoder),
+            ("--masked-lm", "masked_lm", self.request.masked_lm),
+        ):
+            takers = [name for name, entry in entries.items() if key in {each.name for each in entry.parameters}]
+            if model is not None and not takers and key == "masked_lm":
+                raise UsageError(f"{option} {model}: no attack of this command ({', '.join(entries)}) fills blanks")
+            for name in takers if model is not None else ():
+                given[name].setdefault(key, str(model))
+
+    @cached_property
+    def preset(self) -> Limits:
+        """The limits that the command names."""
+        from isthmus.attacks.parts.limits import Limits, preset
+
+        return Limits() if self.request.preset is None else preset(self.request.preset)
+
+    def model_names(self, name: str) -> Names:
+        """The models an attack needs beside the victim."""
+        return names_of(self.methods[name], self.preset, self.request.encoder)
+
+    def limits(self, name: str) -> Limits:
+        """The limits of an attack, with its own models."""
+        return self.model_names(name).within(self.preset)
+
+    def resources(self, name: str) -> dict[str, str]:
+        """What an attack is made with, by name, its limits included."""
+        found = {**self.methods[name].resources(), **self.limits(name).resources()}
+        if self.request.encoder is not None and not hasattr(self.methods[name], "encoder"):
+            found.setdefault("similarity", self.request.encoder)
+        return found
 
     @cached_property
     def source(self) -> ModelSource:
@@ -277,12 +291,17 @@ class Prepared:
             self._labels_checked = True
 
     @cached_property
-    def attack_settings(self) -> AttackSettings:
-        """What every attack of the command gets."""
+    def companions(self) -> Companions:
+        """The models beside the victim."""
+        return Companions(self.request.device, self.observer)
+
+    def attack_settings(self, name: str, trace: Any = None) -> AttackSettings:
+        """What an attack of the command gets; `trace` is told every query."""
         from isthmus.attacks.base import AttackSettings
         from isthmus.engine.scheduler import EngineSettings
 
         goal, request = self.request.goal, self.request
+        engine = EngineSettings(in_flight=request.in_flight, time_limit=request.time_limit)
         return AttackSettings(
             goal=make_goal(
                 self._in_victims_numbering(goal.target(self.data)),
@@ -293,7 +312,8 @@ class Prepared:
             seed=request.seed,
             budget=request.budget,
             budget_per_word=request.budget_per_word,
-            engine=EngineSettings(in_flight=request.in_flight, time_limit=request.time_limit),
+            limits=self.limits(name),
+            engine=engine if trace is None else dataclasses.replace(engine, trace=trace),
         )
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -302,10 +322,13 @@ class Prepared:
         data: dict[str, Any] = {"split": self.data.split, "fingerprint": self.data.fingerprint}
         if request.goal.at_fpr is not None:
             data["dev_fingerprint"] = self.splits.dev.fingerprint
+        extra: dict[str, Any] = {}
+        if request.preset is not None:
+            extra = {"preset": request.preset, "preset_limits": plain(self.limits(name))}
         return {
             "attack": name,
             "parameters": plain(self.methods[name]),
-            "resources": dict(self.methods[name].resources()),
+            "resources": self.resources(name),
             "goal": request.goal.settings(),
             "seed": request.seed,
             "limits": {
@@ -320,23 +343,26 @@ class Prepared:
             "victim": {key: value for key, value in request.victim.items() if key not in _HOW_TO_ASK},
             # A folder may be moved; its files stay what they are.
             "model": self.fingerprint or self.source.shown,
+            **extra,
         }
 
+    def key(self, example: Example) -> int:
+        """By which the engine knows an example."""
+        return derive(self.request.seed, "victim", example.id)
 
-def _parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]) -> dict[str, dict[str, str]]:
-    """Parameters of each attack: ``key`` goes to every attack that has it, ``attack.key`` to that one."""
-    found: dict[str, dict[str, str]] = {name: {} for name in entries}
-    known = {name: {parameter.name for parameter in entry.parameters} for name, entry in entries.items()}
-    for key, value in given.items():
-        attack_name, dot, own_key = key.partition(".")
-        if dot:
-            if attack_name not in entries:
-                raise UnknownName("attack in this command", attack_name, entries)
-            found[attack_name][own_key] = value
-            continue
-        takers = [name for name in entries if key in known[name]]
-        if not takers:
-            raise UnknownName(f"parameter of {' or '.join(entries)}", key, set().union(*known.values()))
-        for name in takers:
-            found[name][key] = value
-    return found
+    def file(self, name: str) -> AttackFile:
+        """Where the rows of an attack belong."""
+        return self.folder.attack_file(name, self.settings(name))
+
+    def has_work(self, name: str) -> bool:
+        """Whether examples of an attack have no row yet, as far as the files tell."""
+        file = self.file(name)
+        if self.request.trace or self.request.retry_errors or not file.header_path.exists():
+            return True
+        there = {str(row.get("id")) for row in file.rows()}
+        return not (file.header().get("summary") and there.issuperset(ids(self.sample)))
+
+
+def ids(sample: Dataset) -> list[str]:
+    """Ids of all rows of a sample, the unusable ones last."""
+    return [example.id for example in sample] + [bad.id for bad in sample.rejected]

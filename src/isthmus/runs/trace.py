@@ -1,0 +1,140 @@
+"""Every query of an attack, one JSON line each: ``attacks/<name>.trace.jsonl``.
+
+    {"id": "test:17", "query": 3, "texts": {"text": "a quiett film"}, "scores": [0.21, 0.79]}
+
+Lines are written as the answers come and reach the system before the row of their example does, so that a finished row
+always has its trace. Lines of examples without a row (a kill, an error that is tried again) are dropped when the attack
+goes on; at the end the file is put in the order of the rows, which makes it the same however often it was interrupted.
+An example whose row is there but whose lines are not (the attack ran without ``--trace``) is attacked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from isthmus.core.files import sync_folder, writing
+from isthmus.runs.journal import encode
+
+_BUFFER = 1 << 20
+
+
+class Trace:
+    """An open trace."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ids: Mapping[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._stream: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def counts(self) -> dict[str, int]:
+        """Lines of each example."""
+        found: dict[str, int] = {}
+        for key, _, _ in _lines(self.path):
+            found[key] = found.get(key, 0) + 1
+        return found
+
+    def begin(self, ids: Mapping[int, str], keep: Sequence[str]) -> None:
+        """Drop the lines of every example but those of `keep`; `ids` are the examples' ids by the engine's keys."""
+        self._ids, self._numbers = ids, {}
+        self.order(keep)
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = self.path.open("ab", buffering=_BUFFER)
+
+    def note(self, key: int, texts: Mapping[str, str], scores: Any) -> None:
+        """Write one query down."""
+        assert self._stream is not None
+        name = self._ids[key]
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        row = {"id": name, "query": number, "texts": dict(texts), "scores": _rounded(scores)}
+        with writing(self.path):
+            self._stream.write(encode(row))
+
+    def flush(self) -> None:
+        """Hand everything noted so far to the system."""
+        if self._stream is not None:
+            with writing(self.path):
+                self._stream.flush()
+
+    def order(self, ids: Sequence[str]) -> None:
+        """Rewrite the file with the lines of `ids`, in that order, and no others."""
+        self.close()
+        places: dict[str, list[tuple[int, int]]] = {key: [] for key in ids}
+        for key, start, end in _lines(self.path):
+            if key in places:
+                places[key].append((start, end))
+        spans = [span for key in ids for span in places[key]]
+        if spans != sorted(spans) or sum(end - start for start, end in spans) != _size(self.path):
+            _copy(self.path, spans)
+
+    def close(self) -> None:
+        """Write out what is buffered and let go of the file."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
+            self._stream = None
+
+
+def is_traced(row: Mapping[str, Any], lines: int) -> bool:
+    """Whether every query of a finished row was written down; of one that broke off nobody knows how many came."""
+    return lines == int(row.get("logical_queries") or 0) or row.get("outcome") in ("error", "timed_out")
+
+
+def _rounded(scores: Any) -> list[float]:
+    return [float(f"{score:.7g}") for score in np.asarray(scores, np.float32).tolist()]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
+    """The example of each whole line, and where the line begins and ends."""
+    if not path.exists():
+        return
+    start = end = 0
+    with writing(path), path.open("rb") as stream:
+        for line in stream:
+            start, end = end, end + len(line)
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                row = None
+            if isinstance(row, dict):
+                yield str(row.get("id")), start, end
+
+
+def _copy(path: Path, spans: Sequence[tuple[int, int]]) -> None:
+    """Replace a file by these parts of it; a trace may be too large for the memory."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with writing(path):
+        try:
+            with path.open("rb") as source, temporary.open("wb") as target:
+                for start, end in spans:
+                    source.seek(start)
+                    target.write(source.read(end - start))
+                target.flush()
+                os.fsync(target.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        sync_folder(path.parent)
