@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.engine import token_scoring
-from isthmus.engine.token_scoring import _cheap_cuts
+from isthmus.engine import packing
+from isthmus.engine.packing import _cheap_cuts
 
 
 def cost(batches: list[list[np.ndarray]], lengths: np.ndarray) -> int:
     return sum(
-        token_scoring._LAUNCH_COST
+        packing._LAUNCH_COST
         + sum(map(len, batch)) * max(int(lengths[group[0]]) for group in batch)
         for batch in batches
     )  # fmt: skip
@@ -40,4 +40,4 @@ def test_no_batch_is_larger_than_the_limit() -> None:
     lengths = np.repeat([10, 11, 500], [60_000, 60_000, 3_000])
     groups = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(lengths)) + 1)
     for batch in _cheap_cuts(groups, lengths):
-        assert sum(map(len, batch)) * int(lengths[batch[-1][0]]) <= token_scoring._MOST_TOKENS
+        assert sum(map(len, batch)) * int(lengths[batch[-1][0]]) <= packing._MOST_TOKENS

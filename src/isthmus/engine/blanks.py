@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import IsthmusError, VictimError
 from isthmus.core.types import Floats, Ints, MaskedLM, TokenBatch
-from isthmus.engine.assembly import Template
 from isthmus.engine.requests import INSERT, MERGE, REPLACE, Fill, Fills, Likelihood
 from isthmus.engine.spelling import Spelling
+from isthmus.engine.template import Template
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import DELETE, Vocabulary
 

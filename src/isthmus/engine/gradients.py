@@ -30,9 +30,10 @@ class Gradients:
 
     def __init__(self, victim: Victim, vocabulary: Vocabulary) -> None:
         require_gradients(victim)
-        self.victim: Any = victim  # both protocols at once
-        self.table: Floats = self.victim.embedding_table()
-        spelling = Spelling(self.victim.tokenizer, vocabulary, len(self.table))
+        both: Any = victim
+        self.victim = both
+        self.table: Floats = both.embedding_table()
+        spelling = Spelling(both.tokenizer, vocabulary, len(self.table))
         self.words: NDArray[np.int32] = spelling.whole_words[: len(self.table)]
 
     def serve(self, requests: Sequence[Gradient]) -> list[TokenGradient | IsthmusError]:

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Victim
 from isthmus.engine.cache import Keys, ScoreCache
+from isthmus.engine.packing import Failures
 from isthmus.engine.requests import Score
+from isthmus.engine.rows import Int64
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
-Int64 = NDArray[np.int64]
 Reached = Callable[[Floats, Int64], NDArray[np.bool_]]
 """Which rows of scores count as success, given the label of each row."""
 
@@ -30,8 +31,6 @@ Answer = Floats | VictimError
 Answers = list[Answer]
 Later = Callable[[], Any]
 """Waits and gives `Answers`, or another `Later` where a second look was started."""
-
-Failures = dict[int, VictimError]
 
 MOST_UNITS = 1 << 22
 """Words or units assembled at once; larger requests are served in parts, so that memory stays bounded."""
@@ -51,6 +50,10 @@ class ScoreStatistics:
     model_s: float = 0.0
     confirmed: int = 0  # successes checked in full precision
     unconfirmed: int = 0  # of those, the ones that did not hold
+
+    def spent(self, seconds: float) -> None:
+        """Count time spent in the model."""
+        self.model_s += seconds
 
     @property
     def mean_batch(self) -> float:
@@ -222,42 +225,6 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
         answers.append(answer)
         at = stop
     return answers
-
-
-def not_finite(scores: Floats, failed: Failures) -> None:
-    """Count rows that hold NaN or infinity among the failed."""
-    for index in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
-        failed.setdefault(int(index), VictimError("the model returned NaN or infinity"))
-
-
-def as_victim_error(error: Exception) -> VictimError:
-    """Any exception, as the error of a victim."""
-    if isinstance(error, VictimError):
-        return error
-    return VictimError(f"the victim raised {type(error).__name__}: {error}")
-
-
-@dataclass(slots=True)
-class Range:
-    """Rows start to stop; set `split` to be given its halves next."""
-
-    start: int
-    stop: int
-    split: bool = False
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-
-def halves(count: int) -> Iterator[Range]:
-    """The whole range; then, wherever the caller asks for a split, its halves, down to single rows."""
-    stack = [Range(0, count)] if count else []
-    while stack:
-        current = stack.pop()
-        yield current
-        if current.split:
-            middle = (current.start + current.stop) // 2
-            stack += [Range(middle, current.stop), Range(current.start, middle)]
 
 
 def sliced(request: Score, start: int, stop: int) -> Score:

@@ -11,18 +11,9 @@ import numpy as np
 from isthmus.core.errors import VictimTimeout
 from isthmus.core.types import Floats, Texts
 from isthmus.engine.cache import Keys
+from isthmus.engine.packing import Failures, as_victim_error, halves, not_finite
 from isthmus.engine.requests import Score
-from isthmus.engine.scoring import (
-    MOST_UNITS,
-    Asked,
-    Failures,
-    Later,
-    Scorer,
-    as_victim_error,
-    halves,
-    handed_out,
-    not_finite,
-)
+from isthmus.engine.scoring import MOST_UNITS, Asked, Later, Scorer, handed_out
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,17 @@ Bools = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Units:
-    """How a structure falls into sub-word units (see `isthmus.text.splice`); filled in by whoever splices."""
+    """How a text whose gaps are plain falls into units (see `isthmus.text.splice`): words and gaps, each by itself.
+
+    This is so for every tokenizer that cuts around spaces and punctuation, so it is worked out once for all of them.
+    """
 
     unit_of: Int32  # [words]
     sections: Int32  # [fields] where each field's units begin
-    frames: tuple[tuple[str, str] | None, ...] | None
-    plain: bool  # every word is a unit of its own: an edit is one assignment
-    whole: bool  # some field can't be spliced
+
+
+NOT_PLAIN = Units(np.zeros(0, np.int32), np.zeros(0, np.int32))
+"""Marks a structure some gap of which has to be looked at in its place."""
 
 
 class Structure:
@@ -47,13 +52,13 @@ class Structure:
         self.fields = fields
         self.gaps = gaps
         self.starts = starts  # word position at which each field starts, and the total at the end
-        self.units: Units | None = None
+        self.units: Units | None = None  # filled in by whoever splices first
 
 
 class Draft:
     """One state of a text under attack."""
 
-    __slots__ = ("editable", "ids", "origin", "structure", "units")
+    __slots__ = ("editable", "ids", "notes", "origin", "structure", "units")
 
     def __init__(
         self, structure: Structure, ids: Int32, origin: Int32, editable: Bools, units: Int32 | None = None
@@ -63,6 +68,17 @@ class Draft:
         self.origin = origin  # [words] position in the original text; -1 for an inserted word
         self.editable = editable  # [words]
         self.units = units  # [units], once somebody spliced it
+        self.notes: dict[Any, Any] | None = None  # what services found out about it, for as long as it lives
+
+    def note(self, key: Any) -> Any:
+        """What was noted under a key, or None."""
+        return None if self.notes is None else self.notes.get(key)
+
+    def keep_note(self, key: Any, value: Any) -> None:
+        """Note something about this draft."""
+        if self.notes is None:
+            self.notes = {}
+        self.notes[key] = value
 
     @classmethod
     def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
@@ -116,13 +132,10 @@ class Draft:
         ids = self.ids.copy()
         ids[position] = word
         known, units = self.structure.units, None
-        structure = self.structure
-        if known is not None and known.plain and self.units is not None:
+        if known is not None and known is not NOT_PLAIN and self.units is not None:
             units = self.units.copy()
             units[known.unit_of[position]] = word
-        elif known is not None:
-            structure = Structure(structure.vocabulary, structure.fields, structure.gaps, structure.starts)
-        return Draft(structure, ids, self.origin, self.editable, units)
+        return Draft(self.structure, ids, self.origin, self.editable, units)
 
     def insert(self, position: int, word: int) -> Draft:
         """The draft with a new word before the word at `position`."""
@@ -194,4 +207,4 @@ class Draft:
 INSERT, REPLACE, MERGE = 0, 1, 2
 """What an edit does: a word before the position, in place of it, or in place of it and the next."""
 
-__all__ = ["DELETE", "INSERT", "MERGE", "REPLACE", "UNKNOWN", "Draft", "Structure", "Units"]
+__all__ = ["DELETE", "INSERT", "MERGE", "NOT_PLAIN", "REPLACE", "UNKNOWN", "Draft", "Structure", "Units"]

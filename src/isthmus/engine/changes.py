@@ -1,0 +1,240 @@
+"""What edits change in the units of a text.
+
+    edit (candidate, position, span, word)  ─►  units first … last - 1 of a row give way to one unit (or two)
+
+Where every word is a unit of its own this is arithmetic on arrays. Where a word shares its unit with what surrounds it
+(``" word,"`` in byte-level BPE) the new unit is looked up edit by edit. A candidate whose edits cannot be made unit by
+unit is *odd*: it has to be written out and tokenised whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.engine.requests import Edits
+from isthmus.engine.rows import Int64
+from isthmus.text.draft import INSERT, MERGE, Draft
+from isthmus.text.splice import Layout, Splicer
+from isthmus.text.vocabulary import DELETE
+
+Int32 = NDArray[np.int32]
+Frames = tuple[tuple[str, str] | None, ...]
+_ONE_FIELD = np.zeros(1, np.int32)
+
+
+class Candidates(Protocol):
+    """What a request says about its candidates."""
+
+    base: Draft
+    edits: Edits
+    count: int
+
+
+@dataclass(slots=True)
+class Laid:
+    """The units of a draft, for one tokenizer."""
+
+    units: Int32  # [units]
+    unit_of: Int32  # [words]; -1: an edit of it needs the whole text tokenised
+    sections: Int32  # [fields] where each field's units begin
+    frames: Frames | None = None  # what shares a unit with each word; None: every word is a unit of its own
+    whole: bool = False  # some field can't be spliced
+
+    @classmethod
+    def of(cls, layouts: Sequence[Layout], *, framed: bool = False) -> Laid:
+        """The layouts of all fields as one; `framed`: note what surrounds a word even where nothing does."""
+        if len(layouts) == 1:
+            units, unit_of, sections = layouts[0].units, layouts[0].unit_of, _ONE_FIELD
+        else:
+            sections = np.cumsum([0, *(len(layout.units) for layout in layouts)])[:-1].astype(np.int32)
+            units = np.concatenate([layout.units for layout in layouts])
+            unit_of = np.concatenate(
+                [
+                    np.where(layout.unit_of < 0, -1, layout.unit_of + section).astype(np.int32)
+                    for layout, section in zip(layouts, sections, strict=True)
+                ]
+            )
+        frames: Frames | None = None
+        if framed or any(layout.frames is not None for layout in layouts):
+            frames = tuple(frame for layout in layouts for frame in layout.frames or [("", "")] * len(layout.unit_of))
+        return cls(units, unit_of, sections, frames, any(layout.whole for layout in layouts))
+
+
+class LaidTexts:
+    """The units of several drafts, one after the other."""
+
+    def __init__(self, laid: Sequence[Laid]) -> None:
+        self.laid = laid
+        self.units = np.concatenate([own.units for own in laid])
+        self.unit_of = np.concatenate([own.unit_of for own in laid])
+        sizes = np.fromiter((len(own.units) for own in laid), np.int64, len(laid))
+        words = np.fromiter((len(own.unit_of) for own in laid), np.int64, len(laid))
+        self.ends = np.cumsum(sizes)
+        self.starts: Int64 = self.ends - sizes  # where each draft's units begin
+        self.words: Int64 = np.cumsum(words) - words  # where each draft's words begin in `unit_of`
+        self.fields = len(laid[0].sections)
+        self.plain = np.fromiter((own.frames is None and not own.whole for own in laid), bool, len(laid))
+        sections = np.zeros((len(laid), 1), np.int64) if self.fields == 1 else np.stack([own.sections for own in laid])
+        self.sections: Int64 = self.starts[:, None] + sections  # [drafts, fields] where each field's units begin
+
+    def unit(self, draft: Int64, position: Int32 | Int64) -> Int64:
+        """The unit in which the word at a position of a draft lies; it has to have one."""
+        units: Int64 = self.unit_of[self.words[draft] + position] + self.starts[draft]
+        return units
+
+    def bounds(self) -> tuple[Int64, Int64]:
+        """First and last (exclusive) unit of every field of every draft."""
+        return self.sections, np.concatenate([self.sections[:, 1:], self.ends[:, None]], axis=1)
+
+
+@dataclass(slots=True)
+class Changes:
+    """Units `first` to `last` (exclusive, counted over all texts) of a row give way to others.
+
+    Sorted by row and field and, within these, from left to right; no two overlap.
+    """
+
+    row: Int64
+    field: Int64 | None  # None: rows have one field
+    first: Int64
+    last: Int64
+    units: Int64  # [changes], or [changes, 2] where some put in two units
+    odd: list[int]  # rows whose edits can't be made this way; they have no changes here
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def kept(self, mask: NDArray[np.bool_]) -> Changes:
+        """Some of the changes."""
+        field = None if self.field is None else self.field[mask]
+        return Changes(self.row[mask], field, self.first[mask], self.last[mask], self.units[mask], self.odd)
+
+
+def changes_of(splicer: Splicer, requests: Sequence[Candidates], texts: LaidTexts, counts: Int64) -> Changes:
+    """What the edits of all requests change in their texts."""
+    sizes = np.fromiter((len(request.edits) for request in requests), np.int64, len(requests))
+    edits = np.concatenate([request.edits for request in requests])
+    of_edit = np.repeat(np.arange(len(requests)), sizes)
+    first_rows = np.cumsum(counts) - counts
+    if texts.plain.all():
+        changes = _plain(edits, of_edit, texts, first_rows)
+    else:
+        chosen = texts.plain[of_edit]
+        changes = _plain(edits[chosen], of_edit[chosen], texts, first_rows)
+        looked_up = _looked_up(splicer, requests, texts, first_rows)
+        changes = _joined(changes, looked_up)
+    return _ordered(changes, texts.fields)
+
+
+def _plain(edits: Edits, of_edit: Int64, texts: LaidTexts, first_rows: Int64) -> Changes:
+    """Every word is a unit: it gives way to another, or, where a word is put in before it, stays."""
+    spans = edits[:, 2]
+    merged = spans == MERGE
+    if merged.any():
+        # One word for two: the first is replaced, the second taken out.
+        second = edits[merged] + np.array([0, 1, 0, 0], np.int32)
+        second[:, 3] = DELETE
+        edits, of_edit = np.concatenate([edits, second]), np.concatenate([of_edit, of_edit[merged]])
+        spans = edits[:, 2]
+    row = edits[:, 0] + first_rows[of_edit]
+    first = texts.unit(of_edit, edits[:, 1])
+    last = first + (spans != INSERT)
+    field = None
+    if texts.fields > 1:
+        field = (first[:, None] >= texts.sections[of_edit, 1:]).sum(axis=1)
+    return Changes(row, field, first, last, edits[:, 3].astype(np.int64), [])
+
+
+def _looked_up(splicer: Splicer, requests: Sequence[Candidates], texts: LaidTexts, first_rows: Int64) -> Changes:
+    """The changes of those requests whose words share units with what surrounds them."""
+    changes, odd = list[tuple[int, int, int, int, int, int]](), set[int]()
+    for index in np.flatnonzero(~texts.plain).tolist():
+        request, laid, first_row = requests[index], texts.laid[index], int(first_rows[index])
+        if laid.whole:
+            odd.update(range(first_row, first_row + request.count))
+            continue
+        shift = int(texts.starts[index])
+        for candidate, position, span, word in request.edits.tolist():
+            own = _in_frames(splicer, laid, request.base, position, span, word)
+            if own is None:
+                odd.add(first_row + candidate)
+                continue
+            for first, last, new, second in own:
+                field = int(np.searchsorted(laid.sections, first, side="right")) - 1
+                changes.append((first_row + candidate, field, shift + first, shift + last, new, second))
+    columns = np.array(changes, np.int64).reshape(-1, 6).T
+    fields = columns[1] if texts.fields > 1 else None
+    return Changes(columns[0], fields, columns[2], columns[3], columns[4:].T, sorted(odd))
+
+
+def _in_frames(
+    splicer: Splicer, laid: Laid, base: Draft, position: int, span: int, word: int
+) -> list[tuple[int, int, int, int]] | None:
+    """Which units give way to which one or two; None where that can't be said."""
+    assert laid.frames is not None
+    unit, frame = int(laid.unit_of[position]), laid.frames[position]
+    if unit < 0 or frame is None:
+        return None
+    last, second = unit + 1, DELETE
+    before, after = frame
+    deleted = None
+    if span == INSERT:
+        if word == DELETE:
+            return None
+        # "(old" becomes "(new old": the old word now stands behind a space, or, where spaces do not count, alone.
+        space = "" if splicer.mode == "bare" else " "
+        second, after = _framed(splicer, (space, after), int(base.ids[position])), ""
+    elif span == MERGE:
+        next_unit, next_frame = int(laid.unit_of[position + 1]), laid.frames[position + 1]
+        if next_unit < 0 or next_frame is None:
+            return None
+        if not after and next_unit == last and next_frame[0] == " ":
+            last, after = last + 1, next_frame[1]  # only a space between them, which goes
+        else:
+            deleted = next_unit, next_unit + 1, _framed(splicer, next_frame, DELETE), DELETE
+    changes = [(unit, last, _framed(splicer, (before, after), word), second)]
+    if deleted is not None:
+        changes.append(deleted)
+    return None if any(change[2] < 0 or change[3] < 0 for change in changes) else changes
+
+
+def _framed(splicer: Splicer, frame: tuple[str, str], word: int) -> int:
+    return word if frame == ("", "") and splicer.mode == "bare" else splicer.framed(frame, word)
+
+
+def _joined(one: Changes, other: Changes) -> Changes:
+    units = np.stack([one.units, np.full(len(one), DELETE, np.int64)], axis=1)
+    return Changes(
+        np.concatenate([one.row, other.row]),
+        None if one.field is None or other.field is None else np.concatenate([one.field, other.field]),
+        np.concatenate([one.first, other.first]),
+        np.concatenate([one.last, other.last]),
+        np.concatenate([units, other.units]),
+        other.odd,
+    )
+
+
+def _ordered(changes: Changes, fields: int) -> Changes:
+    """Sort, and take out the rows that are odd because two of their changes overlap, or for any other reason."""
+    keys = changes.row if changes.field is None else changes.row * fields + changes.field
+    if not (keys[1:] > keys[:-1]).all():
+        word = changes.units if changes.units.ndim == 1 else changes.units[:, 0]
+        changes = _taken(changes, np.lexsort((word, changes.last, changes.first, keys)))
+        keys = changes.row if changes.field is None else changes.row * fields + changes.field
+        overlap = (keys[1:] == keys[:-1]) & (changes.first[1:] < changes.last[:-1])
+        changes.odd = sorted({*changes.odd, *changes.row[1:][overlap].tolist()})
+    if changes.odd:
+        changes = changes.kept(~np.isin(changes.row, changes.odd))
+    return changes
+
+
+def _taken(changes: Changes, order: Int64) -> Changes:
+    field = None if changes.field is None else changes.field[order]
+    return Changes(
+        changes.row[order], field, changes.first[order], changes.last[order], changes.units[order], changes.odd
+    )

@@ -1,0 +1,204 @@
+"""Rows into batches, and batches through a model.
+
+On a CPU rows of equal token length are batched together: nothing is padded, and a row's bits then do not depend on what
+it was batched with, so that results are the same whatever the number of attacks in flight. On a GPU lengths are mixed
+where padding costs less than another launch, and identity is promised for the same packing only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.core.errors import VictimError
+from isthmus.core.types import Floats, Ints, Pending, TokenBatch
+from isthmus.engine.cache import Keys
+from isthmus.engine.rows import Int64, Rows
+
+_LAUNCH_COST = 32_000
+"""Padded tokens whose forward pass costs a large GPU and its host about as much as one more launch."""
+
+_MOST_TOKENS = 1 << 18
+"""Padded tokens in one batch on a GPU."""
+
+Failures = dict[int, VictimError]
+
+
+@dataclass(slots=True)
+class Packed:
+    """Rows in batches."""
+
+    batches: list[TokenBatch]
+    order: Int64  # indices into the rows asked for, in the order in which the batches hold them
+
+
+def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys | None = None) -> Packed:
+    """Batches of the chosen rows."""
+    lengths = work.total[chosen]
+    by_length = np.argsort(lengths, kind="stable")
+    cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
+    groups = [group for group in np.split(by_length, cuts) if len(group)]
+    if on_gpu:
+        joined = _cheap_cuts(groups, lengths)
+    else:
+        joined = [
+            [group[start : start + most]]
+            for group in groups
+            for most in [max(4, min(128, 4096 // int(lengths[group[0]])))]
+            for start in range(0, len(group), most)
+        ]
+    batches = []
+    for parts in joined:
+        matrices = [work.take(chosen[part]) for part in parts]
+        batch = _padded(matrices, pad) if len(parts) > 1 else TokenBatch(matrices[0][0], None, matrices[0][1])
+        if streams is not None:
+            batch.keys = np.concatenate([streams[chosen[part]] for part in parts])
+        batches.append(batch)
+    order = [part for parts in joined for part in parts]
+    return Packed(batches, np.concatenate(order) if order else np.zeros(0, np.int64))
+
+
+def _padded(matrices: Sequence[tuple[Ints, Ints | None]], pad: int) -> TokenBatch:
+    """One batch of matrices of different lengths, padded on the right."""
+    shape = sum(len(ids) for ids, _ in matrices), max(ids.shape[1] for ids, _ in matrices)
+    all_ids, mask = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
+    all_types = None if matrices[0][1] is None else np.zeros(shape, np.int64)
+    at = 0
+    for ids, types in matrices:
+        block = slice(at, at + len(ids)), slice(0, ids.shape[1])
+        all_ids[block] = ids
+        mask[block] = 1
+        if all_types is not None and types is not None:
+            all_types[block] = types
+        at += len(ids)
+    return TokenBatch(all_ids, mask, all_types)
+
+
+def _cheap_cuts(groups: Sequence[Int64], lengths: Int64) -> list[list[Int64]]:
+    """Groups of rows of one length each, joined into batches at the least cost in padded tokens and launches.
+
+        cost(i, j) = launch + rows(i … j) * longest(i … j),    best(j) = min over i of best(i) + cost(i, j)
+
+    Groups come shortest first; one that is too large for a batch is cut before.
+    """
+    groups = [
+        group[start : start + most]
+        for group in groups
+        for most in [max(4, _MOST_TOKENS // int(lengths[group[0]]))]
+        for start in range(0, len(group), most)
+    ]
+    rows = np.cumsum([0, *map(len, groups)])
+    longest = np.array([int(lengths[group[0]]) for group in groups], np.int64)
+    best, cut = np.zeros(len(groups) + 1), np.zeros(len(groups) + 1, np.int64)
+    for end in range(1, len(groups) + 1):
+        tokens = (rows[end] - rows[:end]) * longest[end - 1]
+        cost = best[:end] + _LAUNCH_COST + np.where(tokens > _MOST_TOKENS, np.inf, tokens)
+        cost[end - 1] = best[end - 1] + _LAUNCH_COST + tokens[-1]
+        cut[end] = int(cost.argmin())
+        best[end] = cost[cut[end]]
+    batches = []
+    end = len(groups)
+    while end:
+        batches.append(groups[cut[end] : end])
+        end = int(cut[end])
+    return batches
+
+
+# ---------------------------------------------------------------------- through a model
+
+
+def forwarded(
+    launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, width: int, spent: Callable[[float], None]
+) -> Callable[[], tuple[Floats, Failures]]:
+    """Start a model on batches; the result waits for one row of numbers per row, and for what failed by index.
+
+    Where a launch fails the batches are tried one by one, then in halves, so that only the guilty rows are lost.
+    """
+    began = time.perf_counter()
+    pending, early = None, None
+    try:
+        pending = launch(work.batches) if work.batches else None
+    except Exception as error:
+        early = error
+    spent(time.perf_counter() - began)
+
+    def wait() -> tuple[Floats, Failures]:
+        began = time.perf_counter()
+        values = np.zeros((len(work.order), width), np.float32)
+        failed: Failures = {}
+        try:
+            if early is not None:
+                raise early
+            if pending is not None:
+                values[work.order] = pending()
+        except Exception:
+            _rescue(launch, work, values, failed)
+        spent(time.perf_counter() - began)
+        not_finite(values, failed)
+        return values, failed
+
+    return wait
+
+
+def _rescue(launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, values: Floats, failed: Failures) -> None:
+    at = 0
+    for batch in work.batches:
+        own = work.order[at : at + len(batch.ids)]
+        at += len(batch.ids)
+        for rows in halves(len(own)):
+            try:
+                values[own[rows.start : rows.stop]] = launch([_part(batch, rows)])()
+            except Exception as error:
+                if len(rows) > 1:
+                    rows.split = True
+                    continue
+                failed[int(own[rows.start])] = as_victim_error(error)
+
+
+def _part(batch: TokenBatch, rows: Range) -> TokenBatch:
+    chosen = slice(rows.start, rows.stop)
+    return TokenBatch(
+        batch.ids[chosen],
+        None if batch.mask is None else batch.mask[chosen],
+        None if batch.types is None else batch.types[chosen],
+        None if batch.keys is None else batch.keys[chosen],
+    )
+
+
+def not_finite(values: Floats, failed: Failures) -> None:
+    """Count rows that hold NaN or infinity among the failed."""
+    for index in np.flatnonzero(~np.isfinite(values).all(axis=1)):
+        failed.setdefault(int(index), VictimError("the model returned NaN or infinity"))
+
+
+def as_victim_error(error: Exception) -> VictimError:
+    """Any exception, as the error of a victim."""
+    if isinstance(error, VictimError):
+        return error
+    return VictimError(f"the victim raised {type(error).__name__}: {error}")
+
+
+@dataclass(slots=True)
+class Range:
+    """Rows start to stop; set `split` to be given its halves next."""
+
+    start: int
+    stop: int
+    split: bool = False
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def halves(count: int) -> Iterator[Range]:
+    """The whole range; then, wherever the caller asks for a split, its halves, down to single rows."""
+    stack = [Range(0, count)] if count else []
+    while stack:
+        current = stack.pop()
+        yield current
+        if current.split:
+            middle = (current.start + current.stop) // 2
+            stack += [Range(middle, current.stop), Range(current.start, middle)]

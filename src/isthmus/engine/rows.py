@@ -1,0 +1,158 @@
+"""Token rows of many candidates, gathered in one step from the tokens of a few texts.
+
+    text      t0 t1 | t2 t3 | t4 … tn                 tokens of a text as it stands
+    cut               └─ w0 w1 w2                     what an edit puts in place of some of them (or between two)
+    row       [CLS]  t0 t1  w0 w1 w2  t4 … tn  [SEP]  three segments, and what the tokenizer puts around them
+
+A row is a list of segments, each a range of one pool of tokens. Rows are put in the order of their lengths before they
+are gathered, so that those of equal length lie side by side and form a matrix without being moved again. Nothing is
+done per word of an unchanged text, and tokens that a model would not read are never gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.types import Ints
+from isthmus.engine.template import Template
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Cuts:
+    """Tokens `start` to `stop` of the pool give way to tokens `new` to `new + size`, in one field of one row.
+
+    Sorted by row and field and, within these, from left to right; no two overlap.
+    """
+
+    row: Int64
+    field: Int64 | None  # None: rows have one field
+    start: Int64
+    stop: Int64
+    new: Int64
+    size: Int64
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+class Rows:
+    """Rows of tokens as matrices, one for every length."""
+
+    __slots__ = ("group_of", "matrices", "order", "place", "total")
+
+    def __init__(self, total: Int64, order: Int64, ids: Ints, types: Ints | None) -> None:
+        self.total = total  # [rows] tokens, the special ones included
+        self.order = order  # rows, the shortest first
+        self.group_of = np.zeros(len(total), np.int64)
+        self.place = np.zeros(len(total), np.int64)
+        self.matrices: list[tuple[Ints, Ints | None]] = []
+        lengths = total[order]
+        bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(order)] if len(order) else []
+        at = 0
+        for first, last in pairwise(bounds):
+            shape = last - first, int(lengths[first])
+            end = at + shape[0] * shape[1]
+            self.group_of[order[first:last]] = len(self.matrices)
+            self.place[order[first:last]] = np.arange(shape[0])
+            self.matrices.append((ids[at:end].reshape(shape), None if types is None else types[at:end].reshape(shape)))
+            at = end
+
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def take(self, rows: Int64) -> tuple[Ints, Ints | None]:
+        """Ids and segment ids of rows of one length."""
+        ids, types = self.matrices[self.group_of[rows[0]]]
+        place = self.place[rows]
+        return ids[place], None if types is None else types[place]
+
+
+def gathered(template: Template, pool: Ints, low: Int64, high: Int64, cuts: Cuts, skip: Int64 | None = None) -> Rows:
+    """Rows whose field f holds the tokens `low[r, f]` to `high[r, f]` of the pool, with cuts.
+
+    What does not fit is left out at the end of a row; with `skip`, also that many tokens at its beginning.
+    """
+    starts, sizes = _segments(low, high, cuts)
+    lengths: Int64 = sizes.sum(axis=2)
+    kept = template.truncated(lengths if skip is None else lengths - skip[:, None])
+    if skip is not None or (kept < lengths).any():
+        _trim(starts, sizes, kept, np.zeros(len(low), np.int64) if skip is None else skip)
+    total: Int64 = kept.sum(axis=1) + template.added
+    order = np.argsort(total, kind="stable")
+    return _laid_out(template, pool, starts[order], sizes[order], total, order)
+
+
+def _segments(low: Int64, high: Int64, cuts: Cuts) -> tuple[Int64, Int64]:
+    """Starts and sizes [rows, fields, segments] of the segments of every field: text, cut, text, cut, …, text."""
+    rows, fields = low.shape
+    if not len(cuts):
+        return low[:, :, None].copy(), (high - low)[:, :, None]
+    field = 0 if cuts.field is None else cuts.field
+    rank = _ranks(cuts.row * fields + field)
+    most = int(rank.max()) + 1
+    starts, sizes = np.zeros((2, rows, fields, 2 * most + 1), np.int64)
+    # Where a field has fewer cuts than the most there are, the rest of its segments are empty.
+    starts[:, :, 0::2], stops = high[:, :, None], np.repeat(high[:, :, None], most + 1, axis=2)
+    starts[:, :, 0] = low
+    starts[cuts.row, field, 2 * rank + 2] = cuts.stop
+    stops[cuts.row, field, rank] = cuts.start
+    sizes[:, :, 0::2] = stops - starts[:, :, 0::2]
+    starts[cuts.row, field, 2 * rank + 1] = cuts.new
+    sizes[cuts.row, field, 2 * rank + 1] = cuts.size
+    return starts, sizes
+
+
+def _ranks(keys: Int64) -> Int64:
+    """The how-manieth of its equals every key is; equals lie side by side."""
+    new = np.r_[True, keys[1:] != keys[:-1]]
+    if new.all():
+        return np.zeros(len(keys), np.int64)
+    first = np.flatnonzero(new)
+    ranks: Int64 = np.arange(len(keys)) - first[np.cumsum(new) - 1]
+    return ranks
+
+
+def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
+    """Leave out of every field what lies before the token `skip` or more than `kept` tokens behind it."""
+    ends = np.cumsum(sizes, axis=2)
+    left_out = np.clip(skip[:, None, None] - (ends - sizes), 0, sizes)
+    stays = np.clip((skip[:, None] + kept)[:, :, None] - (ends - sizes), 0, sizes)
+    starts += left_out
+    sizes[:] = np.maximum(stays - left_out, 0)
+
+
+def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total: Int64, order: Int64) -> Rows:
+    """Put the special tokens in their places and gather everything."""
+    rows, fields, segments = starts.shape
+    columns = fields * segments + template.added
+    all_starts, all_sizes = np.empty((rows, columns), np.int64), np.empty((rows, columns), np.int64)
+    kinds, at, special = list[int](), 0, len(pool)
+    for field in range(fields + 1):
+        own = template.special_types[field]
+        all_starts[:, at : at + len(own)] = np.arange(special, special + len(own))
+        all_sizes[:, at : at + len(own)] = 1
+        kinds += own
+        at, special = at + len(own), special + len(own)
+        if field < fields:
+            all_starts[:, at : at + segments] = starts[:, field]
+            all_sizes[:, at : at + segments] = sizes[:, field]
+            kinds += [template.field_types[field]] * segments
+            at += segments
+    tokens = np.concatenate([pool, *(np.array(own, np.int64) for own in template.specials)])
+    flat = all_sizes.ravel()
+    ids = tokens[spread(all_starts.ravel(), flat)]
+    types = np.repeat(np.tile(np.array(kinds, np.int64), rows), flat) if template.uses_types else None
+    return Rows(total, order, ids, types)
+
+
+def spread(starts: Int64, lengths: Int64) -> Int64:
+    """Indices of the concatenation of the ranges start, start + 1, …, start + length - 1."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - ends + lengths, lengths)
