@@ -144,6 +144,12 @@ CASES: dict[str, Case] = {
         (edits_are_bugs, stop_words_are_left_alone, words_are_replaced),
         encoder=LetterEncoder(),
     ),
+    "textbugger-gradient": Case(
+        TextBugger(neighbours=vectors_file(), importance="gradient"),
+        (edits_are_bugs, stop_words_are_left_alone, words_are_replaced),
+        encoder=LetterEncoder(),
+        white_box=True,
+    ),
     "random": Case(
         Random(neighbours=vectors_file(), part_of_speech="none"),
         (edits_are_near, words_are_replaced),
