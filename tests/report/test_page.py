@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Callable
@@ -7,8 +8,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isthmus.core.errors import RunError
+from isthmus.report.figures import _spread
 from isthmus.report.page import render, write_report
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
@@ -169,3 +173,13 @@ def test_the_page_says_what_was_not_tried_and_what_was_used(rich_run: RunFolder)
     ):  # fmt: skip
         assert words in page.text
     assert page.open == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=16))
+def test_names_beside_the_curves_do_not_overlap(heights: list[float]) -> None:
+    placed = _spread(heights, gap := 1 / 16)
+    assert max(placed) <= 1 + gap / 2 + 1e-9
+    assert min(placed) >= -gap / 2 - 1e-9
+    assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(sorted(placed)))
+    order = sorted(range(len(heights)), key=lambda index: heights[index])
+    assert [placed[index] for index in order] == sorted(placed)

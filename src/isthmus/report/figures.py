@@ -60,6 +60,7 @@ def robust_accuracy(run: RunView) -> str:
 def query_budget(run: RunView) -> str:
     """Robust accuracy against the number of queries an attacker may spend on one example."""
     views = [(number, view) for number, view in enumerate(run.attacks) if view.rows]
+    height = max(3.1, 0.7 + 0.19 * len(views))  # a line for every name
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -69,12 +70,14 @@ def query_budget(run: RunView) -> str:
             curve, colour = view.curve, _colour(number)
             x = [*curve.budgets, max(longest * 1.02, 1)]
             bands = [[*values, values[-1]] for values in (curve.racc, curve.low, curve.high)]
-            axes.fill_between(x, bands[1], bands[2], step="post", color=colour, alpha=0.13, linewidth=0)
+            if len(views) <= len(_SERIES):  # more bands than colours tell nothing
+                axes.fill_between(x, bands[1], bands[2], step="post", color=colour, alpha=0.13, linewidth=0)
             axes.step(x, bands[0], where="post", color=colour, linewidth=1.8, linestyle=_DASHES[number % len(_DASHES)])
             ends.append((bands[0][-1], view.key, colour))
-        for height, (_, name, colour) in zip(_spread([end[0] for end in ends]), ends, strict=True):
+        gap = 0.18 / (height - 0.7)
+        for place, (_, name, colour) in zip(_spread([end[0] for end in ends], gap), ends, strict=True):
             axes.annotate(
-                name, (1.0, height), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
+                name, (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
                 va="center", color=colour, fontsize=10, annotation_clip=False
             )  # fmt: skip
         shortest = min(max(view.curve.budgets) for _, view in views)
@@ -89,7 +92,7 @@ def query_budget(run: RunView) -> str:
         axes.set_ylabel("still right")
         axes.spines["left"].set_visible(False)
 
-    return _svg("query-budget", "Robust accuracy against the query budget", draw, 3.1)
+    return _svg("query-budget", "Robust accuracy against the query budget", draw, height)
 
 
 def words_changed(run: RunView) -> str:
@@ -97,11 +100,11 @@ def words_changed(run: RunView) -> str:
     views = [(number, view) for number, view in enumerate(run.attacks) if view.shares]
     if not views:
         return ""
+    columns = min(3 if len(views) <= 6 else 4, len(views))
 
     def draw(figure: Figure) -> None:
         longest = max(max(view.shares) for _, view in views)
         edges = np.linspace(0, max(0.1, np.ceil(longest * 10) / 10), 21)
-        columns = min(3, len(views))
         lines = -(-len(views) // columns)
         first: Axes | None = None
         for place, (number, view) in enumerate(views, start=1):
@@ -115,13 +118,19 @@ def words_changed(run: RunView) -> str:
             _percent_axis(axes, "x", upto=float(edges[-1]))
             axes.grid(axis="y", color=_RULE)
             axes.spines["left"].set_visible(False)
-            axes.locator_params(axis="y", integer=True, nbins=5)
+            axes.locator_params(axis="y", integer=True, nbins=5 if columns < 4 else 3)
+            axes.locator_params(axis="x", nbins=6 if columns < 4 else 4)
             if place > len(views) - columns:
                 axes.set_xlabel("words changed")
             if (place - 1) % columns == 0:
                 axes.set_ylabel("successes")
 
-    return _svg("words-changed", "Share of words changed in successful attacks", draw, 2.3 * -(-len(views) // 3))
+    return _svg(
+        "words-changed",
+        "Share of words changed in successful attacks",
+        draw,
+        (2.3 if columns < 4 else 1.7) * -(-len(views) // columns),
+    )
 
 
 def detection(view: AttackView) -> str:
@@ -221,11 +230,15 @@ def _percent_axis(axes: Axes, which: str, upto: float = 1.0) -> None:
 
 
 def _spread(heights: Sequence[float], gap: float = 0.075) -> list[float]:
-    """Heights moved apart just enough for labels not to overlap."""
+    """Heights moved apart just enough for labels not to overlap, and not above the top."""
     order = sorted(range(len(heights)), key=lambda index: heights[index])
     placed = list(heights)
     for before, index in itertools.pairwise(order):
         placed[index] = max(placed[index], placed[before] + gap)
+    top = 1.0 + gap / 2
+    for index in reversed(order):
+        placed[index] = min(placed[index], top)
+        top = placed[index] - gap
     return placed
 
 

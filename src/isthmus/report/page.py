@@ -34,7 +34,7 @@ from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_SHOWN, _MORE = 5, 25
+_SHOWN, _SHOWN_OF_MANY, _MORE = 5, 2, 25
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ def render(run: RunView) -> str:
         figures={name: Markup(svg) for name, svg in drawn.items()},
         detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
         galleries=[
-            gallery(view, number % 6 + 1) for number, view in enumerate(run.attacks) if view.rows and view.successes
+            gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
+            for number, view in enumerate(run.attacks)
+            if view.successes
         ],
         troubles=_troubles(attacked),
         provenance=provenance(run),
@@ -129,10 +131,10 @@ def render(run: RunView) -> str:
     )
 
 
-def gallery(view: AttackView, series: int) -> Gallery:
+def gallery(view: AttackView, series: int, shown: int) -> Gallery:
     """The first successes of an attack, in the order of the sample."""
-    items = tuple(item(view, row) for row in view.successes[: _SHOWN + _MORE])
-    return Gallery(view.key, series, items[:_SHOWN], items[_SHOWN:])
+    items = tuple(item(view, row) for row in view.successes[: shown + _MORE])
+    return Gallery(view.key, series, items[:shown], items[shown:])
 
 
 def item(view: AttackView, row: Mapping[str, Any]) -> Item:
