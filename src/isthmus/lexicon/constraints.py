@@ -46,9 +46,9 @@ class WordNetPairs:
         self._inflected = list(wordnet.inflected())
         self._entries = list(wordnet.entries("".join((_ANTONYM, _SIMILAR, *_DERIVED))))
 
-    def known(self) -> set[str]:
-        """Every single word WordNet lists, and every form one could have (most of these are no words)."""
-        return {lemma for _, lemma, _ in self._senses} | {form for _, _, form in self._inflected}
+    def lemmas(self) -> set[str]:
+        """Every single word WordNet lists."""
+        return {lemma for _, lemma, _ in self._senses}
 
     def among(self, vocabulary: Sequence[str]) -> WordPairs:
         """The pairs of a vocabulary of lower-cased words."""
@@ -64,9 +64,14 @@ class WordNetPairs:
         for pos, lemma, _ in self._senses:
             if lemma in rows:
                 forms[pos, ""][lemma].append(rows[lemma])
-        for pos, lemma, form in self._inflected:
-            if form in rows:
-                forms[pos, _inflection(pos, form)][lemma].append(rows[form])
+        irregular = {
+            (pos, lemma, _inflection(pos, form)) for pos, lemma, form, regular in self._inflected if not regular
+        }
+        for pos, lemma, form, regular in self._inflected:
+            inflection = _inflection(pos, form)
+            # Of what has an irregular form the regular one is another word, or none: "gooder", "leafs".
+            if form in rows and not (regular and (pos, lemma, inflection) in irregular):
+                forms[pos, inflection][lemma].append(rows[form])
         return {key: dict(of) for key, of in forms.items()}
 
 

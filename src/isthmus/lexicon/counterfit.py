@@ -113,13 +113,21 @@ def stand_in() -> WordVectors:
 
 
 def build_stand_in(glove: WordVectors) -> WordVectors:
-    """Counter-fit the frequent words of `glove`, which is sorted by frequency, and all that WordNet knows."""
+    """Counter-fit the frequent words of `glove`, which is sorted by frequency, and all that WordNet lists."""
     dictionary = WordNetPairs(load_wordnet())
-    known = dictionary.known()
+    known = dictionary.lemmas()
     kept = [row for row, word in enumerate(glove.words) if word in known or (row < _FREQUENT and _is_word(word))]
     words = [glove.words[row] for row in kept]
     pairs = dictionary.among(words)
-    return WordVectors(words, counterfit(np.asarray(glove.matrix[kept]), pairs.close, pairs.apart))
+    return WordVectors(words, counterfit(_whitened(np.asarray(glove.matrix[kept])), pairs.close, pairs.apart))
+
+
+def _whitened(matrix: Floats) -> Floats:
+    """Unit vectors centred and made alike in all directions: few directions hold most of GloVe's cosines."""
+    centred = _normalised(matrix.astype(np.float32))
+    centred = centred - centred.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov(centred.T))
+    return np.asarray(centred @ ((vectors / np.sqrt(values)) @ vectors.T), dtype=np.float32)
 
 
 def _is_word(text: str) -> bool:

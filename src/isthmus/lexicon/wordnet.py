@@ -119,17 +119,28 @@ class WordNet:
         for part in self._parts.values():
             yield from part.entries(symbols)
 
+    def entry(self, pos: str, offset: int, symbols: str) -> Entry:
+        """One synset with its pointers of some kinds."""
+        return self._parts[pos].entry(offset, symbols)
+
+    def places(self, pos: str, lemma: str) -> list[int]:
+        """Where the synsets of a lemma (not of an inflected form) are, the commonest sense first."""
+        return self._parts[pos].offsets(lemma)
+
     def senses(self) -> Iterator[tuple[str, str, list[int]]]:
         """Every lemma of one word as (part of speech, lemma, places of its synsets, the commonest sense first)."""
         for pos, part in self._parts.items():
             for lemma, offsets in part.senses():
                 yield pos, lemma, offsets
 
-    def inflected(self) -> Iterator[tuple[str, str, str]]:
-        """Forms that lemmas of one word could have, as (part of speech, lemma, form); most forms are no words."""
+    def inflected(self) -> Iterator[tuple[str, str, str, bool]]:
+        """Forms that lemmas of one word could have, as (part of speech, lemma, form, whether it is regular).
+
+        Most regular forms are no words: the rules are made for taking endings off.
+        """
         for pos, part in self._parts.items():
-            for lemma, form in part.inflected():
-                yield pos, lemma, form
+            for lemma, form, regular in part.inflected():
+                yield pos, lemma, form, regular
 
     def synonyms(self, word: str) -> tuple[str, ...]:
         """The words of all its meanings, in that order, each once, without the word itself."""
@@ -157,7 +168,7 @@ class _Part:
 
     def synsets(self, word: str) -> Iterator[Synset]:
         for lemma in self._lemmas(word):
-            for offset in self._offsets(lemma):
+            for offset in self.offsets(lemma):
                 yield self._synset(offset)
 
     def knows(self, word: str) -> bool:
@@ -165,38 +176,29 @@ class _Part:
 
     def entries(self, symbols: str) -> Iterator[Entry]:
         for line in bytes(self._data).decode().split("\n"):
-            if not line or line[0] == " ":
-                continue  # the licence
-            # place, file, type, words (two digits, hexadecimal), the words, pointers (three digits), the pointers.
-            fields = line.split(" ")
-            after = 4 + 2 * int(fields[3], 16)
-            lemmas = tuple(name.split("(", 1)[0] for name in fields[4:after:2])
-            last = after + 1 + 4 * int(fields[after])
-            pointers = zip(*(fields[after + part : last : 4] for part in range(1, 5)), strict=True)
-            chosen = (
-                Pointer(symbol, int(place), _PARTS[kind], int(ends[:2], 16), int(ends[2:], 16))
-                for symbol, place, kind, ends in pointers
-                if symbol in symbols
-            )
-            yield Entry(self._pos, Synset(fields[2], int(fields[0]), lemmas), int(fields[1]), tuple(chosen))
+            if line and line[0] != " ":  # the licence is indented
+                yield _entry(self._pos, line, symbols)
+
+    def entry(self, offset: int, symbols: str) -> Entry:
+        return _entry(self._pos, self._data[offset : self._data.find(b"\n", offset)].decode(), symbols)
 
     def senses(self) -> Iterator[tuple[str, list[int]]]:
         for lemma in self._index:
             if b"_" not in lemma:
-                yield lemma.decode(), self._offsets(lemma.decode())
+                yield lemma.decode(), self.offsets(lemma.decode())
 
-    def inflected(self) -> Iterator[tuple[str, str]]:
+    def inflected(self) -> Iterator[tuple[str, str, bool]]:
         for form, lemmas in self._irregular.items():
             for lemma in lemmas:
                 if lemma != form and lemma.encode() in self._index:
-                    yield lemma, form
+                    yield lemma, form, False
         lemmas = [lemma.decode() for lemma in self._index if b"_" not in lemma]
         for ending, base in self._endings:
             for lemma in lemmas:
                 if lemma.endswith(base):
                     form = lemma[: len(lemma) - len(base)] + ending
                     if form not in self._irregular:
-                        yield lemma, form
+                        yield lemma, form, True
 
     def _lemmas(self, word: str) -> dict[str, None]:
         if word in self._irregular:
@@ -204,7 +206,7 @@ class _Part:
         stems = (word[: -len(old)] + new for old, new in self._endings if word.endswith(old))
         return dict.fromkeys((word, *stems))
 
-    def _offsets(self, lemma: str) -> list[int]:
+    def offsets(self, lemma: str) -> list[int]:
         line = self._index.get(lemma.encode(errors="surrogatepass"))
         if line is None:
             return []
@@ -236,3 +238,18 @@ class _Part:
     def _irregular(self) -> dict[str, list[str]]:
         lines = (self._folder / f"{self._pos}.exc").read_text(encoding="utf-8").splitlines()
         return {fields[0]: fields[1:] for fields in map(str.split, lines) if fields}
+
+
+def _entry(pos: str, line: str, symbols: str) -> Entry:
+    # place, file, type, words (two digits, hexadecimal), the words, pointers (three digits), the pointers, the gloss.
+    fields = line.split(" ")
+    after = 4 + 2 * int(fields[3], 16)
+    lemmas = tuple(name.split("(", 1)[0] for name in fields[4:after:2])
+    last = after + 1 + 4 * int(fields[after])
+    pointers = zip(*(fields[after + part : last : 4] for part in range(1, 5)), strict=True)
+    chosen = (
+        Pointer(symbol, int(place), _PARTS[kind], int(ends[:2], 16), int(ends[2:], 16))
+        for symbol, place, kind, ends in pointers
+        if symbol in symbols
+    )
+    return Entry(pos, Synset(fields[2], int(fields[0]), lemmas), int(fields[1]), tuple(chosen))
