@@ -151,6 +151,30 @@ class SentenceEncoder(Protocol):
 
 
 @runtime_checkable
+class TokenEncoder(SentenceEncoder, Protocol):
+    """A sentence encoder that also takes token ids, so that the engine can splice instead of writing texts out."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer whose ids `launch` takes."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest row it reads, special tokens included."""
+
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+
+    @property
+    def width(self) -> int:
+        """Length of a vector."""
+
+    def launch(self, batches: Sequence[TokenBatch]) -> Pending:
+        """Start encoding; the pending result holds the unit vectors of all rows, in order. A row may hold NaN."""
+
+
+@runtime_checkable
 class MaskedLM(Protocol):
     """Fills blanks. A blank is written as the tokenizer's mask token."""
 

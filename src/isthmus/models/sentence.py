@@ -11,14 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
-from isthmus.core.types import Floats
+from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.models._hub import locate, read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import mean_pool
 from isthmus.models.batching import batches_of
 from isthmus.models.storage import token_limit
+from isthmus.models.transfer import Inputs, any_shape, on_device, pending
 
 
 @functools.cache
@@ -57,15 +59,28 @@ class TransformerSentenceEncoder:
         """Length of a vector."""
         return int(self.model.config.hidden_size)
 
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return str(self.model.device.type)
+
+    def launch(self, batches: Sequence[TokenBatch]) -> Pending:
+        """Start encoding rows of token ids; the pending result holds their unit vectors, in order."""
+        with torch.inference_mode(), any_shape():
+            rows = [self._vectors(inputs) for inputs in on_device(batches, self.model.device)]
+            return pending(torch.cat(rows) if rows else torch.empty(0, self.width))
+
+    def _vectors(self, inputs: Inputs) -> Tensor:
+        # Segment ids are left out: every row is one text.
+        hidden = self.model(input_ids=inputs.ids, attention_mask=inputs.mask).last_hidden_state
+        pooled = hidden[:, 0] if self._first else mean_pool(hidden, inputs.mask)
+        return torch.nn.functional.normalize(pooled[: inputs.rows].float(), dim=-1)
+
     def encode(self, texts: Sequence[str]) -> Floats:
         """Unit vectors [texts, width]."""
         vectors = np.zeros((len(texts), self.width), dtype=np.float32)
-        with torch.inference_mode():
-            for rows, batch in batches_of(self.tokenizer, [list(texts)], self.max_tokens):
-                ids = torch.from_numpy(batch.ids).to(self.model.device)
-                hidden = self.model(input_ids=ids).last_hidden_state
-                pooled = hidden[:, 0] if self._first else mean_pool(hidden, None)
-                vectors[rows] = torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy()
+        for rows, batch in batches_of(self.tokenizer, [list(texts)], self.max_tokens):
+            vectors[rows] = self.launch([batch])()
         if not np.isfinite(vectors).all():
             bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
             raise VictimError(f"the sentence encoder {self.name} returned NaN for {texts[bad]!r:.80}")

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -23,23 +22,13 @@ from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.classifier import Classifier
-from isthmus.models.machine import fewest_rows
 from isthmus.models.randomness import mix64
+from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Precision = Literal["fp32", "bf16"]
-
-
-class Inputs(NamedTuple):
-    """A token batch on the model's device."""
-
-    rows: int  # without the rows that only fill up
-    ids: Tensor
-    mask: Tensor | None
-    types: Tensor | None
-    keys: Tensor | None
 
 
 class ClassifierVictim:
@@ -105,9 +94,9 @@ class ClassifierVictim:
         """Start scoring all batches; on a GPU the call returns at once and the pending result waits once."""
         model = self._evaluating(exact)
         try:
-            with torch.inference_mode(), _any_shape():
-                rows = [_probabilities(model, inputs) for inputs in _on_device(batches, model.device)]
-                return _pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
+            with torch.inference_mode(), any_shape():
+                rows = [_probabilities(model, inputs) for inputs in on_device(batches, model.device)]
+                return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
 
@@ -126,8 +115,8 @@ class ClassifierVictim:
         model = self._evaluating(exact=True)
         if len(labels) != len(batch.ids) or len(batch.ids) == 0:
             raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
-        (inputs,) = _on_device([batch], model.device)
-        target = torch.from_numpy(_filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
+        (inputs,) = on_device([batch], model.device)
+        target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
         draws = draws if self.stochastic else 1
         total = torch.zeros((), device=model.device)
         for draw in range(draws):
@@ -138,17 +127,6 @@ class ClassifierVictim:
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""
         return self.model.table.weight.detach().float().cpu().numpy()
-
-
-@contextmanager
-def _any_shape() -> Iterator[None]:
-    """Leave out cuDNN's attention: it plans for every new shape anew, which costs more than it saves here."""
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(enabled)
 
 
 def _probabilities(model: Classifier, inputs: Inputs) -> Tensor:
@@ -179,64 +157,3 @@ def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
     finally:
         for handle in hooks:
             handle.remove()
-
-
-def _on_device(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
-    if device.type == "cuda":
-        return _through_pinned_memory(batches, device)
-    least = fewest_rows() if device.type == "cpu" else 1
-    return [
-        Inputs(
-            len(batch.ids),
-            _tensor(batch.ids, least),
-            *(None if array is None else _tensor(array, least) for array in (batch.mask, batch.types, batch.keys)),
-        )
-        for batch in batches
-    ]
-
-
-def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
-    """One copy for everything: many small ones would cost more than they move."""
-    arrays = [(batch.ids, batch.mask, batch.types, batch.keys) for batch in batches]
-    given = [array for group in arrays for array in group if array is not None]
-    host = torch.empty(sum(array.size for array in given), dtype=torch.int64, pin_memory=True)
-    view, start = host.numpy(), 0
-    for array in given:
-        view[start : start + array.size] = _signed(array).reshape(-1)
-        start += array.size
-    parts = iter(torch.split(host.to(device, non_blocking=True), [array.size for array in given]))
-    return [
-        Inputs(len(ids), next(parts).view(ids.shape), *(a if a is None else next(parts).view(a.shape) for a in others))
-        for ids, *others in arrays
-    ]
-
-
-def _signed(array: NDArray[Any]) -> NDArray[np.int64]:
-    return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
-
-
-def _tensor(array: NDArray[Any], least: int) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(_filled(_signed(array), least)))
-
-
-def _filled(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
-    """At least `least` rows, by repeating the last."""
-    if 0 < len(array) < least:
-        return np.concatenate([array, np.repeat(array[-1:], least - len(array), axis=0)])
-    return array
-
-
-def _pending(scores: Tensor) -> Pending:
-    if scores.device.type != "cuda":
-        ready: Floats = scores.cpu().numpy()
-        return lambda: ready
-    host = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
-    host.copy_(scores, non_blocking=True)
-    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    done.record()
-
-    def wait() -> Floats:
-        done.synchronize()
-        return host.numpy()
-
-    return wait

@@ -1,0 +1,99 @@
+"""Token batches to a model's device, and numbers back, without waiting where the device works on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isthmus.core.types import Floats, Pending, TokenBatch
+from isthmus.models.machine import fewest_rows
+
+
+class Inputs(NamedTuple):
+    """A token batch on the model's device."""
+
+    rows: int  # without the rows that only fill up
+    ids: Tensor
+    mask: Tensor | None
+    types: Tensor | None
+    keys: Tensor | None
+
+
+@contextmanager
+def any_shape() -> Iterator[None]:
+    """Leave out cuDNN's attention: it plans for every new shape anew, which costs more than it saves here."""
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(enabled)
+
+
+def on_device(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
+    """The batches on a device; on a CPU those too small for bits of their own are filled up."""
+    if device.type == "cuda":
+        return _through_pinned_memory(batches, device)
+    least = fewest_rows() if device.type == "cpu" else 1
+    return [
+        Inputs(
+            len(batch.ids),
+            _tensor(batch.ids, least),
+            *(None if array is None else _tensor(array, least) for array in (batch.mask, batch.types, batch.keys)),
+        )
+        for batch in batches
+    ]
+
+
+def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
+    """One copy for everything: many small ones would cost more than they move."""
+    arrays = [(batch.ids, batch.mask, batch.types, batch.keys) for batch in batches]
+    given = [array for group in arrays for array in group if array is not None]
+    host = torch.empty(sum(array.size for array in given), dtype=torch.int64, pin_memory=True)
+    view, start = host.numpy(), 0
+    for array in given:
+        view[start : start + array.size] = _signed(array).reshape(-1)
+        start += array.size
+    parts = iter(torch.split(host.to(device, non_blocking=True), [array.size for array in given]))
+    return [
+        Inputs(len(ids), next(parts).view(ids.shape), *(a if a is None else next(parts).view(a.shape) for a in others))
+        for ids, *others in arrays
+    ]
+
+
+def _signed(array: NDArray[Any]) -> NDArray[np.int64]:
+    return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
+
+
+def _tensor(array: NDArray[Any], least: int) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(filled(_signed(array), least)))
+
+
+def filled(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    """At least `least` rows, by repeating the last."""
+    if 0 < len(array) < least:
+        return np.concatenate([array, np.repeat(array[-1:], least - len(array), axis=0)])
+    return array
+
+
+def pending(scores: Tensor) -> Pending:
+    """Start copying numbers to the host; on a GPU the result waits for them."""
+    if scores.device.type != "cuda":
+        ready: Floats = scores.cpu().numpy()
+        return lambda: ready
+    host = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
+    host.copy_(scores, non_blocking=True)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    def wait() -> Floats:
+        done.synchronize()
+        return host.numpy()
+
+    return wait
