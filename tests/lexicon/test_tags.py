@@ -83,6 +83,12 @@ def test_equals_textattack_by_nltk(
     assert [ours.fits(words, index, new) for new in candidates] == allowed
 
 
+@settings(max_examples=100, deadline=None)
+@given(words=st.lists(st.sampled_from(WORDS[:-1]), max_size=14))
+def test_a_whole_text_is_tagged_as_nltk_does(ours: PerceptronTagger, nltk_tagger: Reference, words: list[str]) -> None:
+    assert ours.of_text(words) == [UNIVERSAL.get(tag, "X") for _, tag in nltk_tagger.tag(words)]
+
+
 def test_real_data_if_there_is_any() -> None:
     try:
         tagger = PerceptronTagger(find_tagger_data())
