@@ -42,6 +42,11 @@ class Ascent(Defence):
         for name in ("step_size", "init_magnitude", "max_norm"):
             at_least(self.name, name, getattr(self, name), 0)
 
+    @property
+    def moves_inputs(self) -> bool:
+        """A climb moves the embeddings."""
+        return True
+
 
 def at_least(defence: str, name: str, value: float, least: float) -> None:
     """Refuse a hyper-parameter that is too small or not a number."""

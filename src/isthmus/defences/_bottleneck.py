@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.defences._ascent import Ascent, Climb, at_least
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
@@ -33,8 +32,6 @@ class StochasticBottleneck(Ascent):
     """Added before the softplus that makes the deviations: -1 for text, 0.57 for images in the released code."""
     last_relu: bool = True
     """Whether a relu follows the second layer, as in the released code; means are then never negative."""
-    train: Literal["all", "head"] = "all"
-    """Train the encoder too, or only bottleneck and head on vectors of the encoder as it is (computed once)."""
     adversary: Adversary = "none"
     """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
 
@@ -42,8 +39,11 @@ class StochasticBottleneck(Ascent):
         super().__post_init__()
         at_least(self.name, "beta", self.beta, 0)
         at_least(self.name, "latent", self.latent, 0)
-        if self.train == "head" and self.adversary != "none":
-            raise UsageError(f"{self.name}: an adversary moves the embeddings, which train=head holds fixed")
+
+    @property
+    def moves_inputs(self) -> bool:
+        """Only an adversary moves the embeddings."""
+        return self.adversary != "none"
 
     @property
     def off(self) -> bool:

@@ -47,6 +47,11 @@ class Smoothness(Defence):
         for name in ("strength", "step_size", "noise", "radius"):
             at_least(self.name, name, getattr(self, name), 0)
 
+    @property
+    def moves_inputs(self) -> bool:
+        """The search moves the embeddings."""
+        return True
+
     def perturbed(self, model: Classifier, batch: Batch, clean: Output, dice: Dice, divergence: Divergence) -> Output:
         """The model at the perturbation that changes the clean predictions most, with the dice of the clean pass."""
         import torch

@@ -131,6 +131,11 @@ class Defence:
         """The classifier that is attacked; a defence that votes or smooths wraps the model here."""
         return model
 
+    @property
+    def moves_inputs(self) -> bool:
+        """Whether its losses need the words' embeddings, and not only what the encoder makes of them."""
+        return False
+
     @final
     @property
     def replaces_examples(self) -> bool:

@@ -34,7 +34,7 @@ class VIB(StochasticBottleneck):
         `vub` subtracts an entropy and so rewards predictions that stay uncertain.
 
     Example:
-        ``train(data, backbone="minilm", defence=defences.VIB(beta=1e-3, train="head"))``
+        ``train(data, backbone="minilm", defence=defences.VIB(beta=1e-3))``
     """
 
     deterministic: bool = False

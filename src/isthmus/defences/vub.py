@@ -41,7 +41,7 @@ class VUB(StochasticBottleneck):
         `vib` is the same without the entropy; `confidence_penalty` is the entropy without the bottleneck.
 
     Example:
-        ``train(data, backbone="minilm", defence=defences.VUB(beta=1e-3, train="head"))``
+        ``train(data, backbone="minilm", defence=defences.VUB(beta=1e-3))``
     """
 
     cap: Literal["example", "batch"] = "example"

@@ -71,6 +71,10 @@ class Backbone(nn.Module):
         """JSON-able sizes, where no config.json holds them."""
         return {}
 
+    def own_head(self) -> nn.Linear:
+        """The linear layer that makes the logits, where the backbone has one."""
+        raise ModelError(f"the {self.form} backbone has no head of its own")
+
     def take_head_away(self) -> None:
         """Make `forward` return pooled vectors from now on."""
         raise ModelError(f"the {self.form} backbone has no head of its own")
@@ -104,6 +108,12 @@ class StockBackbone(Backbone):
         """The classifier without its head."""
         inner: Any = self.model.base_model
         return inner, f"model.{self.model.base_model_prefix}."
+
+    def own_head(self) -> nn.Linear:
+        """The last linear layer."""
+        head = self.model.get_submodule(self._head_path)
+        assert isinstance(head, nn.Linear)
+        return head
 
     def take_head_away(self) -> None:
         """Put the identity in the place of the last linear layer."""

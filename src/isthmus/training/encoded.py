@@ -72,11 +72,19 @@ class EncodedExamples:
 
     def batches(self, size: int, device: torch.device, *, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """The examples of one of `parts` in batches of similar length, for evaluation."""
+        for batch, _ in self.numbered_batches(size, device, part=part, parts=parts):
+            yield batch
+
+    def numbered_batches(
+        self, size: int, device: torch.device, *, part: int = 0, parts: int = 1
+    ) -> Iterator[tuple[Batch, list[int]]]:
+        """The same, each with the numbers of its examples."""
         order = sorted(range(len(self)), key=lambda index: len(self.rows[index]["input_ids"]))[part::parts]
         for start in range(0, len(order), size):
-            batch = self.collate([self[index] for index in order[start : start + size]])
+            rows = order[start : start + size]
+            batch = self.collate([self[index] for index in rows])
             inputs = {name: tensor.to(device) for name, tensor in batch["inputs"].items()}
-            yield Batch(inputs, batch["labels"].to(device))
+            yield Batch(inputs, batch["labels"].to(device)), rows
 
 
 def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Ints]]:

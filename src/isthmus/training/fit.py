@@ -111,6 +111,8 @@ class _Session:
 
     def run(self, backbone: str | Path | Classifier) -> Classifier:
         """Begin or continue, run the stages that are left, choose the best weights, and tidy up."""
+        if self.settings.trains == "head":
+            return self._run_head(backbone)
         from isthmus.training import trainer as trainers
 
         checkpoints = CheckpointFolder(self.folder / "checkpoints", trainers.MARKER)
@@ -134,6 +136,32 @@ class _Session:
             checkpoints.delete()
         return model
 
+    def _run_head(self, backbone: str | Path | Classifier) -> Classifier:
+        """Train what follows the encoder, on vectors computed once."""
+        import torch
+
+        from isthmus.training.head import train_head
+
+        default = "cuda" if torch.cuda.is_available() else "cpu"
+        model = self._model(backbone).to(self.device or default)
+        seed_everything(derive(self.seed, "prepare"))
+        self.defence.prepare(model, self.train_data)
+        train_head(
+            model,
+            self.train_data,
+            self.dev_data,
+            self.defence,
+            self.settings,
+            folder=self.folder if self.keeps else None,
+            seed=self.seed,
+            progress=self.progress,
+        )
+        model.eval()
+        if self.keeps:
+            model.save(self.folder / "model")
+            CheckpointFolder(self.folder / "checkpoints").delete()
+        return model
+
     def _model(self, backbone: str | Path | Classifier) -> Classifier:
         from isthmus.models import Classifier
 
@@ -142,7 +170,9 @@ class _Session:
             model = backbone
         else:
             texts = [text for texts in data.texts() for text in texts.values()]
-            model = Classifier.create(backbone, data.labels, data.fields, seed=self.seed, texts=texts)
+            model = Classifier.create(
+                backbone, data.labels, data.fields, seed=self.seed, texts=texts, max_tokens=self.settings.max_tokens
+            )
         self.train_data, self.dev_data = data.aligned(model.labels), self.splits.dev.aligned(model.labels)
         return model
 

@@ -86,11 +86,13 @@ def train_resident(
     folder: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    whole: bool = True,
 ) -> nn.Module:
     """Train `model`, which maps the inputs to an `Output`, in place; it ends with its best weights on `dev`.
 
     The tensors say on which device. With a folder the run can be killed and continued, and leaves ``train.jsonl`` and
-    ``model/model.safetensors``. `Defence.examples` is not asked: it speaks of texts.
+    ``model/model.safetensors``. `Defence.examples` is not asked: it speaks of texts. A model that is not `whole` is
+    part of one that the caller prepares and saves.
     """
     if defence is None:
         from isthmus.defences.standard import Standard
@@ -100,7 +102,7 @@ def train_resident(
         raise DataError(f"{len(data)} training and {len(dev)} development examples: at least one of each is needed")
     with preserved_randomness():
         place = None if folder is None else Path(folder)
-        loop = _Loop(data, model, defence, dev, settings or TrainingSettings(), place, seed, progress)
+        loop = _Loop(data, model, defence, dev, settings or TrainingSettings(), place, seed, progress, whole)
         return loop.run()
 
 
@@ -114,6 +116,7 @@ class _Loop:
     folder: Path | None
     seed: int
     progress: Progress | None
+    whole: bool = True
     step: int = 0
     finished: bool = False
     ledger: Ledger = field(default_factory=Ledger)
@@ -124,8 +127,9 @@ class _Loop:
         device = self.data.labels.device
         self.model.to(device)
         checkpoints, start = self._open()
-        seed_everything(derive(self.seed, "prepare"))
-        self.defence.prepare(cast("Classifier", self.model), self.data)
+        if self.whole:
+            seed_everything(derive(self.seed, "prepare"))
+            self.defence.prepare(cast("Classifier", self.model), self.data)
         self.autocast = autocast_on(device, self.settings.precision)
         self.optimizer = make_optimizer(self.model, self.settings)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -139,7 +143,7 @@ class _Loop:
         self._train()
         self.selection.restore(self.model)
         self.model.eval()
-        if self.folder is not None and checkpoints is not None:
+        if self.folder is not None and checkpoints is not None and self.whole:
             save_weights(self.model, self.folder / "model" / "model.safetensors")
             checkpoints.delete()
         return self.model

@@ -48,6 +48,10 @@ class TrainingSettings:
     """Not applied to biases and normalisation layers."""
     max_grad_norm: float = 1.0
     """Longer gradients are shortened to this length; 0 leaves them."""
+    trains: Literal["all", "head"] = "all"
+    """Train the whole model, or only what follows the encoder, on vectors that are computed once."""
+    max_tokens: int | None = None
+    """Longest input the model reads; by default what its encoder can."""
     precision: Precision = "auto"
     """``bf16`` computes under autocast and keeps float32 weights; ``auto`` does so where that is faster."""
     group_by_length: bool = True
@@ -72,12 +76,13 @@ class TrainingSettings:
             "precision": ("auto", "fp32", "bf16"),
             "optimizer": ("adamw", "adam"),
             "schedule": ("linear", "constant", "staircase"),
+            "trains": ("all", "head"),
         }
         for name, allowed in choices.items():
             self._require(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
         for name in ("epochs", "batch_size", "accumulation", "decay_epochs", "evaluation_batch_size", "log_every"):
             self._require(name, _is_count(getattr(self, name)), "a whole number that is at least 1")
-        for name in ("patience", "evaluate_every", "checkpoint_every"):
+        for name in ("patience", "evaluate_every", "checkpoint_every", "max_tokens"):
             value = getattr(self, name)
             self._require(name, value is None or _is_count(value), "a whole number that is at least 1, or none")
         for name in ("weight_decay", "max_grad_norm"):
