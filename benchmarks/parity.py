@@ -50,6 +50,7 @@ def arguments() -> argparse.Namespace:
         "--masked-length", type=int, default=128, help="what TextAttack pads the masked model's rows to"
     )
     parser.add_argument("--max-tokens", type=int, default=128, help="where both sides cut texts off")
+    parser.add_argument("--device", default="cpu", help="where both sides' victims compute")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--textattack", type=Path, default=HERE.parent / ".venv-textattack" / "bin" / "python")
     parser.add_argument("--show-disagreements", action="store_true")
@@ -103,7 +104,9 @@ def run(options: argparse.Namespace, out: Path) -> None:
 
         tagger.use(tagger.provide(given.nltk_data, cache), options.textattack.parents[1])
     model = sides.limited(options.model, options.max_tokens, cache)
-    setting = sides.Setting(options.data, model, out, given, options.textattack, options.max_tokens, options.threads)
+    setting = sides.Setting(
+        options.data, model, out, given, options.textattack, options.max_tokens, options.threads, options.device
+    )
     sizes = {name: int(size) for name, size in (pair.split("=") for pair in options.n_of)}
     for name in options.attacks:
         for seed in range(options.seeds if ATTACKS[name].random else 1):

@@ -50,6 +50,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--n", type=int, default=100, help="how many texts, from the first")
     parser.add_argument("--max-tokens", type=int, default=128, help="what every batch is padded to")
     parser.add_argument("--quick", action="store_true", help="no padding: for outcomes, not for measuring time")
+    parser.add_argument("--first", type=int, default=0, help="number of the first text, to share the work of a run")
+    parser.add_argument("--device", default="cpu", help="where the victim computes")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--vectors", type=Path, help="word vectors (.npz or text) for the counter-fitted ones")
@@ -90,7 +92,7 @@ def read_rows(path: Path, n: int) -> list[dict[str, Any]]:
         return [json.loads(line) for line, _ in zip(lines, range(n), strict=False)]
 
 
-def load_victim(model_folder: str, max_tokens: int, as_it_is: bool, log: Log) -> Any:
+def load_victim(model_folder: str, max_tokens: int, as_it_is: bool, log: Log, device: str = "cpu") -> Any:
     """The model in TextAttack's wrapper, noting in `log` every batch that is forwarded."""
     from textattack.models.wrappers import HuggingFaceModelWrapper
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -110,7 +112,7 @@ def load_victim(model_folder: str, max_tokens: int, as_it_is: bool, log: Log) ->
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     tokenizer.model_max_length = max_tokens
-    return Noting(AutoModelForSequenceClassification.from_pretrained(model_folder).eval(), tokenizer)
+    return Noting(AutoModelForSequenceClassification.from_pretrained(model_folder).to(device).eval(), tokenizer)
 
 
 def scored(model: Any, tokenizer: Any, texts: list[str]) -> Any:
@@ -118,7 +120,8 @@ def scored(model: Any, tokenizer: Any, texts: list[str]) -> Any:
     import torch
 
     with torch.no_grad():
-        return model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).logits
+        inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(model.device)
+        return model(**inputs).logits.cpu()
 
 
 def header(options: argparse.Namespace, notes: Notes, attack: Any) -> dict[str, Any]:
@@ -133,6 +136,7 @@ def header(options: argparse.Namespace, notes: Notes, attack: Any) -> dict[str, 
         "seed": options.seed,
         "max_tokens": options.max_tokens,
         "threads": options.threads,
+        **({} if options.device == "cpu" else {"device": options.device}),
         "stand_ins": notes,
         "constraints": rules,
     }
@@ -195,16 +199,16 @@ def main() -> None:
         sys.exit(f"{options.recipe} needs {wanted}: TextAttack's own resource cannot be downloaded here")
     given = prepare(options)
     log, encoder = Log(), Work()
-    victim = load_victim(options.model, options.max_tokens, not options.quick, log)
+    victim = load_victim(options.model, options.max_tokens, not options.quick, log, options.device)
     attack, notes = build(options.recipe, victim, given, encoder)
     if options.quick:
         notes |= quick(attack)
     for resource_name, instead in notes.items():
         print(f"{options.recipe}: {resource_name} <- {instead}", flush=True)
     rows = read_rows(options.data, options.n)
-    start = done_before(options.out, header(options, notes, attack))
+    start = options.first + done_before(options.out, header(options, notes, attack))
     for number, row in enumerate(rows[start:], start):
-        found = one(attack, row, options.seed * 1_000_003 + number, log, encoder)
+        found = {"number": number, **one(attack, row, options.seed * 1_000_003 + number, log, encoder)}
         with options.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(found, ensure_ascii=False) + "\n")
         if options.trace:

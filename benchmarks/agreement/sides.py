@@ -92,6 +92,7 @@ def textattack_options(setting: Setting, attack: str, n: int, seed: int) -> dict
         "--seed": seed,
         "--max-tokens": setting.max_tokens,
         "--threads": setting.threads,
+        "--device": setting.device,
         "--vectors": given.vectors,
         "--sememes": given.sememes,
         "--nltk-data": given.nltk_data,
