@@ -122,6 +122,33 @@ def test_broken_files(tmp_path):
         WordVectors(WORDS, MATRIX[:2])
 
 
+def test_cut_off_files(tmp_path):
+    packed = write_text(tmp_path / "x.txt.gz")
+    packed.write_bytes(packed.read_bytes()[:-30])
+    with pytest.raises(DataError, match=r"x\.txt\.gz, after line \d: the file is cut off"):
+        WordVectors.load(packed)
+    whole = write_text(tmp_path / "x.txt")
+    whole.write_bytes(whole.read_bytes()[:-8])
+    with pytest.raises(DataError, match=r"x\.txt, line 5"):
+        WordVectors.load(whole)
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "x.npz", words=np.array(WORDS), vectors=MATRIX)
+        content = (tmp_path / "x.npz").read_bytes()
+        (tmp_path / "x.npz").write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError, match=r"x\.npz is not a readable .* \(cut off\?\)"):
+            WordVectors.load(tmp_path / "x.npz")
+    np.savez(tmp_path / "x.npz", words=np.array(WORDS), q=np.ones((5, 3), np.int8), scale=np.ones(4))
+    with pytest.raises(DataError, match=r"x\.npz: \(5, 3\) numbers in 'q' do not fit \(4,\)"):
+        WordVectors.load(tmp_path / "x.npz")
+    folder = write_folder(tmp_path / "folder")
+    (folder / "words.txt").write_text("\n".join(WORDS[:3]))
+    with pytest.raises(DataError, match=r"folder: 3 words do not fit .* cut off"):
+        WordVectors.load(folder)
+    (folder / "vectors.npy").write_bytes((folder / "vectors.npy").read_bytes()[:-8])
+    with pytest.raises(DataError, match=r"does not hold words\.txt and vectors\.npy"):
+        WordVectors.load(folder)
+
+
 def test_stop_words():
     words = stop_words()
     assert len(words) == 179

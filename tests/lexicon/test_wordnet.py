@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core import assets
-from isthmus.core.errors import AssetError
+from isthmus.core.errors import AssetError, DataError
 from isthmus.lexicon import Synset, WordNet, load_wordnet
 from isthmus.lexicon import wordnet as module
 
@@ -157,6 +157,24 @@ def test_a_folder_that_is_no_dictionary(folder, tmp_path):
     (tmp_path / "index.noun").write_text("")
     with pytest.raises(AssetError, match=r"not a WordNet dictionary: data\.noun is missing"):
         WordNet(tmp_path)
+
+
+def test_cut_off_files(folder, tmp_path):
+    def copy(name, content):
+        for file in folder.iterdir():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        (tmp_path / name).write_bytes(content)
+        return WordNet(tmp_path)
+
+    whole = (folder / "index.noun").read_bytes()
+    with pytest.raises(DataError, match=r"index\.noun, line \d+: the file is cut off"):
+        copy("index.noun", whole[:-9]).synsets("zebra")
+    whole = (folder / "data.verb").read_bytes()
+    with pytest.raises(DataError, match=r"data\.verb, line 11: the file is cut off"):
+        copy("data.verb", whole[:-9]).synsets("run")
+    cut = whole[: whole[:-1].rindex(b"\n") + 1]
+    with pytest.raises(DataError, match=r"data\.verb has no synset at byte \d+: is it cut off"):
+        copy("data.verb", cut).synsets("axes")
 
 
 def test_loaded_from_the_assets(folder, monkeypatch):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gzip
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
@@ -101,22 +103,33 @@ def _from_folder(folder: Path) -> WordVectors:
         # Mapped: an embedding table of 20,000 words touches a twentieth of the file.
         matrix = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
         words = (folder / "words.txt").read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{folder} does not hold words.txt and vectors.npy: {error}") from error
-    return WordVectors(words, matrix)
+    return _fitting(words, matrix, folder)
 
 
 def _from_npz(path: Path) -> WordVectors:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             held = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a readable .npz file without pickles: {error}") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is not a readable .npz file without pickles (cut off?): {error}") from error
     name = next((name for name in _MATRIX_NAMES if name in held), None)
     if "words" not in held or (name is None and not {"q", "scale"} <= held.keys()):
         raise DataError(f"{path} should hold 'words' and 'vectors' (or 'q' and 'scale'), not {', '.join(held)}")
-    matrix = held[name] if name else held["q"].astype(np.float32) * held["scale"].reshape(-1, 1)
-    return WordVectors(_words(held["words"]), matrix.astype(np.float32, copy=False))
+    words = _words(held["words"])
+    if name:
+        return _fitting(words, held[name].astype(np.float32, copy=False), path)
+    codes, scale = held["q"], held["scale"].reshape(-1, 1)
+    if codes.ndim != 2 or len(scale) not in (1, len(codes)):
+        raise DataError(f"{path}: {codes.shape} numbers in 'q' do not fit {held['scale'].shape} in 'scale'")
+    return _fitting(words, codes.astype(np.float32) * scale, path)
+
+
+def _fitting(words: Sequence[str], matrix: Floats, source: Path) -> WordVectors:
+    if matrix.ndim != 2 or len(words) != len(matrix):
+        raise DataError(f"{source}: {len(words)} words do not fit a matrix of shape {matrix.shape}; is a file cut off?")
+    return WordVectors(words, matrix)
 
 
 def _words(array: np.ndarray[Any, Any]) -> list[str]:
@@ -129,21 +142,23 @@ def _words(array: np.ndarray[Any, Any]) -> list[str]:
 def _from_text(path: Path) -> WordVectors:
     words: list[str] = []
     rows: list[Floats] = []
-    width = 0
-    with _opened(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            fields = line.decode("utf-8", errors="replace").rstrip("\r\n ").split(" ")
-            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
-                continue  # word2vec's header: how many, how wide
-            width = width or len(fields) - 1
-            try:
+    number = width = 0
+    try:
+        with _opened(path) as stream:
+            for number, line in enumerate(stream, start=1):
+                fields = line.decode("utf-8", errors="replace").rstrip("\r\n ").split(" ")
+                if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+                    continue  # word2vec's header: how many, how wide
+                width = width or len(fields) - 1
                 # From the right, because a few words of the large GloVe files hold blanks.
-                rows.append(np.array(fields[-width:], dtype=np.float32))
-            except ValueError as error:
-                raise DataError(f"{path}, line {number}: expected a word and {width} numbers") from error
-            if len(fields) <= width or width == 0:
-                raise DataError(f"{path}, line {number}: expected a word and {width or 'some'} numbers")
-            words.append(" ".join(fields[:-width]))
+                words.append(" ".join(fields[:-width]))
+                rows.append(np.array([float(field) for field in fields[-width:]], dtype=np.float32))
+                if len(fields) <= width or width == 0:
+                    raise ValueError
+    except ValueError as error:
+        raise DataError(f"{path}, line {number}: expected a word and {width or 'some'} numbers") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}, after line {number}: the file is cut off or damaged ({error})") from error
     if not rows:
         raise DataError(f"{path} is empty: expected lines of a word and its numbers")
     return WordVectors(words, np.stack(rows))

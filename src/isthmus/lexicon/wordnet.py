@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.core import assets
-from isthmus.core.errors import AssetError
+from isthmus.core.errors import AssetError, DataError
 
 _ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "noun": (
@@ -175,12 +175,12 @@ class _Part:
         return any(lemma.encode(errors="surrogatepass") in self._index for lemma in self._lemmas(word))
 
     def entries(self, symbols: str) -> Iterator[Entry]:
-        for line in bytes(self._data).decode().split("\n"):
+        for line in self._data[:].decode().split("\n"):
             if line and line[0] != " ":  # the licence is indented
                 yield _entry(self._pos, line, symbols)
 
     def entry(self, offset: int, symbols: str) -> Entry:
-        return _entry(self._pos, self._data[offset : self._data.find(b"\n", offset)].decode(), symbols)
+        return _entry(self._pos, self._line(offset).decode(), symbols)
 
     def senses(self) -> Iterator[tuple[str, list[int]]]:
         for lemma in self._index:
@@ -217,22 +217,37 @@ class _Part:
 
     def _synset(self, offset: int) -> Synset:
         # place (8 digits), file (2), type (1), words (2, hexadecimal), then each word with its number in hexadecimal.
-        count = int(self._data[offset + 14 : offset + 16], 16)
-        fields = self._data[offset : self._data.find(b"\n", offset)].split(b" ", 4 + 2 * count)
+        line = self._line(offset)
+        count = int(line[14:16], 16)
+        fields = line.split(b" ", 4 + 2 * count)
         # A word of an adjective may carry where it stands: ``galore(ip)``.
         lemmas = (name.split(b"(", 1)[0].decode() for name in fields[4 : 4 + 2 * count : 2])
         return Synset(fields[2].decode(), offset, tuple(lemmas))
 
+    def _line(self, offset: int) -> bytes:
+        line = self._data[offset : self._data.find(b"\n", offset)]
+        if not line.startswith(b"%08d " % offset):
+            raise DataError(f"{self._folder / f'data.{self._pos}'} has no synset at byte {offset}: is it cut off?")
+        return line
+
     @functools.cached_property
     def _index(self) -> dict[bytes, bytes]:
-        lines = (self._folder / f"index.{self._pos}").read_bytes().split(b"\n")
+        file = self._folder / f"index.{self._pos}"
+        *lines, rest = file.read_bytes().split(b"\n")
+        if rest:
+            raise DataError(f"{file}, line {len(lines) + 1}: the file is cut off; fetch or copy the dictionary again")
         # The licence at the top is indented: its lines have no lemma before the first blank.
         return {line.partition(b" ")[0]: line for line in lines if line and not line.startswith(b" ")}
 
     @functools.cached_property
     def _data(self) -> mmap.mmap:
-        with (self._folder / f"data.{self._pos}").open("rb") as stream:
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        file = self._folder / f"data.{self._pos}"
+        with file.open("rb") as stream:
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        if content[-1:] != b"\n":
+            line = content[:].count(b"\n") + 1
+            raise DataError(f"{file}, line {line}: the file is cut off; fetch or copy the dictionary again")
+        return content
 
     @functools.cached_property
     def _irregular(self) -> dict[str, list[str]]:
