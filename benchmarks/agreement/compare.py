@@ -41,6 +41,7 @@ class Comparison:
     their_rows: float
     errors: int = 0
     differing: list[tuple[Row, Row]] = field(default_factory=list, repr=False)
+    """Examples that ended with another outcome or another text."""
 
     @property
     def agreement(self) -> Interval:
@@ -94,7 +95,7 @@ def compare(attack: str, ours: Sequence[Sequence[Row]], theirs: Sequence[Sequenc
         _difference(mine, other),
         *(_mean(pair[side][key] for pair in fought) for key in ("queries", "rows") for side in (0, 1)),
         errors=sum(first["outcome"] in ("error", "timed_out") for first, _ in fought),
-        differing=[pair for pair, same in zip(fought, alike, strict=True) if not same],
+        differing=[pair for pair in fought if any(pair[0][key] != pair[1][key] for key in ("outcome", "perturbed"))],
     )
 
 

@@ -113,8 +113,10 @@ def remarks_of(path: Path) -> str:
 
 
 def show_disagreements(one: Comparison, console: Console) -> None:
-    """Every example that ended differently, for finding out why."""
+    """Every example that ended differently, for finding out why; other texts only where nothing is drawn."""
     for ours, theirs in one.differing:
+        if ATTACKS[one.attack].random and ours["outcome"] == theirs["outcome"]:
+            continue
         console.rule(f"{one.attack}: isthmus {ours['outcome']}, TextAttack {theirs['outcome']}", align="left")
         for name, row in (("original", {"perturbed": ours["text"]}), ("isthmus", ours), ("TextAttack", theirs)):
             queries = f" ({row['queries']} queries)" if "queries" in row else ""

@@ -30,8 +30,8 @@ class Watched:
         model.register_forward_pre_hook(self._before, with_kwargs=True)
         model.register_forward_hook(self._after)
 
-    def _before(self, _model: Any, _inputs: Any, named: dict[str, Any]) -> None:
-        ids, mask = named["input_ids"], named.get("attention_mask")
+    def _before(self, _model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        ids, mask = inputs[0] if inputs else named["input_ids"], named.get("attention_mask")
         self.rows += len(ids)
         if self.keep:
             lengths = mask.sum(dim=1).cpu().numpy() if mask is not None else np.full(len(ids), ids.shape[1])

@@ -133,7 +133,7 @@ def on_gpu(
         "of the raw rate": record.queries_per_s / raw.queries_per_s,
         "dispatch s": noting.starting_s,
         "waiting for the GPU s": noting.waiting_s,
-        "host s": clock.wall_s - noting.starting_s - noting.waiting_s,
+        "everything else s": clock.wall_s - noting.starting_s - noting.waiting_s,
         "unconfirmed": run.statistics.scores.unconfirmed,
         "exact rows": noting.exact_rows,
     }
