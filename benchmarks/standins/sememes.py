@@ -14,18 +14,24 @@ from typing import Any
 
 
 def substitutes(path: Path) -> dict[str, list[str]]:
-    """word -> its substitutes, in the order of the table, from JSON {word: [[sememe, ...], ...]} (or .gz)."""
+    """word -> its substitutes, in the order of the table, from JSON {word: [[sememe, ...], ...]} (or .gz).
+
+    Words that differ only in their case are one word, as isthmus takes them.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
-        senses = {word: [frozenset(sense) for sense in found] for word, found in json.load(file).items()}
+        table = {word: [frozenset(sense) for sense in found if sense] for word, found in json.load(file).items()}
+    senses: dict[str, list[frozenset[str]]] = defaultdict(list)
     sharing: dict[frozenset[str], list[str]] = defaultdict(list)
-    for word, found in senses.items():
-        for sense in dict.fromkeys(found):
+    for word, own in table.items():
+        for sense in dict.fromkeys(own):
+            senses[word.lower()].append(sense)
             sharing[sense].append(word)
-    place = {word: index for index, word in enumerate(senses)}
+    place = {word: index for index, word in enumerate(table)}
+    found = {word: {each for sense in own for each in sharing[sense]} for word, own in senses.items()}
     return {
-        word: sorted({other for sense in found if sense for other in sharing[sense]} - {word}, key=place.__getitem__)
-        for word, found in senses.items()
+        word: sorted((each for each in words if each.lower() != word), key=place.__getitem__)
+        for word, words in found.items()
     }
 
 
@@ -40,6 +46,7 @@ def instead_of_hownet(path: Path) -> Any:
     class SememeSwap(WordSwap):  # type: ignore[misc]
         def _get_replacement_words(self, word: str) -> list[str]:
             found = (recover_word_case(other, word) for other in table.get(word.lower(), ()))
-            return [other for other in found if utils.is_one_word(other)]
+            # What TextAttack reads back as another word ("meso-" as "meso") it cannot follow from text to text.
+            return [other for other in dict.fromkeys(found) if utils.words_from_text(other) == [other]]
 
     return SememeSwap
