@@ -104,16 +104,17 @@ def test_examples_without_candidates_stay_robust_and_are_counted_apart(make_row:
         make_row("b", "failed", candidates=0, words=0),
         make_row("c", "failed", candidates=7),
         make_row("d", "succeeded", candidates=3),
+        make_row("h", "failed", candidates=900, logical_queries=1, budget_spent=True),
         make_row("e", "skipped", candidates=0, words=0),
         make_row("f", "timed_out", candidates=0),
         make_row("g", "failed"),  # a row of an older version does not say
     ]
     summary = summarise(rows)
-    assert (summary.no_candidates, summary.no_words) == (2, 1)
-    assert summary.racc == wilson(4, 7)
-    assert summary.proven == wilson(2, 7)
+    assert (summary.no_candidates, summary.no_words) == (3, 1)
+    assert summary.racc == wilson(5, 8)
+    assert summary.proven == wilson(2, 8)
     figures = summary.to_json()
-    assert (figures["no_candidates"], figures["no_words"]) == (2, 1)
+    assert (figures["no_candidates"], figures["no_words"]) == (3, 1)
 
 
 def test_similarity_is_that_of_the_successes_that_have_one(make_row: MakeRow) -> None:

@@ -50,7 +50,11 @@ def assets(
     if action is Action.list and not as_json:
         from rich.text import Text
 
-        console.print(Text(f"\nCache: {store.cache_folder()}\nisthmus assets fetch NAME gets one.", style="dim"))
+        from isthmus.cli.doctor import resources
+
+        used = "".join(f"\n{each.name}: {each.detail}" for each in resources() if "stand-in" in each.detail)
+        text = f"\nCache: {store.cache_folder()}\nisthmus assets fetch NAME gets one.\n{used}"
+        console.print(Text(text, style="dim"))
     if as_json:
         print_json({"assets": [{"name": each.name, "state": each.state, "size": each.size} for each in statuses]})
     if action is Action.verify and any(each.state == "damaged" for each in statuses):

@@ -18,6 +18,7 @@ _EXTRAS = {
     "data": (("datasets", "pyarrow"), "hub data sets, parquet files"),
     "onnx": (("onnxruntime",), "attacking ONNX files"),
     "sklearn": (("scikit-learn",), "attacking scikit-learn pipelines"),
+    "spacy": (("spacy",), "the part-of-speech tagger 'spacy'"),
 }
 
 
@@ -59,6 +60,7 @@ def examine(network: bool = False) -> Iterator[Finding]:
     yield from _extras()
     yield from _machine()
     yield from _assets()
+    yield from resources()
     yield from _places()
     if network:
         from isthmus.core.hub import reachable
@@ -141,6 +143,38 @@ def _assets() -> Iterator[Finding]:
             detail += f": {status.problem}" if status.problem else ""
             force = " --force" if status.state == "damaged" else ""
             yield Finding("assets", name, "missing", detail, f"isthmus assets fetch {name}{force}")
+
+
+def resources() -> Iterator[Finding]:
+    """What attacks look words up in, and where that is a stand-in for what a paper used."""
+    from isthmus.core.errors import AssetError
+    from isthmus.lexicon.counterfit import STAND_IN, stored_stand_in
+    from isthmus.lexicon.neighbours import PUBLISHED, published_vectors
+    from isthmus.lexicon.perceptron import find_tagger_data
+    from isthmus.lexicon.tags import find_spacy_model
+
+    section, published = "lexical resources", published_vectors()
+    if published is not None:
+        yield Finding(section, "word vectors", "ok", f"the published counter-fitted vectors ({published})")
+    else:
+        when = "built" if stored_stand_in().is_file() else "built when first used, from glove and wordnet"
+        remedy = f"put the published {PUBLISHED} into {stored_stand_in().parent}"
+        yield Finding(section, "word vectors", "missing", f"{STAND_IN}; {when}", remedy)
+    detail = "minilm with the head isthmus ships (stand-in for BERT-base)"
+    yield Finding(section, "masked LM", "ok", f"{detail}; another: -P masked_lm=FOLDER")
+    detail = "WordNet's sister terms (substitute for HowNet)"
+    yield Finding(section, "sememes", "ok", f"{detail}; a table: -P sememes=FILE")
+    try:
+        yield Finding(section, "tagger nltk", "ok", f"data in {find_tagger_data()}")
+    except AssetError:
+        remedy = "python -m nltk.downloader averaged_perceptron_tagger_eng"
+        yield Finding(section, "tagger nltk", "missing", "no data; the default tagger is wordnet", remedy)
+    model = find_spacy_model()
+    if model is not None:
+        yield Finding(section, "tagger spacy", "ok", model)
+    else:
+        remedy = "python -m spacy download en_core_web_md, or its folder as $ISTHMUS_ASSETS/spacy_en"
+        yield Finding(section, "tagger spacy", "missing", "no English pipeline; the default tagger is wordnet", remedy)
 
 
 def _places() -> Iterator[Finding]:

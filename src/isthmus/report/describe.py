@@ -98,10 +98,12 @@ def warnings(run: RunView) -> list[str]:
                 f"{view.key} is not finished: {len(view.rows)} of {view.header.get('n')} examples. "
                 "The same command again continues it."
             )
-        if 0 < summary.n < 50:
-            found.append(f"{view.key}: {summary.n} examples only; the intervals are wide. Attack more with --n.")
         if is_large(summary.no_candidates, summary):
             found.append(nothing_tried(view))
+    few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
+    if few:
+        counts = " to ".join(str(count) for count in sorted({min(few.values()), max(few.values())}))
+        found.append(f"{', '.join(few)}: {counts} examples only; the intervals are wide. Attack more with --n.")
     return found
 
 
@@ -116,7 +118,7 @@ def nothing_tried(view: AttackView) -> str:
     texts = {
         "candidates": "the word list lacks every word of {}, or the rules allowed no word it has",
         "no words": "{} have no word that may be edited",
-        "budget": "for {} the budget was spent before the first candidate",
+        "budget": "for {} the budget did not reach for the first candidate",
     }
     why = "; ".join(text.format(_texts(counts[key])) for key, text in texts.items() if counts[key])
     return (

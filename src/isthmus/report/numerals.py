@@ -20,10 +20,10 @@ def bare_percent(value: float) -> str:
 
 
 def bounds(interval: Interval, unit: bool = True) -> str:
-    """``77.2 – 87.6 %``, or ``77.2–87.6`` without the unit."""
+    """``77.2 – 87.6 %``, or ``77.2–87.6`` without the unit; all of it is 100."""
     if math.isnan(interval.estimate):
         return ""
-    low, high = f"{100 * interval.low:.1f}", f"{100 * interval.high:.1f}"
+    low, high = (f"{100 * bound:.1f}".replace("100.0", "100") for bound in (interval.low, interval.high))
     return f"{low} – {high} %" if unit else f"{low}–{high}"
 
 

@@ -90,8 +90,8 @@ def _try(ready: Prepared, name: str, victim: Victim) -> str | None:
     fields = dict.fromkeys(ready.data.fields, _TEXT)
     examples = [Example(f"rehearsal:{label}", fields, label) for label in range(len(victim.labels))]
     settings = AttackSettings(budget=_QUERIES, limits=ready.limits(name))
-    run = ready.methods[name](victim, examples, settings, **ready.companions.of(ready.model_names(name)))
     try:
+        run = ready.methods[name](victim, examples, settings, **ready.companions.of(ready.model_names(name)))
         reasons = [result.reason for result in run if result.outcome == "error"]
     except IsthmusError as error:  # Of the whole run: the victim lacks what the attack asks it for.
         return str(error)

@@ -8,8 +8,8 @@ With N examples asked for, of which every one has a row:
     avg_queries      mean logical queries over succeeded and failed
     words_changed    mean share of words changed over succeeded
     similarity       mean cosine of original and adversarial text over succeeded, where a sentence encoder was at hand
-    no_candidates    failed without a single candidate: the word list lacks every word, the rules allow none of its
-                     words, the budget was spent before the first, or (no_words) no word may be edited
+    no_candidates    failed without a single candidate tried: the word list lacks every word, the rules allow none of
+                     its words, the budget does not reach for the first, or (no_words) no word may be edited
 
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
 time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
@@ -132,8 +132,8 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
 
 
 def without_candidates(row: Row) -> bool:
-    """Whether the attack failed without having had anything to try."""
-    return row["outcome"] == "failed" and row.get("candidates") == 0
+    """Whether the attack failed without having tried anything: it had no candidate, or no query beyond the first."""
+    return row["outcome"] == "failed" and (row.get("candidates") == 0 or queries(row) <= 1)
 
 
 def is_correct(row: Row, threshold: float | None = None) -> bool:
