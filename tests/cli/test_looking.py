@@ -74,6 +74,22 @@ def test_doctor_says_what_is_there_and_how_to_get_the_rest(
     assert found["ok"] is True
 
 
+def test_stand_ins_are_named(isthmus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path))
+    monkeypatch.delenv("ISTHMUS_ASSETS", raising=False)
+    monkeypatch.delenv("NLTK_DATA", raising=False)
+    found = {finding.name: finding for finding in examine()}
+    assert "stand-in" in found["word vectors"].detail
+    assert "built when first used" in found["word vectors"].detail
+    assert "stand-in for BERT-base" in found["masked LM"].detail
+    assert "substitute" in found["sememes"].detail
+    assert "stand-in" in isthmus("assets", "list").out
+    (tmp_path / "counter-fitted-vectors.txt").write_text("good 1 0\n")
+    found = {finding.name: finding for finding in examine()}
+    assert found["word vectors"].state == "ok"
+    assert "published" in found["word vectors"].detail
+
+
 def test_doctor_names_the_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from isthmus.runs import provenance
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nltk.tag.perceptron import PerceptronTagger as Reference
 
 from isthmus.core.errors import AssetError, DataError, MissingExtra, UnknownName
+from isthmus.lexicon import tags
 from isthmus.lexicon.perceptron import UNIVERSAL, PerceptronTagger, _features, find_tagger_data
 from isthmus.lexicon.tags import SpacyTagger, Tagger, WordNetTagger, load_tagger
 
@@ -189,7 +190,7 @@ def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     spacy = pytest.importorskip("spacy")
     monkeypatch.setenv("ISTHMUS_ASSETS", str(tmp_path))
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
+    monkeypatch.setattr(tags, "_SPACY_MODELS", ("en_no_such_pipeline",))
     with pytest.raises(AssetError, match="spacy_en"):
         load_tagger("spacy")
     spacy.blank("en").to_disk(tmp_path / "spacy_en")

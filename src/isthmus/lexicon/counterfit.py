@@ -33,6 +33,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def _distances(unit: Floats, pairs: Pairs) -> Floats:
 
 def stand_in() -> WordVectors:
     """GloVe counter-fitted with WordNet, from the cache folder or built now."""
-    stored = assets.cache_folder() / f"counterfitted-standin-{_VERSION}.npz"
+    stored = stored_stand_in()
     if stored.is_file():
         try:
             return WordVectors.load(stored)
@@ -122,6 +123,11 @@ def stand_in() -> WordVectors:
         np.savez(content, words=words, vectors=vectors.matrix)
         write_atomic(stored, content.getvalue())
     return vectors
+
+
+def stored_stand_in() -> Path:
+    """Where the stand-in is kept once it is built."""
+    return assets.cache_folder() / f"counterfitted-standin-{_VERSION}.npz"
 
 
 def build_stand_in(glove: WordVectors) -> WordVectors:

@@ -9,6 +9,7 @@ fit when they share a part of speech, or when one can be a noun and the other a 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -140,10 +141,7 @@ def _spacy_pipeline() -> Any:
         import spacy
     except ImportError as error:
         raise MissingExtra("spacy", "spacy", "the tagger 'spacy'") from error
-    own = os.environ.get("ISTHMUS_ASSETS")
-    folders = [Path(place).expanduser() / "spacy_en" for place in (own, assets.cache_folder()) if place]
-    model = next((str(folder) for folder in folders if (folder / "config.cfg").is_file()), None)
-    model = model or next((each for each in _SPACY_MODELS if spacy.util.is_package(each)), None)
+    model = find_spacy_model()
     if model is None:
         raise AssetError(
             f"no English spaCy pipeline here: install one (`python -m spacy download {_SPACY_MODELS[0]}`), or put its "
@@ -154,3 +152,11 @@ def _spacy_pipeline() -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise AssetError(f"spaCy cannot load {model}: {str(error).splitlines()[0]}") from error
     return pipeline
+
+
+def find_spacy_model() -> str | None:
+    """The folder or the package of an English pipeline: the user's ``spacy_en``, or one that is installed."""
+    own = os.environ.get("ISTHMUS_ASSETS")
+    folders = [Path(place).expanduser() / "spacy_en" for place in (own, assets.cache_folder()) if place]
+    found = next((str(folder) for folder in folders if (folder / "config.cfg").is_file()), None)
+    return found or next((name for name in _SPACY_MODELS if importlib.util.find_spec(name) is not None), None)
