@@ -49,6 +49,7 @@ def test_structural_edits() -> None:
     assert str(words.delete(0)) == "fine, quiet film."
     assert str(words.delete(1)) == "A, quiet film."
     assert str(words.delete(3)) == "A fine, quiet."
+    assert str(Words.of("polanski 's best").delete(1)) == "polanski ' best"
     assert str(words.insert(1, "very")) == "A very fine, quiet film."
     assert str(words.insert(0, "Such")) == "Such A fine, quiet film."
     assert str(words.merge(2, "movie")) == "A fine, movie."

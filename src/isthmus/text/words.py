@@ -96,8 +96,11 @@ class Words:
         return self.replace({position: word}).delete(position + 1)
 
     def delete(self, position: int) -> Self:
-        """The text without a word and without the space before it (after it, where there is none before)."""
+        """The text without a word and without the space before it (behind it, where it is the first)."""
         before, after = self.gaps[position], self.gaps[position + 1]
-        gap = before.rstrip(SPACES) + after if before.endswith(tuple(SPACES)) else before + after.lstrip(SPACES)
+        if before.endswith(tuple(SPACES)):
+            before = before.rstrip(SPACES)
+        elif not position:
+            after = after.lstrip(SPACES)
         words = self.words[:position] + self.words[position + 1 :]
-        return type(self)(words, (*self.gaps[:position], gap, *self.gaps[position + 2 :]))
+        return type(self)(words, (*self.gaps[:position], before + after, *self.gaps[position + 2 :]))
