@@ -201,6 +201,8 @@ def main() -> None:
     log, encoder = Log(), Work()
     victim = load_victim(options.model, options.max_tokens, not options.quick, log, options.device)
     attack, notes = build(options.recipe, victim, given, encoder)
+    if options.device != "cpu":
+        attack.cuda_()
     if options.quick:
         notes |= quick(attack)
     for resource_name, instead in notes.items():
