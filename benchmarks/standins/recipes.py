@@ -147,7 +147,8 @@ def quick(attack: Any) -> Notes:
     from textattack import transformations
 
     def encode(self: Any, text: Any) -> Any:
-        return self._lm_tokenizer(text, max_length=self.max_length, truncation=True, padding=True, return_tensors="pt")
+        rows = self._lm_tokenizer(text, max_length=self.max_length, truncation=True, padding=True, return_tensors="pt")
+        return rows.to(self._language_model.device)
 
     for part in ("WordSwapMaskedLM", "WordInsertionMaskedLM", "WordMergeMaskedLM"):
         getattr(transformations, part)._encode_text = encode
