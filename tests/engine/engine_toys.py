@@ -143,6 +143,32 @@ class BertVictim:
         return self.model.get_input_embeddings().weight.detach().numpy()
 
 
+class TokenVectors:
+    """A sentence encoder that takes token ids: a sum of random vectors, one for every token in every place."""
+
+    name, width, device_type = "token vectors", 24, "cpu"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast | None = None, max_tokens: int = 40) -> None:
+        self.tokenizer, self.max_tokens = tokenizer or bert_tokenizer(), max_tokens
+        generator = np.random.default_rng(3)
+        self.tokens = generator.normal(size=(len(self.tokenizer), self.width)).astype(np.float32)
+        self.places = generator.normal(size=(max_tokens, self.width)).astype(np.float32)
+        self.rows: list[list[int]] = []
+
+    def launch(self, batches: Sequence[TokenBatch]) -> Callable[[], Floats]:
+        answers = []
+        for batch in batches:
+            assert batch.mask is None
+            self.rows += batch.ids.tolist()
+            vectors = (self.tokens[batch.ids] * self.places[: batch.ids.shape[1]]).sum(axis=1)
+            answers.append(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+        return lambda: np.concatenate(answers)
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        ids = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
+        return np.concatenate([self.launch([TokenBatch(np.array([row]))])() for row in ids])
+
+
 class TinyMaskedLM:
     """A tiny random BERT with a masked-language-model head."""
 

@@ -12,7 +12,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats, Ints, Texts, TokenBatch
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Fill, Gradient, Similarity, replacing
 from isthmus.engine.scheduler import Engine
-from isthmus.engine.similarity import window
+from isthmus.engine.windows import window
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 from isthmus.text.words import Words

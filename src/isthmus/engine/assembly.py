@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.core.types import Ints
 from isthmus.engine.cache import Keys
-from isthmus.engine.changes import Candidates, Changes, Laid, LaidTexts, changes_of
+from isthmus.engine.changes import Candidates, Changes, Laid, LaidTexts, changes_of, edited
 from isthmus.engine.rows import Cuts, Int64, Rows, gathered, spread
 from isthmus.engine.template import Template
 from isthmus.text.draft import NOT_PLAIN, Draft, Units
@@ -89,7 +89,7 @@ class Assembler:
         low, high = texts.bounds()
         return self.joined(
             texts, np.repeat(low, counts, axis=0), np.repeat(high, counts, axis=0), changes,
-            self.encoded({row: list(written(requests, counts, row).values()) for row in changes.odd}),
+            self.encoded(_written(requests, counts, changes.odd)),
         )  # fmt: skip
 
     def encoded(self, texts: Mapping[int, Sequence[str]]) -> dict[int, list[list[int]]]:
@@ -163,10 +163,10 @@ class Stock:
         return np.concatenate(self._pieces, dtype=np.int64)
 
 
-def written(requests: Sequence[Candidates], counts: Int64, row: int) -> dict[str, str]:
-    """A candidate as text."""
-    ends = np.cumsum(counts)
-    index = int(np.searchsorted(ends, row, side="right"))
-    request, candidate = requests[index], row - int(ends[index] - counts[index])
-    low, high = np.searchsorted(request.edits[:, 0], [candidate, candidate + 1])
-    return request.base.apply([(int(p), int(s), int(w)) for _, p, s, w in request.edits[low:high]]).texts
+def _written(requests: Sequence[Candidates], counts: Int64, rows: Sequence[int]) -> dict[int, list[str]]:
+    """Some candidates as texts."""
+    texts, ends = {}, np.cumsum(counts)
+    for row in rows:
+        index = int(np.searchsorted(ends, row, side="right"))
+        texts[row] = list(edited(requests[index], row - int(ends[index] - counts[index])).texts.values())
+    return texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,12 @@ _CONTEXT = 128
 class Blanks:
     """Serves the blanks of all attacks with one masked language model."""
 
-    def __init__(self, model: MaskedLM, vocabulary: Vocabulary) -> None:
-        self.model = model
+    def __init__(self, model: MaskedLM, vocabulary: Vocabulary, spent: Callable[[float], None]) -> None:
+        self.model, self.spent = model, spent
         self.template = Template(model.tokenizer, 1, _CONTEXT)
         self.spelling = Spelling(model.tokenizer, vocabulary)
 
-    def fill(self, requests: Sequence[Fill]) -> list[Fills | IsthmusError]:
+    def fill(self, requests: Sequence[Fill]) -> Callable[[], list[Fills | IsthmusError]]:
         """Likeliest words for every blank of every request."""
         answers: list[Fills | IsthmusError] = []
         for request in requests:
@@ -35,9 +35,9 @@ class Blanks:
                 answers.append(self._kept(request) if request.keep else self._filled(request))
             except IsthmusError as error:
                 answers.append(error)
-        return answers
+        return lambda: answers
 
-    def likelihood(self, requests: Sequence[Likelihood]) -> list[Floats | IsthmusError]:
+    def likelihood(self, requests: Sequence[Likelihood]) -> Callable[[], list[Floats | IsthmusError]]:
         """Mean log-probability of every word of every request."""
         answers: list[Floats | IsthmusError] = []
         for request in requests:
@@ -45,7 +45,7 @@ class Blanks:
                 answers.append(self._likelihood(request))
             except IsthmusError as error:
                 answers.append(error)
-        return answers
+        return lambda: answers
 
     def _filled(self, request: Fill) -> Fills:
         rows, places = [], []

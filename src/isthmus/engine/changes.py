@@ -131,6 +131,12 @@ def changes_of(splicer: Splicer, requests: Sequence[Candidates], texts: LaidText
     return _ordered(changes, texts.fields)
 
 
+def edited(request: Candidates, candidate: int) -> Draft:
+    """A candidate as a draft of its own."""
+    low, high = np.searchsorted(request.edits[:, 0], [candidate, candidate + 1])
+    return request.base.apply([(position, span, word) for _, position, span, word in request.edits[low:high].tolist()])
+
+
 def _plain(edits: Edits, of_edit: Int64, texts: LaidTexts, first_rows: Int64) -> Changes:
     """Every word is a unit: it gives way to another, or, where a word is put in before it, stays."""
     spans = edits[:, 2]
@@ -153,7 +159,7 @@ def _plain(edits: Edits, of_edit: Int64, texts: LaidTexts, first_rows: Int64) ->
 def _looked_up(splicer: Splicer, requests: Sequence[Candidates], texts: LaidTexts, first_rows: Int64) -> Changes:
     """The changes of those requests whose words share units with what surrounds them."""
     changes, odd = list[tuple[int, int, int, int, int, int]](), set[int]()
-    for index in np.flatnonzero(~texts.plain).tolist():
+    for index in np.flatnonzero(~texts.plain[: len(requests)]).tolist():
         request, laid, first_row = requests[index], texts.laid[index], int(first_rows[index])
         if laid.whole:
             odd.update(range(first_row, first_row + request.count))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,15 +29,16 @@ class _Encoded(NamedTuple):
 class Gradients:
     """The victim's gradients, and its embedding table, which is read once."""
 
-    def __init__(self, victim: Victim, vocabulary: Vocabulary) -> None:
+    def __init__(self, victim: Victim, vocabulary: Vocabulary, spent: Callable[[float], None]) -> None:
         require_gradients(victim)
+        self.spent = spent
         both: Any = victim
         self.victim = both
         self.table: Floats = both.embedding_table()
         spelling = Spelling(both.tokenizer, vocabulary, len(self.table))
         self.words: NDArray[np.int32] = spelling.whole_words[: len(self.table)]
 
-    def serve(self, requests: Sequence[Gradient]) -> list[TokenGradient | IsthmusError]:
+    def start(self, requests: Sequence[Gradient]) -> Callable[[], list[TokenGradient | IsthmusError]]:
         """One answer per request; rows of equal length are differentiated together."""
         victim = self.victim
         encoded = [_with_positions(victim, request.base) for request in requests]
@@ -50,7 +52,7 @@ class Gradients:
                 members = everyone[start : start + most]
                 for index, answer in zip(members, self._together(requests, encoded, members, draws), strict=True):
                     answers[index] = answer
-        return answers
+        return lambda: answers
 
     def _together(
         self, requests: Sequence[Gradient], encoded: Sequence[_Encoded], members: Sequence[int], draws: int
@@ -60,10 +62,13 @@ class Gradients:
         if encoded[members[0]].types is not None:
             types = np.array([encoded[index].types for index in members], np.int64)
         labels = np.array([requests[index].label for index in members], np.int64)
+        began = time.perf_counter()
         try:
             values = self.victim.embedding_gradients(TokenBatch(ids, None, types), labels, draws=draws)
         except IsthmusError as error:
             return [error] * len(members)
+        finally:
+            self.spent(time.perf_counter() - began)
         finite = np.isfinite(values).all(axis=(1, 2))
         return [
             TokenGradient(values[row], encoded[index].position_of, ids[row], self.table, self.words)

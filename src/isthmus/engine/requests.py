@@ -156,6 +156,14 @@ def at_each(positions: NDArray[np.int32], word: int, span: int = REPLACE) -> Edi
     return edits
 
 
+def sliced_edits(edits: Edits, start: int, stop: int) -> Edits:
+    """The edits of the candidates start to stop, numbered from 0."""
+    low, high = np.searchsorted(edits[:, 0], [start, stop])
+    own = edits[low:high].copy()
+    own[:, 0] -= start
+    return own
+
+
 def _one_each(count: int) -> Edits:
     """Edits of `count` candidates, one replacement each, positions and words still to be filled in."""
     if count <= len(_TEMPLATE):
@@ -170,5 +178,5 @@ _TEMPLATE[:, 0], _TEMPLATE[:, 2] = np.arange(1024), REPLACE
 
 __all__ = [
     "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Likelihood",
-    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing",
+    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing", "sliced_edits",
 ]  # fmt: skip

@@ -20,18 +20,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
-from isthmus.engine.blanks import Blanks
 from isthmus.engine.cache import ScoreCache
-from isthmus.engine.gradients import Gradients
-from isthmus.engine.requests import Fill, Gradient, Likelihood, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, at_last
-from isthmus.engine.similarity import serve_similarities
+from isthmus.engine.requests import Request, Score, Similarity
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics
+from isthmus.engine.services import KINDS, Services
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
@@ -115,7 +114,11 @@ class EngineStatistics:
     examples: int = 0
     rounds: int = 0
     total_s: float = 0.0
-    service_s: float = 0.0
+    service_s: float = 0.0  # in models other than the victim, and in its gradient
+
+    def spent_on_services(self, seconds: float) -> None:
+        """Count time spent in models other than the victim."""
+        self.service_s += seconds
 
     @property
     def host_s(self) -> float:
@@ -154,12 +157,10 @@ class Engine:
         masked_lm: MaskedLM | None = None,
     ) -> None:
         self.victim, self.settings, self.reached = victim, settings or EngineSettings(), reached
-        self.encoder, self.masked_lm = encoder, masked_lm
         self.vocabulary = Vocabulary(_unknown_token(victim))
-        self._serves_blanks: Blanks | None = None
-        self._serves_gradients: Gradients | None = None
         self.scorer = self._scorer()
         self.statistics = EngineStatistics(self.scorer.statistics)
+        self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.spent_on_services)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
         self.cohorts = 2 if on_gpu else 1
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
@@ -185,7 +186,7 @@ class Engine:
                 # The vocabulary was full: nothing is in flight now, so every id may be forgotten.
                 self.vocabulary = Vocabulary(self.vocabulary.unknown)
                 self.scorer.renew(self.vocabulary)
-                self._serves_blanks = self._serves_gradients = None
+                self.services.renew(self.vocabulary)
 
     def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
@@ -303,48 +304,30 @@ class Engine:
             task.logical += task.asked.take(request, task.logical, self.scorer.rows_at_once(request.base))
             asked.append(task.asked)
         began = time.perf_counter()
-        pending: Later | None = self.scorer.start(asked) if asked else None
+        started: list[tuple[list[int], Later]] = [(scoring, self.scorer.start(asked))] if asked else []
+        if len(scoring) < len(cohort):
+            for kind in KINDS:
+                chosen = [index for index, task in enumerate(cohort) if type(task.request) is kind]
+                if chosen:
+                    requests = [cohort[index].request for index in chosen]
+                    started.append((chosen, self.services.start(kind, requests)))
         self._charge(cohort, time.perf_counter() - began)
-        if len(scoring) == len(cohort) and pending is not None:
-            return pending
-        return lambda: self._with_services(cohort, scoring, pending)
+        if len(started) == 1:
+            return started[0][1]
+        return partial(_gathered, started, [None] * len(cohort))
 
-    def _with_services(self, cohort: list[_Task[Value]], scoring: list[int], pending: Later | None) -> list[Any]:
-        answers: list[Any] = [None] * len(cohort)
-        if pending is not None:
-            for index, answer in zip(scoring, at_last(pending), strict=True):
-                answers[index] = answer
-        began = time.perf_counter()
-        for kind, serve in (
-            (Similarity, lambda requests: serve_similarities(self._need_encoder(), requests)),
-            (Fill, lambda requests: self._blanks().fill(requests)),
-            (Likelihood, lambda requests: self._blanks().likelihood(requests)),
-            (Gradient, lambda requests: self._gradients().serve(requests)),
-        ):
-            chosen = [index for index, task in enumerate(cohort) if isinstance(task.request, kind)]
-            if chosen:
-                served: Sequence[Any] = serve([cohort[index].request for index in chosen])
-                for index, answer in zip(chosen, served, strict=True):
-                    answers[index] = answer
-        self.statistics.service_s += time.perf_counter() - began
-        return answers
 
-    def _need_encoder(self) -> SentenceEncoder:
-        if self.encoder is None:
-            raise UsageError("this attack compares sentences: give it a sentence encoder")
-        return self.encoder
-
-    def _blanks(self) -> Blanks:
-        if self.masked_lm is None:
-            raise UsageError("this attack fills blanks: give it a masked language model")
-        if self._serves_blanks is None:
-            self._serves_blanks = Blanks(self.masked_lm, self.vocabulary)
-        return self._serves_blanks
-
-    def _gradients(self) -> Gradients:
-        if self._serves_gradients is None:
-            self._serves_gradients = Gradients(self.victim, self.vocabulary)
-        return self._serves_gradients
+def _gathered(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:
+    """Wait for answers of several kinds; where a second look was started, that is to be waited for next."""
+    again: list[tuple[list[int], Later]] = []
+    for chosen, wait in started:
+        served = wait()
+        if callable(served):
+            again.append((chosen, served))
+            continue
+        for index, answer in zip(chosen, served, strict=True):
+            answers[index] = answer
+    return partial(_gathered, again, answers) if again else answers
 
 
 def _unknown_token(victim: Victim) -> str:

@@ -7,7 +7,7 @@ those that take texts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Victim
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.packing import Failures
-from isthmus.engine.requests import Score
+from isthmus.engine.requests import Score, sliced_edits
 from isthmus.engine.rows import Int64
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -104,6 +104,9 @@ class Plan:
 class Scorer(ABC):
     """Shared steps: cut into parts, de-duplicate, look up, hand out."""
 
+    ahead = 0
+    """Parts that may be launched before an earlier one is waited for."""
+
     def __init__(self, victim: Victim, cache: ScoreCache | None) -> None:
         self.victim, self.cache = victim, cache
         self.statistics = ScoreStatistics()
@@ -111,16 +114,26 @@ class Scorer(ABC):
     def start(self, asked: Sequence[Asked]) -> Later:
         """Start answering; call the result to wait for one answer per request, or for what to wait for next."""
         parts = list(self._parts(asked))
-        waiting = [self._start([item for _, item in part]) for part in parts]
+        if len(parts) == 1 and len(parts[0]) == len(asked):
+            return self._start(list(asked))
+        pieces: dict[int, list[Answer]] = defaultdict(list)
+        waiting: deque[tuple[list[tuple[int, Asked]], Later]] = deque()
 
-        def finish() -> Answers:
-            pieces: dict[int, list[Answer]] = defaultdict(list)
-            for part, wait in zip(parts, waiting, strict=True):
+        def settle(most: int) -> None:
+            while len(waiting) > most:
+                part, wait = waiting.popleft()
                 for (index, _), answer in zip(part, at_last(wait), strict=True):
                     pieces[index].append(answer)
+
+        for part in parts:
+            waiting.append((part, self._start([item for _, item in part])))
+            settle(self.ahead)  # rows are held until their answers are there: let go of them early
+
+        def finish() -> Answers:
+            settle(0)
             return [_joined(pieces[index]) for index in range(len(asked))]
 
-        return waiting[0] if len(waiting) == 1 and len(parts[0]) == len(asked) else finish
+        return finish
 
     @abstractmethod
     def renew(self, vocabulary: Vocabulary) -> None:
@@ -229,10 +242,7 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
 
 def sliced(request: Score, start: int, stop: int) -> Score:
     """The candidates start to stop of a request, as a request."""
-    low, high = np.searchsorted(request.edits[:, 0], [start, stop])
-    edits = request.edits[low:high].copy()
-    edits[:, 0] -= start
-    return Score(request.base, edits, stop - start, request.exact)
+    return Score(request.base, sliced_edits(request.edits, start, stop), stop - start, request.exact)
 
 
 def _split(item: Asked, most: int) -> Iterator[Asked]:

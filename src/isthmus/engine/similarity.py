@@ -1,71 +1,276 @@
-"""Answers `Similarity` requests: cosines of sentence vectors, batched across attacks."""
+"""Answers `Similarity` requests: cosines of sentence vectors, batched across attacks.
+
+An encoder that takes token ids gets rows that are spliced like those of the victim, every distinct row once, and works
+on its own while the host goes on; one that takes texts gets texts. What candidates are compared with is encoded once
+and kept for as long as the draft it belongs to.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError
-from isthmus.core.types import Floats, SentenceEncoder
-from isthmus.engine.requests import Similarity
-from isthmus.text.words import Words
+from isthmus.core.types import Floats, SentenceEncoder, TokenEncoder
+from isthmus.engine.assembly import Assembler
+from isthmus.engine.changes import LaidTexts, changes_of, edited
+from isthmus.engine.packing import Failures, as_victim_error, forwarded, packed
+from isthmus.engine.requests import Similarity, sliced_edits
+from isthmus.engine.rows import Int64, Rows
+from isthmus.engine.windows import Centres, window, within
+from isthmus.text.draft import Draft
+from isthmus.text.vocabulary import Vocabulary
+
+Answer = Floats | IsthmusError
+Waiting = Callable[[], list[Answer]]
+
+_MOST_ROWS = 1 << 15
+"""Candidates encoded at once; larger rounds are served in parts, so that memory stays bounded."""
 
 
-def serve_similarities(encoder: SentenceEncoder, requests: Sequence[Similarity]) -> list[Floats | IsthmusError]:
-    """Cosine of every candidate to its reference; every distinct text is encoded once."""
-    pairs = [list(_pairs(request)) for request in requests]
-    distinct = list(dict.fromkeys(text for own in pairs for pair in own for text in pair))
-    place = {text: index for index, text in enumerate(distinct)}
-    try:
-        vectors = encoder.encode(distinct)
-    except IsthmusError as error:
-        return [error] * len(requests)
-    answers: list[Floats | IsthmusError] = []
-    for own in pairs:
-        left = vectors[[place[candidate] for candidate, _ in own]]
-        right = vectors[[place[reference] for _, reference in own]]
-        cosines = np.clip((left * right).sum(axis=1), -1.0, 1.0).astype(np.float32)
+class Similarities(ABC):
+    """Compares the candidates of all attacks with one sentence encoder."""
+
+    def __init__(self, encoder: SentenceEncoder, spent: Callable[[float], None]) -> None:
+        self.encoder, self.spent = encoder, spent
+
+    def start(self, requests: Sequence[Similarity]) -> Waiting:
+        """Start comparing; the result waits for one answer per request."""
+        parts = [(part, self._start([request for _, request in part])) for part in _parts(requests)]
+
+        def finish() -> list[Answer]:
+            pieces: dict[int, list[Answer]] = defaultdict(list)
+            for part, wait in parts:
+                for (index, _), answer in zip(part, wait(), strict=True):
+                    pieces[index].append(answer)
+            return [_joined(pieces[index]) for index in range(len(requests))]
+
+        return finish
+
+    @abstractmethod
+    def _start(self, requests: list[Similarity]) -> Waiting: ...
+
+    def _cosines(self, left: Floats, right: Floats) -> Answer:
+        cosines: Floats = np.clip((left * right).sum(axis=1), -1.0, 1.0).astype(np.float32)
         if np.isfinite(cosines).all():
-            answers.append(cosines)
-        else:
-            answers.append(VictimError(f"the sentence encoder {encoder.name} returned NaN"))
-    return answers
+            return cosines
+        return VictimError(f"the sentence encoder {self.encoder.name} returned NaN")
+
+
+# ---------------------------------------------------------------------- encoders that take token ids
+
+
+class TokenSimilarities(Similarities):
+    """For encoders that take token ids."""
+
+    encoder: TokenEncoder
+
+    def __init__(self, encoder: TokenEncoder, vocabulary: Vocabulary, spent: Callable[[float], None]) -> None:
+        super().__init__(encoder, spent)
+        self.assembler = Assembler(encoder.tokenizer, vocabulary, encoder.max_tokens)
+        self.on_gpu = encoder.device_type != "cpu"
+        self.pad = encoder.tokenizer.pad_token_id or 0
+
+    def _start(self, requests: list[Similarity]) -> Waiting:
+        counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
+        centres = Centres.of(requests, counts)
+        references = _References(self.assembler.number, requests, centres)
+        rows = self._rows(requests, counts, centres, references)
+        _, fresh, inverse = np.unique(self.assembler.row_keys(rows), return_index=True, return_inverse=True)
+        work = packed(rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
+        wait = forwarded(self.encoder.launch, work, self.encoder.width, self.spent)
+        if not self.on_gpu:  # what was launched is done: hand out the answers, and let go of the rows
+            answers = self._compared(counts, inverse, *wait(), references)
+            return lambda: answers
+        return lambda: self._compared(counts, inverse, *wait(), references)
+
+    def _rows(self, requests: list[Similarity], counts: Int64, centres: Centres, references: _References) -> Rows:
+        """The rows of all candidates, then those of the references that are not known yet."""
+        missing, laid = references.missing, self.assembler.laid
+        texts = LaidTexts([laid(draft) for draft in (*(r.base for r in requests), *(part.draft for part in missing))])
+        changes = changes_of(self.assembler.splicer, requests, texts, counts)
+        low, high, odd = centres.ranges(texts)
+        changes = within(changes, low, high, np.flatnonzero(odd).tolist())
+        written = {row: [_written(requests, counts, centres, row)] for row in changes.odd}
+        own = [part.units(texts, len(requests) + index) for index, part in enumerate(missing)]
+        written.update({len(low) + index: [str(missing[index])] for index, units in enumerate(own) if units is None})
+        ranges = np.array([units or (0, 0) for units in own], np.int64).reshape(-1, 2)
+        return self.assembler.joined(
+            texts,
+            np.concatenate([low, ranges[:, 0]])[:, None],
+            np.concatenate([high, ranges[:, 1]])[:, None],
+            changes,
+            self.assembler.encoded(written),
+        )
+
+    def _compared(
+        self, counts: Int64, inverse: Int64, vectors: Floats, failed: Failures, references: _References
+    ) -> list[Answer]:
+        rows = int(counts.sum())
+        references.take(vectors, inverse[rows:], failed)
+        answers: list[Answer] = []
+        right, start = references.vectors, 0
+        for count in counts.tolist():
+            own, of = inverse[start : start + count], references.of_row[start : start + count]
+            start += count
+            error = next((failed[row] for row in own.tolist() if row in failed), None) if failed else None
+            error = error or next((references.failed[at] for at in of.tolist() if at in references.failed), None)
+            answers.append(error or self._cosines(vectors[own], right[of]) if count else np.zeros(0, np.float32))
+        return answers
+
+
+class Part(NamedTuple):
+    """Some words of one field of a draft; all of it if `last` is -1."""
+
+    draft: Draft
+    field: int
+    first: int
+    last: int
+
+    def units(self, texts: LaidTexts, index: int) -> tuple[int, int] | None:
+        """First and last (exclusive) unit, or None where it has to be written out."""
+        if self.last < 0:
+            low, high = texts.bounds()
+            return None if texts.laid[index].whole else (int(low[index, self.field]), int(high[index, self.field]))
+        if not texts.plain[index]:
+            return None
+        laid, start = texts.laid[index], self.draft.structure.starts[self.field]
+        shift = int(texts.starts[index])
+        return shift + int(laid.unit_of[start + self.first]), shift + int(laid.unit_of[start + self.last]) + 1
+
+    def __str__(self) -> str:
+        text = self.draft.parsed()[self.field]
+        if self.last < 0:
+            return str(text)
+        offsets = text.offsets()
+        return str(text)[offsets[self.first][0] : offsets[self.last][1]]
+
+
+class _References:
+    """What the candidates of a round are compared with: vectors that are noted already, and parts to be encoded."""
+
+    def __init__(self, number: int, requests: Sequence[Similarity], centres: Centres) -> None:
+        self.number = number
+        first, last = centres.reference_words(requests)
+        width, fields = 1 << 21, len(requests[0].base.structure.fields)
+        codes = ((centres.owner * fields + centres.field) * width + first) * width + last + 1
+        distinct, self.of_row = np.unique(codes, return_inverse=True)
+        self.parts = [
+            Part(requests[owner // fields].reference, owner % fields, code // width % width, code % width - 1)
+            for code in distinct.tolist()
+            for owner in [code // width**2]
+        ]
+        self.known: list[Floats | None] = [
+            part.draft.note((number, part.field, part.first, part.last)) for part in self.parts
+        ]
+        self.places = [at for at, vector in enumerate(self.known) if vector is None]
+        self.missing = [self.parts[at] for at in self.places]
+        self.failed: Failures = {}
+        self.vectors = np.zeros((0, 1), np.float32)
+
+    def take(self, vectors: Floats, rows: Int64, failed: Failures) -> None:
+        """Take in the vectors of the missing parts, and note them."""
+        for at, row in zip(self.places, rows.tolist(), strict=True):
+            if row in failed:
+                self.failed[at] = failed[row]
+            self.known[at] = vector = vectors[row]
+            if row not in failed:
+                draft, *key = self.parts[at]
+                draft.keep_note((self.number, *key), vector.copy())
+        if self.known:
+            self.vectors = np.stack([vector for vector in self.known if vector is not None])
+
+
+def _written(requests: Sequence[Similarity], counts: Int64, centres: Centres, row: int) -> str:
+    """The part of a candidate that is compared, cut out of its text."""
+    index = int(centres.owner[row])
+    candidate = row - int(counts[:index].sum())
+    return _cut_out(
+        requests[index], edited(requests[index], candidate), int(centres.field[row]), int(centres.local[row])
+    )
+
+
+def _cut_out(request: Similarity, draft: Draft, field: int, local: int) -> str:
+    text = draft.parsed()[field]
+    return str(text) if request.window is None else window(text, local, request.window)
+
+
+# ---------------------------------------------------------------------- encoders that take texts
+
+
+class TextSimilarities(Similarities):
+    """For encoders that take texts only."""
+
+    def _start(self, requests: list[Similarity]) -> Waiting:
+        pairs = [_pairs(request) for request in requests]
+        distinct = list(dict.fromkeys(text for own in pairs for pair in own for text in pair))
+        place = {text: index for index, text in enumerate(distinct)}
+        began = time.perf_counter()
+        try:
+            vectors = self.encoder.encode(distinct)
+        except Exception as error:
+            failure = as_victim_error(error)
+            return lambda: [failure] * len(requests)
+        finally:
+            self.spent(time.perf_counter() - began)
+        answers = [
+            self._cosines(
+                vectors[[place[candidate] for candidate, _ in own]], vectors[[place[reference] for _, reference in own]]
+            )
+            for own in pairs
+        ]
+        return lambda: answers
 
 
 def _pairs(request: Similarity) -> list[tuple[str, str]]:
     """Each candidate's text and the reference it is compared with."""
-    pairs = []
-    bounds = np.searchsorted(request.edits[:, 0], np.arange(request.count + 1))
-    edits = request.edits[:, 1:].tolist()
-    references = request.reference.parsed()
+    pairs, base = [], request.base
+    firsts = np.searchsorted(request.edits[:, 0], np.arange(request.count + 1)).tolist()
     for candidate in range(request.count):
-        own = [(position, span, word) for position, span, word in edits[bounds[candidate] : bounds[candidate + 1]]]
-        draft = request.base.apply(own)
-        position = own[0][0] if own else 0
-        field = min(request.base.field_of(position), len(references) - 1)
-        text, reference = draft.parsed()[field], references[field]
-        if request.window is None:
-            pairs.append((str(text), str(reference)))
-        else:
-            local = position - request.base.structure.starts[field]
-            pairs.append((window(text, local, request.window), window(reference, local, request.window)))
+        position = int(request.edits[firsts[candidate], 1]) if firsts[candidate] < firsts[candidate + 1] else 0
+        field = min(base.field_of(position), len(base.structure.fields) - 1)
+        local = position - base.structure.starts[field]
+        texts = (_cut_out(request, draft, field, local) for draft in (edited(request, candidate), request.reference))
+        pairs.append((next(texts), next(texts)))
     return pairs
 
 
-def window(text: Words, position: int, size: int) -> str:
-    """The part of a text that holds `size` words around a position, or as many as there are on either side."""
-    length = len(text)
-    if not length:
-        return str(text)
-    position = min(position, length - 1)
-    half = (size - 1) / 2
-    if position - half < 0:
-        first, last = 0, min(size, length) - 1
-    elif position + half >= length:
-        first, last = max(0, length - size), length - 1
-    else:
-        first, last = position - math.ceil(half), position + math.floor(half)
-    offsets = text.offsets()
-    return str(text)[offsets[first][0] : offsets[last][1]]
+# ---------------------------------------------------------------------- parts
+
+
+def _parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarity]]]:
+    """The work in parts of at most `_MOST_ROWS` candidates; a request may be spread over several."""
+    part: list[tuple[int, Similarity]] = []
+    filled = 0
+    for index, request in enumerate(requests):
+        done = 0
+        while done < request.count or request.count == 0:
+            taken = min(request.count - done, _MOST_ROWS - filled)
+            part.append((index, request if taken == request.count else _sliced(request, done, done + taken)))
+            filled, done = filled + taken, done + taken
+            if filled == _MOST_ROWS:
+                yield part
+                part, filled = [], 0
+            if request.count == 0:
+                break
+    if part:
+        yield part
+
+
+def _sliced(request: Similarity, start: int, stop: int) -> Similarity:
+    edits = sliced_edits(request.edits, start, stop)
+    return Similarity(request.base, edits, stop - start, request.reference, request.window)
+
+
+def _joined(pieces: Sequence[Answer]) -> Answer:
+    cosines: list[Floats] = []
+    for piece in pieces:
+        if isinstance(piece, IsthmusError):
+            return piece
+        cosines.append(piece)
+    return cosines[0] if len(cosines) == 1 else np.concatenate(cosines)

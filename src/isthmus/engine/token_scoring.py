@@ -34,6 +34,7 @@ class TokenScorer(Scorer):
         self.inexact = getattr(victim, "precision", "fp32") != "fp32"
         self.assembler = Assembler(victim.tokenizer, vocabulary, victim.max_tokens)
         self.on_gpu = victim.device_type != "cpu"
+        self.ahead = 4 if self.on_gpu else 0
         self.pad = victim.tokenizer.pad_token_id or 0
 
     def renew(self, vocabulary: Vocabulary) -> None:
