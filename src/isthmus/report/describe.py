@@ -210,8 +210,12 @@ def _machine(machine: Mapping[str, Any]) -> list[str]:
 def _effort(view: AttackView) -> str:
     parts = [_method(view.attack, _part(view.settings, "parameters")), f"seed {view.settings.get('seed', 0)}"]
     effort = _part(view.header, "effort")
+    if view.preset:
+        parts.append(f"limits {view.preset}")
     if effort.get("wall_s"):
-        parts.append(f"{view.summary.queries:,} queries in {float(effort['wall_s']):,.1f} s")
+        summary = view.summary
+        asked = f"{summary.queries:,} queries, {summary.physical_queries:,} distinct texts"
+        parts.append(f"{asked}, in {float(effort['wall_s']):,.1f} s")
     precision = view.settings.get("precision")
     if precision:
         parts.append(str(precision))
