@@ -117,9 +117,9 @@ def test_data_in_a_zip_and_where_it_is_looked_for(
             archive.write(file, f"{data.name}/{file.name}")
     monkeypatch.setenv("NLTK_DATA", f"/nowhere:{tmp_path}")
     assert find_tagger_data() == packed
-    load_tagger.cache_clear()
+    tags._loaded.cache_clear()
     tagger = load_tagger("nltk")
-    load_tagger.cache_clear()
+    tags._loaded.cache_clear()
     assert isinstance(tagger, Tagger)
     assert tagger.contextual
     words = ["the", "fine", "film", "run"]
@@ -182,7 +182,7 @@ def test_spacy_words_are_tagged_alone() -> None:
 
 
 def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    load_tagger.cache_clear()
+    tags._loaded.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingExtra, match=r"isthmus\[spacy\]"):
         load_tagger("spacy")
@@ -197,7 +197,7 @@ def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     tagger = load_tagger("spacy")
     assert tagger.tags("film") == {"other"}
     (tmp_path / "spacy_en" / "config.cfg").write_text("[nlp\n", encoding="utf-8")
-    load_tagger.cache_clear()
+    tags._loaded.cache_clear()
     with pytest.raises(AssetError, match="spaCy cannot load"):
         load_tagger("spacy")
 

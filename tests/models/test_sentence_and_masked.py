@@ -13,7 +13,14 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertCon
 from isthmus.core import assets
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch
-from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder, load_encoder, load_masked_lm
+from isthmus.models import (
+    TransformerMaskedLM,
+    TransformerSentenceEncoder,
+    load_encoder,
+    load_masked_lm,
+    masked,
+    sentence,
+)
 from isthmus.models.minilm_mlm import load_minilm_mlm
 
 TEXTS = ["a fine film", "", "the story was dull, and nobody saw it twice", "fine", "dull film !"]
@@ -104,9 +111,19 @@ def test_what_cannot_fill_blanks(encoder: Callable[[str], Path], masked_folder: 
             ours.fill(batch, positions, k)
 
 
-def test_models_are_loaded_once(encoder: Callable[[str], Path], masked_folder: Path) -> None:
+def test_models_are_loaded_once(
+    encoder: Callable[[str], Path], masked_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load_encoder(str(encoder("bert"))) is load_encoder(str(encoder("bert")))
     assert load_masked_lm(str(masked_folder)) is load_masked_lm(str(masked_folder))
+    for module, load, kind in (
+        (masked, load_masked_lm, "TransformerMaskedLM"),
+        (sentence, load_encoder, "TransformerSentenceEncoder"),
+    ):
+        module._loaded.cache_clear()
+        monkeypatch.setattr(module, kind, lambda name: [name])
+        assert load() is load("minilm")
+        module._loaded.cache_clear()
 
 
 def test_rows_longer_than_the_model_reads(masked_folder: Path) -> None:

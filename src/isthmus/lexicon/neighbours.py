@@ -140,13 +140,18 @@ class Neighbours:
         return np.asarray((difference**2).sum(axis=1), dtype=np.float32)
 
 
-@functools.cache
 def load_neighbours(source: str = "counterfitted") -> Neighbours:
     """Neighbours by counter-fitted vectors, by ``glove``, or by a file or folder of vectors.
 
     ``counterfitted`` is the published file where it lies in ``ISTHMUS_ASSETS`` or the cache folder, under its own name,
-    and otherwise the stand-in of `isthmus.lexicon.counterfit`; the result's `name` says which.
+    and otherwise the stand-in of `isthmus.lexicon.counterfit`; the result's `name` says which. Each is loaded
+    once for the whole process.
     """
+    return _loaded(source)
+
+
+@functools.cache
+def _loaded(source: str) -> Neighbours:
     if source != "counterfitted":
         name = "GloVe 6B 50d" if source == "glove" else str(Path(source).expanduser())
         return Neighbours(WordVectors.load(source), name)

@@ -119,9 +119,13 @@ class WordNetSememes:
                     yield lemma
 
 
-@functools.cache
 def load_sememes(source: str = "wordnet") -> Sememes:
-    """``wordnet``, or the user's table."""
+    """``wordnet``, or the user's table; loaded once for the whole process."""
+    return _loaded(source)
+
+
+@functools.cache
+def _loaded(source: str) -> Sememes:
     if source == "wordnet":
         return WordNetSememes(load_wordnet())
     path = Path(source).expanduser()

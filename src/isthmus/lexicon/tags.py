@@ -124,9 +124,13 @@ class SpacyTagger(WordTagger):
             self._known[word] = frozenset({_UNIVERSAL.get(found, found.lower() or "other")})
 
 
-@functools.cache
 def load_tagger(name: str = "wordnet") -> WordTagger | PerceptronTagger:
-    """``wordnet``, ``spacy`` or ``nltk``."""
+    """``wordnet``, ``spacy`` or ``nltk``; loaded once for the whole process."""
+    return _loaded(name)
+
+
+@functools.cache
+def _loaded(name: str) -> WordTagger | PerceptronTagger:
     if name == "wordnet":
         return WordNetTagger(load_wordnet())
     if name == "spacy":

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 _TOKENS_AT_ONCE = 8192
 
 
-@functools.cache
 def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:
     """The masked language model of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    return _loaded(name)
+
+
+@functools.cache
+def _loaded(name: str) -> TransformerMaskedLM:
     return TransformerMaskedLM(name)
 
 

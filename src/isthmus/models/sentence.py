@@ -23,9 +23,13 @@ from isthmus.models.storage import token_limit
 from isthmus.models.transfer import Inputs, any_shape, on_device, pending
 
 
-@functools.cache
 def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:
     """The sentence encoder of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    return _loaded(name)
+
+
+@functools.cache
+def _loaded(name: str) -> TransformerSentenceEncoder:
     return TransformerSentenceEncoder(name)
 
 
