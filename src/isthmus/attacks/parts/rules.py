@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 Metric = Literal["angular", "cosine"]
 Against = Literal["original", "previous"]
+ALL_WORDS = 1 << 20
+"""A window that holds every text: from its first word to its last, without the punctuation on either side of them.
+
+This is what TextAttack compares where a recipe names no window.
+"""
 
 
 @dataclass(frozen=True, slots=True)
