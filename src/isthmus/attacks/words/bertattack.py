@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from isthmus.attacks.base import WordAttack
 from isthmus.attacks.parts.candidates import Rule
-from isthmus.attacks.parts.rules import MaxShare, SentenceMeaning
+from isthmus.attacks.parts.rules import ALL_WORDS, MaxShare, SentenceMeaning
 from isthmus.attacks.parts.searches import Search, by_importance, greedy
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
@@ -78,7 +78,7 @@ class BertAttack(WordAttack):
 
     def rules(self) -> tuple[Rule, ...]:
         """The share of words, and the meaning of the text."""
-        return (MaxShare(self.max_share), SentenceMeaning(self.similarity, "cosine"))
+        return (MaxShare(self.max_share), SentenceMeaning(self.similarity, "cosine", ALL_WORDS, skip_short=False))
 
     def frozen_columns(self) -> tuple[str, ...]:
         """The recipe of the toolkit edits both texts of a pair."""

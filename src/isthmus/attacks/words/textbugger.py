@@ -11,7 +11,7 @@ from isthmus.attacks.base import WordAttack
 from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.characters import bugs
 from isthmus.attacks.parts.neighbours import NearWords
-from isthmus.attacks.parts.rules import SentenceMeaning
+from isthmus.attacks.parts.rules import ALL_WORDS, SentenceMeaning
 from isthmus.attacks.parts.searches import DELETE, Search, by_gradient, by_importance, greedy
 from isthmus.attacks.parts.trial import Trial
 from isthmus.engine.requests import Edits, replacing
@@ -69,7 +69,7 @@ class TextBugger(WordAttack):
 
     def rules(self) -> tuple[Rule, ...]:
         """The meaning of the text."""
-        return (SentenceMeaning(self.similarity, "angular"),)
+        return (SentenceMeaning(self.similarity, "angular", ALL_WORDS, skip_short=False),)
 
     def frozen_columns(self) -> tuple[str, ...]:
         """The recipe of the toolkit edits both texts of a pair."""
