@@ -60,9 +60,9 @@ def test_token_rows_equal_texts(name: str, pair: bool, data: st.DataObject) -> N
     requests = [data.draw(request_for(pair, vocabulary)) for _ in range(data.draw(st.integers(1, 3)))]
     by_tokens = service.start(requests)()
     by_texts = TextSimilarities(encoder, lambda _: None).start(requests)()
-    for ours, expected in zip(by_tokens, by_texts, strict=True):
+    for ours, expected, request in zip(by_tokens, by_texts, requests, strict=True):
         assert isinstance(ours, np.ndarray)
-        assert np.allclose(ours, expected, atol=1e-5)
+        assert np.allclose(ours, expected, atol=1e-5), (request.base.texts, request.edits.tolist(), request.window)
     again = service.start(requests)()  # the references are known now
     assert all(np.array_equal(one, other) for one, other in zip(by_tokens, again, strict=True))
 

@@ -55,8 +55,11 @@ class Blanks:
             places.append(own[0])
         tokens, probabilities = self._best(rows, places, min(4 * request.k, len(self.model.tokenizer)))
         spelling = self.spelling
-        allowed = spelling.one_word if request.strip else spelling.whole
-        words = np.where(allowed[tokens], spelling.words_of(tokens), DELETE)
+        allowed = spelling.whole[tokens]
+        if request.strip:
+            counted = np.cumsum(spelling.holds_word[tokens], axis=1) <= request.k
+            allowed = spelling.one_word[tokens] & counted
+        words = np.where(allowed, spelling.words_of(tokens), DELETE)
         return _compact(words, probabilities, request.k, spelling)
 
     def _kept(self, request: Fill) -> Fills:

@@ -63,8 +63,9 @@ class Fill:
     Span 0 opens a blank before the position, 1 blanks it, 2 blanks it together with the next. The model reads the field
     of the position: all of it, or as many tokens around the blank as it takes.
 
-    Only tokens that are whole words count, and the `k` best of those are given. With `strip` pieces of words count too,
-    their mark taken off; two tokens that then spell the same word are given once. With `keep` the word stays where it
+    Only tokens that are whole words count, and the `k` best of those are given. With `strip`, as in TextAttack, of the
+    `k` best tokens that hold one word those are given that spell it and nothing else, pieces of words too, their mark
+    taken off; two that then spell the same are given once. With `keep` the word stays where it
     is and the model is asked what else could stand there: for every sub-word of it (`Fills.pieces`) the `k` best
     tokens of any kind, and as words those of them that are whole words, where the word there is a single sub-word.
     """

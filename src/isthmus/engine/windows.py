@@ -93,9 +93,8 @@ class Centres:
         low, high = texts.bounds()
         low, high = low[self.owner, self.field], high[self.owner, self.field]
         length = self.length + self.growth
-        windowed = (self.size > 0) & (length > 0)
-        odd = windowed & (self.awkward | ~texts.plain[self.owner])
-        chosen = np.flatnonzero(windowed & ~odd)
+        odd = (self.size > 0) & (self.awkward | ~texts.plain[self.owner])
+        chosen = np.flatnonzero((self.size > 0) & ~odd & (length > 0))
         if len(chosen):
             first, last = _bounds(self.local[chosen], length[chosen], self.size[chosen])
             low[chosen], high[chosen] = self._units(texts, chosen, first, last)
