@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from isthmus.attacks.words.bertattack import BertAttack
     from isthmus.attacks.words.clare import CLARE
     from isthmus.attacks.words.deepwordbug import DeepWordBug
+    from isthmus.attacks.words.genetic import Genetic
     from isthmus.attacks.words.hotflip import HotFlip
+    from isthmus.attacks.words.iga import IGA
+    from isthmus.attacks.words.pso import PSO
     from isthmus.attacks.words.pwws import PWWS
     from isthmus.attacks.words.random import Random
     from isthmus.attacks.words.textbugger import TextBugger
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BAE",
     "CLARE",
+    "IGA",
+    "PSO",
     "PWWS",
     "AttackResult",
     "AttackRun",
@@ -35,6 +40,7 @@ __all__ = [
     "BertAttack",
     "DeepWordBug",
     "Evasion",
+    "Genetic",
     "HotFlip",
     "Protection",
     "Random",

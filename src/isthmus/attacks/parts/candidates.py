@@ -28,12 +28,13 @@ Bools = NDArray[np.bool_]
 class Candidates:
     """`count` texts, each of them the base after its edits; `similarity` is known once a rule has asked for it."""
 
-    __slots__ = ("base", "count", "edits", "similarity")
+    __slots__ = ("base", "count", "edits", "numbers", "similarity")
 
     def __init__(self, base: Draft, edits: Edits, count: int | None = None) -> None:
         self.base, self.edits = base, edits
         self.count = count if count is not None else int(edits[-1, 0]) + 1 if len(edits) else 0
         self.similarity: Floats | None = None
+        self.numbers: NDArray[np.int64] | None = None  # which of those first proposed are left; None: all of them
 
     @property
     def single(self) -> bool:
@@ -52,6 +53,7 @@ class Candidates:
             edits[:, 0] = (np.cumsum(mask) - 1)[edits[:, 0]]
         fewer = Candidates(self.base, edits, int(mask.sum()))
         fewer.similarity = None if self.similarity is None else self.similarity[mask]
+        fewer.numbers = np.flatnonzero(mask) if self.numbers is None else self.numbers[mask]
         return fewer
 
     def edits_of(self, index: int) -> list[tuple[int, int, int]]:
@@ -93,11 +95,18 @@ class AskingRule(Protocol):
 Rule = PlainRule | AskingRule
 
 
-def allowed(trial: Trial, candidates: Candidates) -> Generator[Request, Any, Candidates]:
-    """The candidates that satisfy every rule of the trial: the plain rules first, the models see only what is left."""
+def allowed(
+    trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()
+) -> Generator[Request, Any, Candidates]:
+    """The candidates that satisfy every rule of the trial: the plain rules first, the models see only what is left.
+
+    Rules of the types in `passing` are seen to by whoever proposes.
+    """
     for rule in trial.plain_rules:
         if not candidates.count:
             return candidates
+        if isinstance(rule, passing):
+            continue
         candidates = candidates.kept(rule.holds(trial, candidates))
     for asking in trial.asking_rules:
         if not candidates.count:

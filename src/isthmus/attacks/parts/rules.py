@@ -56,12 +56,12 @@ class MaxShare:
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Count the words that differ."""
         limit = math.ceil(self.share * len(trial.original))
-        base = candidates.base
-        before = trial.changed(base)
-        if candidates.single and base.origin is trial.original.origin and (candidates.edits[:, 2] == REPLACE).all():
-            at = candidates.edits[:, 1]
-            now = int(before.sum()) - before[at] + (candidates.edits[:, 3] != trial.original.ids[at])
-            return np.asarray(now <= limit)
+        base, edits = candidates.base, candidates.edits
+        if base.origin is trial.original.origin and (edits[:, 2] == REPLACE).all():
+            before = trial.changed(base)
+            now = edits[:, 3] != trial.original.ids[edits[:, 1]]
+            more = np.bincount(edits[:, 0], now.astype(np.int64) - before[edits[:, 1]], candidates.count)
+            return np.asarray(before.sum() + more <= limit)
         changed = [words_changed(trial, candidates.draft(index)) for index in range(candidates.count)]
         return np.array(changed, np.int64) <= limit
 
