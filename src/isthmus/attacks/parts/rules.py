@@ -88,16 +88,21 @@ class MaxEdits:
         """Compare the words that changed first: the sum of their distances is never less than the texts' own."""
         if self.each is not None and self.each * (trial.moves + 1) <= self.limit:
             return np.ones(candidates.count, bool)
-        whole = "\x00".join(trial.original.texts.values())
-        return np.array([self._fits(trial, whole, candidates.draft(index)) for index in range(candidates.count)], bool)
-
-    def _fits(self, trial: Trial, whole: str, draft: Draft) -> bool:
-        old = trial.original
-        if draft.origin is old.origin:
-            changed = np.flatnonzero(trial.changed(draft)).tolist()
-            if sum(levenshtein(old.word(at), draft.word(at)) for at in changed) <= self.limit:
-                return True
-        return levenshtein(whole, "\x00".join(draft.texts.values()), self.limit) <= self.limit
+        base, old = candidates.base, trial.original
+        mask = np.zeros(candidates.count, bool)
+        if base.origin is old.origin and candidates.single and (candidates.edits[:, 2] == REPLACE).all():
+            spent = {
+                at: levenshtein(old.word(at), base.word(at)) for at in np.flatnonzero(trial.changed(base)).tolist()
+            }
+            total, strings = sum(spent.values()), trial.vocabulary.strings
+            for index, at, _, word in candidates.edits.tolist():
+                others = total - spent.get(at, 0)
+                mask[index] = others + levenshtein(old.word(at), strings[word]) <= self.limit
+        whole = "\x00".join(old.texts.values())
+        for index in np.flatnonzero(~mask).tolist():
+            text = "\x00".join(candidates.draft(index).texts.values())
+            mask[index] = levenshtein(whole, text, self.limit) <= self.limit
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
