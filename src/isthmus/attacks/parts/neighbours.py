@@ -51,10 +51,10 @@ class NearWords:
     def words(self, trial: Trial, word: int) -> NDArray[np.int32]:
         """Neighbours of a word, both as vocabulary ids."""
         known = trial.vocabulary.memory.setdefault(self, {})
-        found = known.get(word)
+        found: NDArray[np.int32] | None = known.get(word)
         if found is None:
             found = known[word] = trial.vocabulary.ids(self.strings(trial.vocabulary.strings[word]))
-        return found  # type: ignore[no-any-return]
+        return found
 
     def strings(self, word: str) -> list[str]:
         """Neighbours of a word, nearest first."""

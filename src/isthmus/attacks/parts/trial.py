@@ -64,8 +64,8 @@ class Trial:
     def changed(self, draft: Draft) -> NDArray[np.bool_]:
         """For every word of a draft whether it is not the original's: replaced, merged or inserted."""
         if draft.origin is self.original.origin:
-            return draft.ids != self.original.ids
-        return (draft.origin < 0) | (draft.ids != self.original.ids[draft.origin])
+            return np.asarray(draft.ids != self.original.ids)
+        return np.asarray((draft.origin < 0) | (draft.ids != self.original.ids[draft.origin]))
 
     def place(self, position: int) -> int | None:
         """Where a word of the original stands in the draft; None if it is gone."""

@@ -85,12 +85,9 @@ class BAE(WordAttack):
 
     def rules(self) -> tuple[Rule, ...]:
         """The part of speech, and the meaning of the sentence."""
-        if self.semantics == "paper":
-            least, against = 0.8, "previous"
-        else:
-            least, against = 0.936338023, "original"
-        least = least if self.similarity is None else self.similarity
-        meaning = SentenceMeaning(least, "cosine", self.window, against)  # type: ignore[arg-type]
+        paper = self.semantics == "paper"
+        least = self.similarity if self.similarity is not None else 0.8 if paper else 0.936338023
+        meaning = SentenceMeaning(least, "cosine", self.window, "previous" if paper else "original")
         return (*all_rules(self.part_of_speech), meaning)
 
     def frozen_columns(self) -> tuple[str, ...]:
