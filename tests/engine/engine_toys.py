@@ -192,6 +192,30 @@ class TinyMaskedLM:
         return best, np.take_along_axis(probabilities, best, axis=1)
 
 
+class LaunchedMaskedLM(TinyMaskedLM):
+    """The same, for any number of blanks a row."""
+
+    device_type, max_tokens = "cpu", 64
+
+    def _probabilities(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints) -> Floats:
+        ids = [row for batch in batches for row in batch.ids]
+        self.rows += [row.tolist() for row in ids]
+        return np.concatenate(
+            [self.probabilities(ids[row][None], np.array([place])) for row, place in zip(rows, places, strict=True)]
+            or [np.zeros((0, len(self.tokenizer)), np.float32)]
+        )
+
+    def launch_fill(self, batches: Any, rows: Ints, places: Ints, k: int, allowed: Any) -> Any:
+        chances = self._probabilities(batches, rows, places)
+        best = np.argsort(-np.where(allowed, chances, 0), axis=1, kind="stable")[:, :k]
+        result = best, np.where(allowed[best], np.take_along_axis(chances, best, axis=1), 0)
+        return lambda: result
+
+    def launch_likelihood(self, batches: Any, rows: Ints, places: Ints, tokens: Ints) -> Any:
+        values = np.log(self._probabilities(batches, rows, places)[np.arange(len(rows)), tokens])
+        return lambda: values
+
+
 class TextVictim:
     """Any function of the text as a victim, counting what it is asked for."""
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_toys import TextVictim, TinyMaskedLM, bert_tokenizer, roberta_tokenizer
+from engine_toys import LaunchedMaskedLM, TextVictim, TinyMaskedLM, bert_tokenizer, roberta_tokenizer
 
+from isthmus.engine.blanks import Blanks
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Fill, Fills, Likelihood
 from isthmus.engine.scheduler import Engine
 from isthmus.text.draft import Draft
@@ -34,9 +35,10 @@ class Asks:
         return answers
 
 
-@pytest.fixture(params=TOKENIZERS)
+@pytest.fixture(params=[(kind, name) for kind in (TinyMaskedLM, LaunchedMaskedLM) for name in TOKENIZERS], ids=str)
 def model(request: pytest.FixtureRequest) -> TinyMaskedLM:
-    return TinyMaskedLM(TOKENIZERS[request.param])
+    kind, name = request.param
+    return kind(TOKENIZERS[name])
 
 
 def asked(model: Any, text: str, *make: Any) -> tuple[list[Any], list[str]]:
@@ -138,11 +140,12 @@ def test_a_text_that_does_not_fit_is_read_around_the_blank(model: TinyMaskedLM) 
     model.rows.clear()
     asked(model, long, lambda d, v: Fill(d, positions, 3), lambda d, v: Fill(d, positions, 3, INSERT))
     mask = model.tokenizer.mask_token_id
-    assert {len(row) for row in model.rows} == {128}
-    for row, position in zip(model.rows, positions.tolist() * 2, strict=True):
-        assert row.count(mask) == 1
-        if 70 < position < 250:
-            assert abs(row.index(mask) - 64) <= 2
+    context = min(128, getattr(model, "max_tokens", 128))
+    assert {len(row) for row in model.rows} == {context}
+    assert all(row.count(mask) == 1 for row in model.rows)
+    places = sorted(row.index(mask) for row in model.rows)
+    assert len(places) == 10
+    assert sum(abs(place - context // 2) <= 2 for place in places) == 2  # the blanks in the middle of the text
 
 
 def test_likelihood_is_the_mean_over_as_many_blanks_as_sub_words(model: TinyMaskedLM) -> None:
@@ -180,3 +183,69 @@ def test_a_masked_language_model_that_gives_nan_is_an_error() -> None:
         (finished,) = engine.run([Asks(TEXT, make)])
         assert finished.error is not None
         assert "NaN" in finished.error
+
+
+SENTENCES = [
+    TEXT,
+    "great",
+    "a b c",
+    "the plot is dull , été !",
+    "no movement , no yuks , not much of anything .",
+    "x 😀y z",
+]
+
+
+def mixed(draft: Draft, vocabulary: Vocabulary, turn: int) -> Any:
+    positions = np.arange(turn % 2, len(draft), dtype=np.int32)
+    if turn % 4 == 3:
+        return Likelihood(
+            draft, positions, np.full(len(positions), vocabulary.id(("mess", "anyhow")[turn % 2]), np.int32)
+        )
+    return Fill(
+        draft, positions, 3 + turn % 2, span=(REPLACE, INSERT)[turn % 2], keep=turn % 4 == 2, strip=turn % 3 == 0
+    )
+
+
+def flat(answers: list[Any]) -> bytes:
+    arrays = []
+    for answer in answers:
+        if isinstance(answer, Fills):
+            arrays += [answer.probabilities, *(piece for pair in answer.pieces or () for piece in pair)]
+        else:
+            arrays.append(answer)
+    return b"".join(array.tobytes() for array in arrays)
+
+
+@pytest.mark.parametrize("kind", [TinyMaskedLM, LaunchedMaskedLM])
+def test_answers_do_not_depend_on_the_number_in_flight(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = None
+    for in_flight, most in ((1, 4096), (3, 4096), (64, 4096), (64, 5)):
+        monkeypatch.setattr("isthmus.engine.blanks._MOST_ROWS", most)
+        engine = Engine(TextVictim(lambda _: 0.5), masked_lm=kind())
+        engine.in_flight = in_flight
+        turns = [lambda d, v, t=turn: mixed(d, v, t) for turn in range(8)]
+        finished = list(engine.run([Asks(text, *turns) for text in SENTENCES]))
+        assert [item.error for item in finished] == [None] * len(SENTENCES)
+        found = {item.program.text: flat(item.value) for item in finished}
+        reference = reference or found
+        assert found == reference
+
+
+def test_equal_rows_are_filled_once() -> None:
+    model = LaunchedMaskedLM()
+    text = "the plot is dull"
+    asked(model, text, lambda d, v: Fill(d, everywhere(text), 3, keep=True))
+    assert len(model.rows) == 1  # one row, all its words
+    model.rows.clear()
+    words = ["movie", "mess", "oil", "an"]
+    asked(model, text, lambda d, v: Likelihood(d, np.full(4, 1, np.int32), v.ids(words)))
+    assert len(model.rows) == 1  # one blank, four words
+
+
+def test_only_the_field_of_a_position_is_read() -> None:
+    model, vocabulary = LaunchedMaskedLM(), Vocabulary()
+    draft = Draft.of({"premise": "oil prices", "hypothesis": "the plot is dull"}, vocabulary)
+    service = Blanks(model, vocabulary, lambda _: None)
+    service.fill([Fill(draft, np.array([1, 3], np.int32), 2)])()
+    read = {" ".join(model.tokenizer.convert_ids_to_tokens(row)) for row in model.rows}
+    assert read == {"[CLS] oil [MASK] [SEP]", "[CLS] the [MASK] is dull [SEP]"}

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertCon
 
 from isthmus.core import assets
 from isthmus.core.errors import ModelError, UsageError, VictimError
-from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch
+from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch, TokenEncoder, TokenMaskedLM
 from isthmus.models import (
     TransformerMaskedLM,
     TransformerSentenceEncoder,
@@ -30,6 +30,7 @@ def test_sentence_vectors_are_normalised_means(encoder: Callable[[str], Path]) -
     folder = encoder("mpnet")
     ours = TransformerSentenceEncoder(folder, device="cpu")
     assert isinstance(ours, SentenceEncoder)
+    assert isinstance(ours, TokenEncoder)
     assert ours.name == str(folder)
     vectors = ours.encode(TEXTS)
     assert vectors.shape == (5, 32)
@@ -99,6 +100,39 @@ def test_blanks_are_filled_as_the_model_says(masked_folder: Path) -> None:
     many = np.repeat(ids, 900, axis=0)
     again, _ = ours.fill(TokenBatch(many, mask=np.ones_like(many)), np.repeat(positions, 900), 5)
     assert (again[::900] == tokens).all()
+
+
+def test_any_number_of_blanks_a_row(masked_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = TransformerMaskedLM(masked_folder, device="cpu")
+    assert isinstance(ours, TokenMaskedLM)
+    batches = [
+        TokenBatch(np.array(ours.tokenizer(texts)["input_ids"]))
+        for texts in (["a <mask> film", "it was <mask>"], ["a <mask> film was fine", "it was not a film"])
+    ]
+    rows, places = np.array([3, 0, 0, 2, 1, 0]), np.array([4, 1, 2, 5, 3, 2])
+    reference = AutoModelForMaskedLM.from_pretrained(masked_folder).eval()
+    with torch.no_grad():
+        logits = [row for batch in batches for row in reference(input_ids=torch.from_numpy(batch.ids)).logits]
+    chances = torch.stack([logits[row][place] for row, place in zip(rows, places, strict=True)]).softmax(-1)
+    size = chances.shape[1]
+    allowed = np.arange(size) % 3 == 1
+    best = (chances * torch.from_numpy(allowed)).topk(4)
+    tokens, weights = ours.launch_fill(batches, rows, places, 4, allowed)()
+    assert np.array_equal(tokens, best.indices)
+    assert np.allclose(weights, best.values, atol=1e-6)
+    few, none = ours.launch_fill(batches, rows, places, 4, np.arange(size) == 6)()
+    assert (few[:, 0] == 6).all()
+    assert (none[:, 1:] == 0).all()
+    wanted = np.arange(len(rows)) + 5
+    found = ours.launch_likelihood(batches, rows, places, wanted)()
+    assert np.allclose(found, chances.log()[np.arange(len(rows)), wanted], atol=1e-5)
+    # The same bits whatever is filled together.
+    monkeypatch.setattr("isthmus.models.masked._AT_ONCE", {False: (8, 1)})
+    apart, alone = ours.launch_fill(batches, rows, places, 4, allowed)()
+    assert np.array_equal(apart, tokens)
+    assert np.array_equal(alone, weights)
+    assert ours.launch_fill([], rows[:0], places[:0], 4, allowed)()[0].shape == (0, 4)
+    assert ours.launch_likelihood([], rows[:0], places[:0], wanted[:0])().shape == (0,)
 
 
 def test_what_cannot_fill_blanks(encoder: Callable[[str], Path], masked_folder: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 Field = str | NDArray[Any]
 """One part of an input: a text, or an array (an image)."""
@@ -81,6 +82,9 @@ class TokenBatch:
 
 Pending = Callable[[], Floats]
 """Work that was started: call it to wait for the rows [rows, classes]."""
+
+Filling = Callable[[], tuple[Ints, Floats]]
+"""Blanks that are being filled: call it to wait for tokens and their probabilities, two [blanks, k] arrays."""
 
 
 @runtime_checkable
@@ -188,6 +192,31 @@ class MaskedLM(Protocol):
 
     def fill(self, batch: TokenBatch, positions: Ints, k: int) -> tuple[Ints, Floats]:
         """For each row the `k` likeliest tokens at its position, and their probabilities: two [rows, k] arrays."""
+
+
+@runtime_checkable
+class TokenMaskedLM(MaskedLM, Protocol):
+    """A masked language model that takes any number of blanks a row and need not be waited for.
+
+    Blank i is the token at `places[i]` of row `rows[i]`, counted over all batches.
+    """
+
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest row it reads, special tokens included."""
+
+    def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
+        """Start looking for the `k` likeliest of the tokens that are allowed [vocabulary], at every blank.
+
+        Probabilities are those among all tokens; where fewer than `k` are allowed the rest have probability 0.
+        """
+
+    def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
+        """Start finding log p(tokens[i] | row) at every blank; the pending result is [blanks]."""
 
 
 @dataclass(frozen=True, slots=True)

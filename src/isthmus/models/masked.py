@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,18 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import ModelError, UsageError, VictimError
-from isthmus.core.types import Floats, Ints, TokenBatch
+from isthmus.core.types import Bools, Filling, Floats, Ints, Pending, TokenBatch
 from isthmus.models._hub import read_config, read_tokenizer, read_weights
+from isthmus.models.machine import fewest_rows
 from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.models.storage import token_limit
+from isthmus.models.transfer import any_shape, filled, on_device, pending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_TOKENS_AT_ONCE = 8192
+_AT_ONCE = {False: (8192, 1024), True: (1 << 18, 1 << 13)}
+"""Tokens and blanks of one forward pass, on a CPU and on a GPU: a blank takes as many numbers as there are tokens."""
 
 
 def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:
@@ -44,6 +47,7 @@ class TransformerMaskedLM:
             raise ModelError(f"the tokenizer of {str(name)!r} has no mask token, so it cannot fill blanks")
         model, self.max_tokens = _read(name, self._tokenizer)
         self.model = model.eval().requires_grad_(False)
+        self._masks: dict[int, Tensor] = {}
         self.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
     @property
@@ -66,33 +70,93 @@ class TransformerMaskedLM:
         size = int(self.model.config.vocab_size)
         if not 1 <= k <= size:
             raise UsageError(f"k is between 1 and the size of the vocabulary, {size}, not {k}")
-        tokens, chances = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
-        step = max(_TOKENS_AT_ONCE // max(length, 1), 1)
-        for start in range(0, rows, step):
-            part = slice(start, start + step)
-            with torch.inference_mode():
-                best = torch.softmax(self._logits(batch, positions, part), dim=-1).topk(k)
-            tokens[part], chances[part] = best.indices.cpu().numpy(), best.values.cpu().numpy()
+        tokens, chances = self.launch_fill([batch], np.arange(rows), positions, k, np.ones(size, bool))()
         if not np.isfinite(chances).all():
             raise VictimError(f"the masked language model {self.name} returned NaN")
         return tokens, chances
 
-    def _logits(self, batch: TokenBatch, positions: Ints, part: slice) -> Tensor:
-        device = self.model.device
-        names = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
-        given = {name: torch.from_numpy(array[part]).to(device) for name, array in names.items() if array is not None}
-        wanted = torch.from_numpy(np.ascontiguousarray(positions[part])).to(device)
-        with self._only_at(wanted):
-            logits: Tensor = self.model(**given).logits
-        return logits[:, 0].float()
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return str(self.model.device.type)
+
+    def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
+        """Start looking for the `k` likeliest allowed tokens at every blank (see `TokenMaskedLM`)."""
+        tokens, chances = list[Tensor](), list[Tensor]()
+        with torch.inference_mode(), any_shape():
+            forbidden = self._forbidden(allowed)
+            order, all_logits = self._logits(batches, rows, places)
+            for logits, _ in all_logits:
+                total = logits.logsumexp(dim=-1, keepdim=True)
+                best = logits.masked_fill_(forbidden, -torch.inf).topk(k)
+                tokens.append(best.indices)
+                chances.append((best.values - total).exp())
+            found = pending(torch.cat(tokens)) if tokens else (lambda: np.empty((0, k), np.float32))
+            weights = pending(torch.cat(chances)) if chances else (lambda: np.empty((0, k), np.float32))
+        return lambda: (found().astype(np.int64, copy=False)[order], weights()[order])
+
+    def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
+        """Start finding the log-probability of a token at every blank (see `TokenMaskedLM`)."""
+        values = list[Tensor]()
+        with torch.inference_mode(), any_shape():
+            order, all_logits = self._logits(batches, rows, places)
+            for logits, own in all_logits:
+                wanted = torch.from_numpy(tokens[own]).to(logits.device)
+                values.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(dim=-1))
+            found = pending(torch.cat(values)) if values else (lambda: np.empty(0, np.float32))
+        return lambda: found()[order]
+
+    def _forbidden(self, allowed: Bools) -> Tensor:
+        """The tokens that are not allowed, on the device; remembered, since few such sets exist."""
+        key = hash(allowed.tobytes())
+        if key not in self._masks:
+            forbidden = np.ones(int(self.model.config.vocab_size), bool)
+            forbidden[: len(allowed)] = ~allowed[: len(forbidden)]
+            self._masks[key] = torch.from_numpy(forbidden).to(self.model.device)
+        return self._masks[key]
+
+    def _logits(
+        self, batches: Sequence[TokenBatch], rows: Ints, places: Ints
+    ) -> tuple[Ints, Iterator[tuple[Tensor, Ints]]]:
+        """Logits [blanks, vocabulary], a few at a time, with the blanks they belong to; and where each blank comes."""
+        by_row = np.argsort(rows, kind="stable")
+        order = np.empty_like(by_row)
+        order[by_row] = np.arange(len(by_row))
+        return order, self._in_parts(batches, rows, places, by_row)
+
+    def _in_parts(
+        self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, by_row: Ints
+    ) -> Iterator[tuple[Tensor, Ints]]:
+        most_tokens, most_blanks = _AT_ONCE[self.model.device.type == "cuda"]
+        first = 0
+        for batch in batches:
+            count, length = batch.ids.shape
+            blanks = np.searchsorted(rows[by_row], np.arange(first, first + count + 1))
+            start = 0
+            while start < count:
+                most = np.searchsorted(blanks, blanks[start] + most_blanks, side="right") - 1
+                stop = max(start + 1, min(int(most), start + most_tokens // max(1, length), count))
+                own = by_row[blanks[start] : blanks[stop]]
+                if len(own):
+                    yield self._forward(_rows(batch, start, stop), rows[own] - first - start, places[own]), own
+                start = stop
+            first += count
+
+    def _forward(self, batch: TokenBatch, rows: Ints, places: Ints) -> Tensor:
+        (inputs,) = on_device([batch], self.model.device)
+        least = fewest_rows() if self.device_type == "cpu" else 1
+        at = (torch.from_numpy(filled(array, least)).to(self.model.device) for array in (rows, places))
+        given = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "token_type_ids": inputs.types}
+        with self._only_at(*at):
+            logits: Tensor = self.model(**{name: value for name, value in given.items() if value is not None}).logits
+        return logits[0, : len(rows)].float()
 
     @contextmanager
-    def _only_at(self, positions: Tensor) -> Iterator[None]:
-        """Let the head see one position of each row: its vocabulary-wide product is most of the cost."""
+    def _only_at(self, rows: Tensor, places: Tensor) -> Iterator[None]:
+        """Let the head see the blanks alone: its vocabulary-wide product is most of the cost."""
 
         def select(_module: Any, _inputs: Any, output: Any) -> Any:
-            hidden = output.last_hidden_state
-            output["last_hidden_state"] = hidden[torch.arange(len(hidden), device=hidden.device), positions][:, None]
+            output["last_hidden_state"] = output.last_hidden_state[rows, places][None]
             return output
 
         hook = self.model.base_model.register_forward_hook(select)
@@ -100,6 +164,14 @@ class TransformerMaskedLM:
             yield
         finally:
             hook.remove()
+
+
+def _rows(batch: TokenBatch, start: int, stop: int) -> TokenBatch:
+    return TokenBatch(
+        batch.ids[start:stop],
+        None if batch.mask is None else batch.mask[start:stop],
+        None if batch.types is None else batch.types[start:stop],
+    )
 
 
 def _read(name: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, int]:

@@ -43,7 +43,7 @@ _BARE_CUT = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}]")
 _SPACES = re.compile(rf"[{SPACES}]+\Z")
 _ANCHORS = ("a", "film", "1", "#", "\u4e2d", "zzq.")
 
-_PROBES = (
+PROBES = (
     "the movie, which isn't well-known, was (almost) great!",
     'Oil prices rose 3.5% -- to $50; "sharply"... on Monday',
     "no  double   spaces ,  please . ",
@@ -51,6 +51,8 @@ _PROBES = (
     "HELLO World\tTab\nnewline x",
     "unapologetically antidisestablishmentarian zzxqj qqq1zz",
 )
+"""Texts on which a way of cutting is tried before it is trusted."""
+
 _PROBE_WORDS = ("a", "film", "zzq", "Don't", "re-do", "qx7", "unbelievable", "I", "s", "x y", "", "\u00e9t\u00e9")
 
 
@@ -271,7 +273,7 @@ class Splicer:
             if mode == "spaced" and not self._learn_spaces():
                 continue
             self.clear(Vocabulary(self.vocabulary.unknown))
-            if all(self._reproduces(probe) for probe in _PROBES):
+            if all(self._reproduces(probe) for probe in PROBES):
                 return mode
         return "whole"
 
