@@ -32,6 +32,7 @@ from isthmus.models import (
     sklearn_victim,
     wrap,
 )
+from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.machine import fewest_rows
 from isthmus.models.victims.answers import Reader, softmax
 
@@ -713,3 +714,23 @@ def test_unknown_backbones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Classifier.create("no-such-encoder", LABELS)
     with pytest.raises(ModelError, match="Did you mean 'minilm'"):
         Classifier.create("minlm", LABELS)
+
+
+def test_a_stochastic_bottleneck_is_seen_in_three_ways(encoder: Callable[[str], Path]) -> None:
+    model = Classifier.create(encoder("bert"), ["bad", "good"])
+    with pytest.raises(UsageError, match="no stochastic bottleneck"):
+        ClassifierVictim(model, latent="sample")
+    torch.manual_seed(0)
+    model.fill(bottleneck=GaussianBottleneck(model.pooled_size, shift=1.0))
+    texts = [{"text": "a fine film"}, {"text": "dull"}]
+    keys = np.arange(2, dtype=np.uint64)
+    mean = ClassifierVictim(model, latent="mean").scores(texts, keys)
+    one = ClassifierVictim(model, latent="sample")
+    assert one.stochastic
+    assert np.array_equal(one.scores(texts, keys), one.scores(texts, keys))
+    assert not np.array_equal(one.scores(texts, keys), one.scores(texts, keys + np.uint64(9)))
+    first, many = one.scores(texts, keys), ClassifierVictim(model, latent="sample", draws=400).scores(texts, keys)
+    assert np.abs(many.sum(axis=1) - 1).max() < 1e-5
+    again = ClassifierVictim(model, latent="sample", draws=400).scores(texts, keys + np.uint64(7))
+    assert np.abs(many - again).max() < np.abs(first - many).max() + 0.1
+    assert not np.array_equal(mean, many)

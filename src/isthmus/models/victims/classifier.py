@@ -21,6 +21,7 @@ from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.batching import batches_of, columns_of
+from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
 from isthmus.models.randomness import mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
@@ -37,9 +38,19 @@ class ClassifierVictim:
     A row whose logits are NaN is returned as it is: whoever asked decides what becomes of that row.
     With ``precision="bf16"`` a bfloat16 copy of the weights (made at the first launch) answers, and ``exact=True``
     asks the float32 model.
+
+    A model with a stochastic bottleneck is seen in one of three ways: by its mean code (``latent="mean"``), by a draw
+    from it (``"sample"``), or by the average over ``draws`` such draws. None leaves the model as it was saved.
     """
 
-    def __init__(self, model: Classifier, precision: Precision = "fp32") -> None:
+    def __init__(
+        self,
+        model: Classifier,
+        precision: Precision = "fp32",
+        *,
+        latent: Inference | None = None,
+        draws: int = 1,
+    ) -> None:
         if precision not in ("fp32", "bf16"):
             raise UsageError(f"precision is 'fp32' or 'bf16', not {precision!r} (fp16 overflows in some encoders)")
         self.model = model.eval()
@@ -48,6 +59,11 @@ class ClassifierVictim:
             precision = "fp32"
         self.precision = precision
         self._half: Classifier | None = None
+        if latent is not None:
+            _see(model, latent)
+        self.draws = int(draws)
+        if self.draws < 1:
+            raise UsageError(f"at least one draw is needed, not {draws}")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -95,7 +111,8 @@ class ClassifierVictim:
         model = self._evaluating(exact)
         try:
             with torch.inference_mode(), any_shape():
-                rows = [_probabilities(model, inputs) for inputs in on_device(batches, model.device)]
+                draws = self.draws if self.stochastic else 1
+                rows = [_averaged(model, inputs, draws) for inputs in on_device(batches, model.device)]
                 return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
@@ -129,8 +146,26 @@ class ClassifierVictim:
         return self.model.table.weight.detach().float().cpu().numpy()
 
 
-def _probabilities(model: Classifier, inputs: Inputs) -> Tensor:
-    with model.keyed(inputs.keys):
+def _see(model: Classifier, latent: Inference) -> None:
+    """Let the bottleneck answer with its mean, or with a draw."""
+    bottleneck = model.slots.bottleneck
+    if not isinstance(bottleneck, GaussianBottleneck):
+        raise UsageError(f"latent={latent} was asked for, but this model has no stochastic bottleneck")
+    if latent not in ("mean", "sample"):
+        raise UsageError(f"latent is 'mean' or 'sample', not {latent!r}")
+    bottleneck.inference = latent
+
+
+def _averaged(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
+    """Probabilities, averaged over draws of the model's own randomness."""
+    if draws == 1:
+        return _probabilities(model, inputs, inputs.keys)
+    keys = [None if inputs.keys is None else mix64(inputs.keys + draw) for draw in range(draws)]
+    return torch.stack([_probabilities(model, inputs, key) for key in keys]).mean(dim=0)
+
+
+def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None) -> Tensor:
+    with model.keyed(keys):
         logits = model(inputs.ids, inputs.mask, inputs.types).logits
     return torch.softmax(logits[: inputs.rows].float(), dim=-1)
 
