@@ -12,6 +12,7 @@ continues a smaller one.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from isthmus.core.files import read_json
 from isthmus.runs.attack import AttackRequest, attack
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.sources import DataRequest
+from isthmus.runs.summary import summarise, together
 from isthmus.runs.train import TrainRequest, train
 from isthmus.training.settings import TrainingSettings
 
@@ -135,36 +137,59 @@ def headers(folder: RunFolder) -> Iterator[dict[str, Any]]:
             yield header
 
 
+TITLE = """# Every attack on a fine-tuned MiniLM
+
+One victim per data set, one seed; the test texts are the first n of a seeded stratified order, so that attacks with a
+smaller n saw a part of the same texts. Rates with 95 % Wilson intervals, means with bootstrap intervals. "Nothing tried"
+counts texts for which an attack had no candidate at all: they are not robust, they were not attacked. "All together" is
+the attacker who tries every attack of the table, on the texts that all of them saw.
+"""
+
+
 def page(out: Path) -> str:
     """The table as Markdown."""
-    lines: list[str] = []
-    used: dict[str, None] = {}
+    lines, used = [TITLE], dict[str, None]()
     for plan in PLANS:
         folder = RunFolder(out / plan.name)
-        if not folder.attacks_path.is_dir():
-            continue
-        found = list(headers(folder))
-        results = folder.record().results or {}
-        lines += [f"## {plan.name}", ""]
-        lines += [
-            f"MiniLM, {results.get('examples'):,} training texts, {plan.epochs} epochs, {plan.max_tokens} tokens; "
-        ]
-        lines[-1] += f"accuracy on the development split {100 * (results.get('dev_accuracy') or 0):.1f} %."
-        lines += ["", "| attack | n | accuracy | robust accuracy | success | queries | words changed | similarity |"]
-        lines += ["|---|---|---|---|---|---|---|---|"]
-        for header in found:
-            lines.append(row(header))
-            for kind, name in header["settings"].get("resources", {}).items():
-                used[f"{header['attack']}: {kind} = {name}"] = None
-        lines.append("")
+        if folder.attacks_path.is_dir():
+            found = list(headers(folder))
+            lines += [*section(plan, folder), *(row(header["attack"], header["summary"]) for header in found)]
+            lines += [row(f"all together ({len(found)} attacks)", union(folder, found)), ""]
+            for header in found:
+                for kind, name in header["settings"].get("resources", {}).items():
+                    used[f"{header['attack']}: {kind} = {name}"] = None
     return "\n".join([*lines, "## Resources", "", *(f"- {line}" for line in used), ""])
 
 
-def row(header: Mapping[str, Any]) -> str:
+def section(plan: Plan, folder: RunFolder) -> list[str]:
+    """A heading, the victim, and the head of the table."""
+    results = folder.record().results or {}
+    columns = ("attack", "n", "accuracy", "robust accuracy", "success", "nothing tried", "queries")
+    columns += ("words changed", "similarity")
+    return [
+        f"## {plan.name}",
+        "",
+        f"MiniLM, {results.get('examples', 0):,} training texts, {plan.epochs} epochs; accuracy on the development "
+        f"split {100 * (results.get('dev_accuracy') or 0):.1f} % (n = {results.get('dev_examples', 0):,}).",
+        "",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
+    ]
+
+
+def union(folder: RunFolder, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The summary of all attacks together."""
+    tables = []
+    for header in found:
+        rows = (folder.attacks_path / f"{header['attack']}.jsonl").read_text(encoding="utf-8").splitlines()
+        tables.append([json.loads(line) for line in rows])
+    return summarise(together(tables)).to_json()
+
+
+def row(name: str, summary: Mapping[str, Any]) -> str:
     """One attack: rates in percent with their 95 % intervals."""
-    summary = header["summary"]
-    cells = [header["attack"], str(summary["n"])]
-    cells += [percent(summary, key) for key in ("sacc", "racc", "asr")]
+    cells = [name, str(summary["n"]), *(percent(summary, key) for key in ("sacc", "racc", "asr"))]
+    cells.append(str(summary.get("no_candidates", "-")))
     cells.append(f"{summary['avg_queries']:.0f}" if summary["avg_queries"] is not None else "-")
     cells += [percent(summary, "words_changed"), "-" if summary.get("similarity") is None else number(summary)]
     return "| " + " | ".join(cells) + " |"
