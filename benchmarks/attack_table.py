@@ -140,9 +140,9 @@ def headers(folder: RunFolder) -> Iterator[dict[str, Any]]:
 TITLE = """# Every attack on a fine-tuned MiniLM
 
 One victim per data set, one seed; the test texts are the first n of a seeded stratified order, so that attacks with a
-smaller n saw a part of the same texts. Rates with 95 % Wilson intervals, means with bootstrap intervals. "Nothing tried"
-counts texts for which an attack had no candidate at all: they are not robust, they were not attacked. "All together" is
-the attacker who tries every attack of the table, on the texts that all of them saw.
+smaller n saw a part of the same texts. Rates with 95 % Wilson intervals, means with bootstrap intervals. "Nothing
+tried" counts texts for which an attack had no candidate at all: they are not robust, they were not attacked. "All
+together" is the attacker who tries every attack of the table, on the texts that all of them saw.
 """
 
 
@@ -181,8 +181,9 @@ def union(folder: RunFolder, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The summary of all attacks together."""
     tables = []
     for header in found:
-        rows = (folder.attacks_path / f"{header['attack']}.jsonl").read_text(encoding="utf-8").splitlines()
-        tables.append([json.loads(line) for line in rows])
+        # Not splitlines: a text may hold characters that it takes for the end of a line.
+        rows = (folder.attacks_path / f"{header['attack']}.jsonl").read_text(encoding="utf-8").split("\n")
+        tables.append([json.loads(line) for line in rows if line])
     return summarise(together(tables)).to_json()
 
 
