@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from isthmus.attacks.words.clare import CLARE
     from isthmus.attacks.words.deepwordbug import DeepWordBug
     from isthmus.attacks.words.genetic import Genetic
+    from isthmus.attacks.words.goodwords import GoodWords
+    from isthmus.attacks.words.hardlabel import HardLabel
     from isthmus.attacks.words.hotflip import HotFlip
     from isthmus.attacks.words.iga import IGA
     from isthmus.attacks.words.pso import PSO
@@ -41,6 +43,8 @@ __all__ = [
     "DeepWordBug",
     "Evasion",
     "Genetic",
+    "GoodWords",
+    "HardLabel",
     "HotFlip",
     "Protection",
     "Random",
