@@ -271,3 +271,20 @@ def test_a_time_limit_ends_a_text_of_many_words() -> None:
     (item,) = run(engine, [Walk("long", {"text": "word " * 100_000})]).values()
     assert item.program.told == ["TimeSpent"]
     assert time.perf_counter() - began < 20
+
+
+def test_a_trace_is_told_every_query_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows_at_once in (1000, 3):
+        monkeypatch.setattr(TokenScorer, "rows_at_once", lambda scorer, base, most=rows_at_once: most)
+        told: dict[int, list[tuple[str, bytes]]] = {}
+        settings = EngineSettings(
+            trace=lambda key, texts, scores: told.setdefault(key, []).append((texts["text"], scores.tobytes()))
+        )
+        finished = run(Engine(BertVictim(), settings), walks(rounds=2)[:6])
+        for item in finished.values():
+            own = told[item.program.key]
+            assert len(own) == item.logical
+            assert b"".join(scores for _, scores in own) == np.concatenate(item.value).tobytes()
+            draft = Draft.of(item.program.texts, Vocabulary())
+            expected = [draft, *(draft.replace(at, UNKNOWN) for at in range(len(draft)))] * 2
+            assert [text for text, _ in own] == [text.texts["text"] for text in expected]

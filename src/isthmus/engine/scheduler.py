@@ -17,7 +17,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ import numpy as np
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
 from isthmus.engine.cache import ScoreCache
+from isthmus.engine.changes import edited
 from isthmus.engine.requests import Request, Score, Similarity
 from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics
 from isthmus.engine.services import KINDS, Services
@@ -38,6 +39,9 @@ from isthmus.text.vocabulary import Vocabulary
 
 Value = TypeVar("Value", covariant=True)
 Steps = Generator[Request, Any, Value]
+
+
+Trace = Callable[[int, Mapping[str, str], Floats], None]
 
 
 class Stop(Exception):
@@ -87,6 +91,8 @@ class EngineSettings:
     """Check successes found in bfloat16 again in float32 before they count."""
     vocabulary_limit: int = 2_000_000
     """Distinct words held before the engine drains and starts afresh."""
+    trace: Trace | None = field(default=None, repr=False, compare=False)
+    """Told of every query that was answered, in the order in which each attack asked: key, texts, scores [classes]."""
 
     def __post_init__(self) -> None:
         if self.in_flight is not None and self.in_flight < 1:
@@ -233,11 +239,13 @@ class Engine:
         self, cohort: list[_Task[Value]], answers: Sequence[Any]
     ) -> Generator[Finished[Value], None, list[_Task[Value]]]:
         """Give every task its answer; the ones that go on."""
-        limit = self.settings.time_limit
+        limit, trace = self.settings.time_limit, self.settings.trace
         going = []
         for task, answer in zip(cohort, answers, strict=True):
             late = limit is not None and task.seconds > limit
             failed = isinstance(answer, IsthmusError)
+            if trace is not None and not failed and isinstance(task.request, Score):
+                _tell(trace, task.program.key, task.asked.request, answer)
             if task.asked.done and not (late or failed):
                 task.served.append(answer)
                 going.append(task)
@@ -315,6 +323,11 @@ class Engine:
         if len(started) == 1:
             return started[0][1]
         return partial(_gathered, started, [None] * len(cohort))
+
+
+def _tell(trace: Trace, key: int, request: Score, scores: Floats) -> None:
+    for candidate in range(request.count):
+        trace(key, edited(request, candidate).texts, scores[candidate])
 
 
 def _gathered(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:
