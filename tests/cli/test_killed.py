@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.core import catalog
+
 pytestmark = pytest.mark.slow
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "dull", "poor"]
@@ -91,12 +93,33 @@ def test_a_killed_attack_ends_with_the_same_rows(model_folder: Path, data: Path,
         )  # fmt: skip
 
     whole, killed = (tmp_path / name / "attacks/deepwordbug.jsonl" for name in ("whole", "killed"))
-    finish(command("whole"))
-    kill_when(command("killed", "--in-flight", 2), lambda: count_lines(killed) >= 20)
+    finish(command("whole", "--trace"))
+    kill_when(command("killed", "--trace", "--in-flight", 2), lambda: count_lines(killed) >= 20)
     assert 20 <= count_lines(killed) < 120
-    finish(command("killed"))
+    finish(command("killed", "--trace"))
     assert count_lines(whole) == 120
     assert killed.read_bytes() == whole.read_bytes()
+    trace = "deepwordbug.trace.jsonl"
+    assert killed.with_name(trace).read_bytes() == whole.with_name(trace).read_bytes()
+    assert count_lines(whole.with_name(trace)) == sum(
+        json.loads(line)["logical_queries"] for line in whole.read_text().splitlines()
+    )
+
+
+def test_an_attack_that_needs_gradients_runs_on_a_model_that_has_them(
+    model_folder: Path, data: Path, tmp_path: Path
+) -> None:
+    if "hotflip" not in catalog.names("attacks"):
+        pytest.skip("no white-box attack yet")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("".join(f"{word} {number} 1\n" for number, word in enumerate(WORDS, start=20)))
+    ended = finish(
+        isthmus(
+            "attack", model_folder, "--data", data, "--attack", "hotflip", "--n", 4, "--no-label-check", "--json",
+            "--out", tmp_path / "white", "-P", f"neighbours={vectors}", "-P", "part_of_speech=none",
+        )
+    )  # fmt: skip
+    assert json.loads(ended.stdout)["outcomes"]["error"] == 0
 
 
 def test_a_killed_training_ends_with_the_same_model(model_folder: Path, data: Path, tmp_path: Path) -> None:

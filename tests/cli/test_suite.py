@@ -195,3 +195,57 @@ def test_a_text_without_a_word_is_counted_apart(isthmus: Any, place: Path) -> No
     assert ended.code == 0, ended.err
     assert (ended.json["no_candidates"], ended.json["no_words"]) == (4, 4)
     assert "4 texts have no word that may be edited" in " ".join(ended.err.split())
+
+
+# ---------------------------------------------------------------------- the trace
+
+
+def traced(place: Path, key: str = "deepwordbug") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (place / "run/attacks" / f"{key}.trace.jsonl").read_text().splitlines()]
+
+
+def rows(place: Path, key: str = "deepwordbug") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (place / "run/attacks" / f"{key}.jsonl").read_text().splitlines()]
+
+
+def test_every_query_is_written_down_in_order(isthmus: Any, place: Path) -> None:
+    import toy
+
+    ended = attack(isthmus, "--attack", "deepwordbug", "--trace")
+    assert ended.code == 0, ended.err
+    lines = traced(place)
+    assert len(lines) == ended.json["queries"]
+    for row in rows(place):
+        own = [line for line in lines if line["id"] == row["id"]]
+        assert [line["query"] for line in own] == list(range(1, row["logical_queries"] + 1))
+        assert own[0]["texts"] == row["original"]
+        assert [line["scores"] for line in own] == [
+            pytest.approx(scores, abs=1e-6) for scores in toy.classify([line["texts"]["text"] for line in own])
+        ]
+        if row["outcome"] == "succeeded":
+            assert row["perturbed"] in [line["texts"] for line in own]
+    assert list(dict.fromkeys(line["id"] for line in lines)) == [row["id"] for row in rows(place)]
+
+
+def test_a_trace_that_was_cut_is_completed_to_the_same_file(isthmus: Any, place: Path) -> None:
+    attack(isthmus, "--attack", "deepwordbug", "--trace")
+    trace, journal = (place / "run/attacks" / f"deepwordbug{end}" for end in (".trace.jsonl", ".jsonl"))
+    whole, whole_rows = trace.read_bytes(), journal.read_bytes()
+    # As a kill leaves it: lines of an example without a row, the last one torn.
+    journal.write_bytes(b"".join(whole_rows.splitlines(keepends=True)[:7]))
+    trace.write_bytes(whole[: len(whole) // 2])
+    again = attack(isthmus, "--attack", "deepwordbug", "--trace", "--in-flight", 3)
+    assert again.json["attacked_now"] >= 13
+    assert trace.read_bytes() == whole
+    assert journal.read_bytes() == whole_rows
+
+
+def test_rows_without_their_trace_are_attacked_again(isthmus: Any, place: Path) -> None:
+    attack(isthmus, "--attack", "deepwordbug")
+    before = (place / "run/attacks/deepwordbug.jsonl").read_bytes()
+    ended = attack(isthmus, "--attack", "deepwordbug", "--trace")
+    assert ended.json["attacked_now"] == 20
+    assert (place / "run/attacks/deepwordbug.jsonl").read_bytes() == before
+    assert len(traced(place)) == ended.json["queries"]
+    assert attack(isthmus, "--attack", "deepwordbug", "--trace").json["attacked_now"] == 0
+    assert isthmus("report", "run").code == 0
