@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
     from isthmus.attacks.parts.protection import Protection
     from isthmus.attacks.result import AttackResult
+    from isthmus.attacks.words.badchars import BadChars
     from isthmus.attacks.words.bae import BAE
     from isthmus.attacks.words.bertattack import BertAttack
     from isthmus.attacks.words.clare import CLARE
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from isthmus.attacks.words.hardlabel import HardLabel
     from isthmus.attacks.words.hotflip import HotFlip
     from isthmus.attacks.words.iga import IGA
+    from isthmus.attacks.words.leet import Leet
     from isthmus.attacks.words.pso import PSO
     from isthmus.attacks.words.pwws import PWWS
     from isthmus.attacks.words.random import Random
@@ -39,6 +41,7 @@ __all__ = [
     "AttackResult",
     "AttackRun",
     "AttackSettings",
+    "BadChars",
     "BertAttack",
     "DeepWordBug",
     "Evasion",
@@ -46,6 +49,7 @@ __all__ = [
     "GoodWords",
     "HardLabel",
     "HotFlip",
+    "Leet",
     "Protection",
     "Random",
     "Targeted",
