@@ -60,8 +60,10 @@ def _print(console: Console, entry: Entry) -> None:
     console.print(table)
     example = "attack MODEL --attack" if entry.family == "attacks" else "train --data D --defence"
     if entry.family in ("attacks", "defences"):
-        first = entry.parameters[0]
-        value = (first.default or "VALUE").strip("'\"")
+        # A default that is computed is no value one could type.
+        typed = [each for each in entry.parameters if each.default is not None and "(" not in each.default]
+        first = typed[0] if typed else entry.parameters[0]
+        value = first.default.strip("'\"") if typed and first.default else "VALUE"
         console.print(Text(f"\nisthmus {example} {entry.name} -P {first.name}={value}\n", style="dim"))
 
 
