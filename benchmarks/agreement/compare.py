@@ -32,6 +32,8 @@ class Comparison:
     attacked: int
     same_outcome: int
     same_text: int
+    same_letters: int
+    """Texts that are equal but for capitals: an uncased victim scores such candidates alike, and they tie."""
     ours: Interval
     theirs: Interval
     difference: Interval
@@ -90,6 +92,7 @@ def compare(attack: str, ours: Sequence[Sequence[Row]], theirs: Sequence[Sequenc
         len(fought),
         sum(alike),
         sum(first["perturbed"] == second["perturbed"] for first, second in fought),
+        sum(first["perturbed"].lower() == second["perturbed"].lower() for first, second in fought),
         _rate(mine),
         _rate(other),
         _difference(mine, other),
