@@ -154,29 +154,30 @@ class _WhatIsNear:
 
     def __init__(self, trial: Trial, near: NearWords) -> None:
         self.trial, self.near = trial, near
-        self.free = trial.original.editable
-        self.stops, self.most = stop_words(), most_per_word(trial)
+        self.free, self.most = trial.original.editable, most_per_word(trial)
+        self.found: dict[int, Int32] = {}
 
     def available(self, words: Int32) -> Bools:
         """For every word of every member whether it has near words."""
         distinct, inverse = np.unique(words, return_inverse=True)
-        known = self.trial.vocabulary.memory.get(self.near, {})
-        strings = self.trial.vocabulary.strings
-        unseen = [strings[word] for word in distinct.tolist() if word not in known and strings[word] not in self.stops]
-        if unseen:
-            self.near.neighbours.prefetch(unseen, self.near.most)
-        some = np.array([len(self._of(word)) > 0 for word in distinct.tolist()], bool)
-        return some[inverse.reshape(words.shape)] & self.free
+        self._look_up([word for word in distinct.tolist() if word not in self.found])
+        some = np.array([len(self.found[word]) > 0 for word in distinct.tolist()], bool)
+        return np.asarray(some[inverse.reshape(words.shape)] & self.free)
 
     def of(self, position: int, word: int) -> Int32:
         """Near words of a word."""
         del position
-        return self._of(word)
+        if word not in self.found:
+            self._look_up([word])
+        return self.found[word]
 
-    def _of(self, word: int) -> Int32:
-        if self.trial.vocabulary.strings[word] in self.stops:
-            return _NONE
-        return self.near.words(self.trial, word)[: self.most]
+    def _look_up(self, words: list[int]) -> None:
+        strings, stops = self.trial.vocabulary.strings, stop_words()
+        chosen = [word for word in words if strings[word] not in stops]
+        if chosen:
+            self.near.neighbours.prefetch([strings[word] for word in chosen], self.near.most)
+        self.found |= dict.fromkeys(words, _NONE)
+        self.found |= {word: self.near.words(self.trial, word)[: self.most] for word in chosen}
 
 
 _NONE = np.zeros(0, np.int32)
