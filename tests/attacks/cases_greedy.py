@@ -160,6 +160,6 @@ CASES: dict[str, Case] = {
     "clare-paper": _clare(semantics="paper"),
     "bertattack": _bertattack(),
     "bertattack-ranked": _bertattack(ranked=True, k=12),
-    "hotflip": _hotflip(top=12, min_cosine=-1.0),
+    "hotflip": _hotflip(semantics="textattack", top=12, min_cosine=-1.0),
     "hotflip-paper": _hotflip(edits_are_not_far, semantics="paper", min_cosine=0.1),
 }

@@ -87,7 +87,9 @@ def free(text: str) -> list[int]:
 def test_the_best_flip_of_all_is_proposed(text: str) -> None:
     victim = Linear()
     example = labelled(victim, text)
-    attack = HotFlip(neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", max_words=1)
+    attack = HotFlip(
+        semantics="textattack", neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", max_words=1
+    )
     (result,) = attack(victim, [example])
     possible = flips(victim, text, whole_words(victim), free(text))
     scores = victim.scores([{"text": each} for each in possible])[:, int(example.label)]
@@ -100,7 +102,7 @@ def test_two_flips_of_the_top_ones_are_the_best_two(text: str) -> None:
     """A linear model's flips do not interact: the best pair of words is the two best flips in different places."""
     victim = Linear()
     example = labelled(victim, text)
-    attack = HotFlip(neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", top=3)
+    attack = HotFlip(semantics="textattack", neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", top=3)
     (result,) = attack(victim, [example])
     best: list[str] = [text]
     for _ in range(2):
@@ -138,7 +140,9 @@ def test_the_goal_gives_the_direction() -> None:
     text = TEXTS[1]
     example = labelled(victim, text)
     label = int(example.label)
-    attack = HotFlip(neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", max_words=1)
+    attack = HotFlip(
+        semantics="textattack", neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", max_words=1
+    )
     reference = next(iter(attack(victim, [example]))).perturbed
     for goal in (Targeted(1 - label), Evasion(label, threshold=0.2)):
         assert next(iter(attack(victim, [example], goal=goal))).perturbed == reference
@@ -146,7 +150,7 @@ def test_the_goal_gives_the_direction() -> None:
 
 def test_the_number_of_draws_reaches_the_victim() -> None:
     victim = Linear()
-    attack = HotFlip(neighbours=vectors_file(), part_of_speech="none", draws=5)
+    attack = HotFlip(semantics="textattack", neighbours=vectors_file(), part_of_speech="none", draws=5)
     list(attack(victim, [labelled(victim, TEXTS[0])]))
     assert set(victim.draws) == {5}
 
@@ -165,7 +169,7 @@ def test_words_of_several_sub_words_and_words_out_of_sight() -> None:
     victim.max_tokens = 10
     text = "unapologetic zzq great movie plot music acting dull witty seductive gorgeous"
     label = int(victim.scores([{"text": text}])[0].argmax())
-    attack = HotFlip(neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", top=500)
+    attack = HotFlip(semantics="textattack", neighbours=vectors_file(), min_cosine=-1, part_of_speech="none", top=500)
     (result,) = attack(victim, [Example("test:0", {"text": text}, label)], budget=2000)
     read = victim.tokenizer.decode(victim.tokenizer(text, truncation=True, max_length=10)["input_ids"])
     assert all(Words.of(text)[edit.position] in read for edit in result.edits)

@@ -54,13 +54,13 @@ class HotFlip(WordAttack):
         randomised model is averaged over its randomness.
 
     Example:
-        ``isthmus attack runs/demo --attack hotflip -P semantics=paper``
+        ``isthmus attack runs/demo --attack hotflip``
     """
 
     needs_gradients: ClassVar[bool] = True
 
-    semantics: Semantics = "textattack"
-    """Whose algorithm: the toolkit's, or the paper's."""
+    semantics: Semantics = "paper"
+    """Whose algorithm: the paper's, or the toolkit's, which hardly ever finds a flip that its own rules allow."""
     width: int = 10
     """Texts kept after every step."""
     top: int = 1

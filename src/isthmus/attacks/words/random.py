@@ -17,6 +17,7 @@ from isthmus.attacks.parts.speech import TaggerName, contextual_rules, tagger_us
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.engine.requests import replacing
+from isthmus.lexicon.stopwords import stop_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Random(WordAttack):
 
     Where we depart:
         Nothing is departed from. Neighbours, part of speech and the similarity of sentences are TextFooler's, of each
-        step to the text before; stop words may change. Where it fails, the text that came furthest is shown.
+        step to the text before, and so are the stop words. Where it fails, the text that came furthest is shown.
 
     Relations:
         TextFooler searches the same space by importance and probability.
@@ -88,7 +89,8 @@ class Random(WordAttack):
     def search(self, trial: Trial) -> Search:
         """Walk until the goal is reached or the tries are used up."""
         self.near.prefetch(trial.original)
-        choices = {at: self.near.words(trial, int(trial.original.ids[at])) for at in trial.positions().tolist()}
+        positions = trial.positions(stop_words("textfooler"))
+        choices = {at: self.near.words(trial, int(trial.original.ids[at])) for at in positions.tolist()}
         tries = max(1, round(self.effort * sum(1 + len(words) for words in choices.values())))
         order = [at for at, words in choices.items() if len(words)]
         draft, walk = trial.original, list[int]()
