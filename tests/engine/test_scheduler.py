@@ -277,10 +277,11 @@ def test_a_trace_is_told_every_query_in_order(monkeypatch: pytest.MonkeyPatch) -
     for rows_at_once in (1000, 3):
         monkeypatch.setattr(TokenScorer, "rows_at_once", lambda scorer, base, most=rows_at_once: most)
         told: dict[int, list[tuple[str, bytes]]] = {}
-        settings = EngineSettings(
-            trace=lambda key, texts, scores: told.setdefault(key, []).append((texts["text"], scores.tobytes()))
-        )
-        finished = run(Engine(BertVictim(), settings), walks(rounds=2)[:6])
+
+        def trace(key: int, texts: Texts, scores: Any, told: Any = told) -> None:
+            told.setdefault(key, []).append((texts["text"], scores.tobytes()))
+
+        finished = run(Engine(BertVictim(), EngineSettings(trace=trace)), walks(rounds=2)[:6])
         for item in finished.values():
             own = told[item.program.key]
             assert len(own) == item.logical

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from isthmus.core.errors import IsthmusError, VictimError
 from isthmus.core.types import Bools, Filling, Floats, Ints, MaskedLM, Pending, TokenBatch, TokenMaskedLM
 from isthmus.engine.contexts import Around, Contexts
-from isthmus.engine.packing import as_victim_error, packed
+from isthmus.engine.packing import as_victim_error, distinct, packed
 from isthmus.engine.requests import Fill, Fills, Likelihood
 from isthmus.engine.rows import Int64
 from isthmus.engine.spelling import Spelling
@@ -194,12 +194,9 @@ class Blanks:
 
     def _packed(self, around: Around) -> tuple[list[TokenBatch], Int64]:
         """Batches of the distinct rows, and for every blank its row in them."""
-        keys = self.contexts.assembler.row_keys(around.rows)
-        _, fresh, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        fresh, inverse = distinct(self.contexts.assembler.row_keys(around.rows))
         work = packed(around.rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
-        place = np.empty(len(fresh), np.int64)
-        place[work.order] = np.arange(len(fresh))
-        return work.batches, place[inverse[around.row]]
+        return work.batches, work.places[inverse[around.row]]
 
 
 class _ByFill:

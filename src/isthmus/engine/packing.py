@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Ints, Pending, TokenBatch
 from isthmus.engine.cache import Keys
-from isthmus.engine.rows import Int64, Rows
+from isthmus.engine.rows import Int64, Rows, by_size
 
 _LAUNCH_COST = 32_000
 """Padded tokens whose forward pass costs a large GPU and its host about as much as one more launch."""
@@ -34,11 +34,18 @@ class Packed:
     batches: list[TokenBatch]
     order: Int64  # indices into the rows asked for, in the order in which the batches hold them
 
+    @property
+    def places(self) -> Int64:
+        """For every row asked for, the how-manieth it is in the batches."""
+        places = np.empty(len(self.order), np.int64)
+        places[self.order] = np.arange(len(self.order))
+        return places
+
 
 def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys | None = None) -> Packed:
     """Batches of the chosen rows."""
     lengths = work.total[chosen]
-    by_length = np.argsort(lengths, kind="stable")
+    by_length = by_size(lengths)
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
     groups = [group for group in np.split(by_length, cuts) if len(group)]
     if on_gpu:
@@ -111,11 +118,12 @@ def _cheap_cuts(groups: Sequence[Int64], lengths: Int64) -> list[list[Int64]]:
 
 
 def forwarded(
-    launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, width: int, spent: Callable[[float], None]
+    launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, spent: Callable[[float], None]
 ) -> Callable[[], tuple[Floats, Failures]]:
-    """Start a model on batches; the result waits for one row of numbers per row, and for what failed by index.
+    """Start a model on batches; the result waits for one row of numbers per row, as the batches hold them.
 
-    Where a launch fails the batches are tried one by one, then in halves, so that only the guilty rows are lost.
+    Where a launch fails the batches are tried one by one, then in halves, so that only the guilty rows are lost: these
+    hold NaN, and the second result says why.
     """
     began = time.perf_counter()
     pending, early = None, None
@@ -127,35 +135,37 @@ def forwarded(
 
     def wait() -> tuple[Floats, Failures]:
         began = time.perf_counter()
-        values = np.zeros((len(work.order), width), np.float32)
         failed: Failures = {}
         try:
             if early is not None:
                 raise early
-            if pending is not None:
-                values[work.order] = pending()
+            values = np.zeros((0, 1), np.float32) if pending is None else pending()
         except Exception:
-            _rescue(launch, work, values, failed)
+            values = _rescue(launch, work, failed)
         spent(time.perf_counter() - began)
-        not_finite(values, failed)
         return values, failed
 
     return wait
 
 
-def _rescue(launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, values: Floats, failed: Failures) -> None:
+def _rescue(launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, failed: Failures) -> Floats:
+    found: list[tuple[int, Floats]] = []
     at = 0
     for batch in work.batches:
-        own = work.order[at : at + len(batch.ids)]
-        at += len(batch.ids)
-        for rows in halves(len(own)):
+        for rows in halves(len(batch.ids)):
             try:
-                values[own[rows.start : rows.stop]] = launch([_part(batch, rows)])()
+                found.append((at + rows.start, launch([_part(batch, rows)])()))
             except Exception as error:
                 if len(rows) > 1:
                     rows.split = True
                     continue
-                failed[int(own[rows.start])] = as_victim_error(error)
+                failed[at + rows.start] = as_victim_error(error)
+        at += len(batch.ids)
+    width = found[0][1].shape[1] if found else 1
+    values = np.full((at, width), np.nan, np.float32)
+    for start, own in found:
+        values[start : start + len(own)] = own
+    return values
 
 
 def _part(batch: TokenBatch, rows: Range) -> TokenBatch:
@@ -166,6 +176,17 @@ def _part(batch: TokenBatch, rows: Range) -> TokenBatch:
         None if batch.types is None else batch.types[chosen],
         None if batch.keys is None else batch.keys[chosen],
     )
+
+
+def distinct(keys: Keys) -> tuple[Int64, Int64]:
+    """One index of every key that occurs, and for each key which of these is its own."""
+    order = np.argsort(keys)
+    ordered = keys[order]
+    new = np.ones(len(keys), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    inverse = np.empty(len(keys), np.int64)
+    inverse[order] = np.cumsum(new) - 1
+    return order[new], inverse
 
 
 def not_finite(values: Floats, failed: Failures) -> None:

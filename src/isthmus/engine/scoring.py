@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Victim
 from isthmus.engine.cache import Keys, ScoreCache
-from isthmus.engine.packing import Failures
+from isthmus.engine.packing import Failures, distinct
 from isthmus.engine.requests import Score, sliced_edits
 from isthmus.engine.rows import Int64
 from isthmus.text.draft import Draft
@@ -181,7 +181,7 @@ class Scorer(ABC):
         if self.cache is None and self.victim.stochastic:
             fresh = inverse = np.arange(len(keys))
         else:
-            _, fresh, inverse = np.unique(keys, return_index=True, return_inverse=True)
+            fresh, inverse = distinct(keys)
         if self.cache is None:
             scores = np.zeros((len(fresh), len(self.victim.labels)), np.float32)
             missing = np.arange(len(fresh))

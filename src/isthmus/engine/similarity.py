@@ -19,7 +19,7 @@ from isthmus.core.errors import IsthmusError, VictimError
 from isthmus.core.types import Floats, SentenceEncoder, TokenEncoder
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.changes import LaidTexts, changes_of, edited
-from isthmus.engine.packing import Failures, as_victim_error, forwarded, packed
+from isthmus.engine.packing import Failures, as_victim_error, distinct, forwarded, packed
 from isthmus.engine.requests import Similarity, sliced_edits
 from isthmus.engine.rows import Int64, Rows
 from isthmus.engine.windows import Centres, window, within
@@ -56,7 +56,9 @@ class Similarities(ABC):
     def _start(self, requests: list[Similarity]) -> Waiting: ...
 
     def _cosines(self, left: Floats, right: Floats) -> Answer:
-        cosines: Floats = np.clip((left * right).sum(axis=1), -1.0, 1.0).astype(np.float32)
+        # Not by a matrix product, whose last bits may depend on the number of rows.
+        cosines: Floats = np.einsum("ij,ij->i" if right.ndim == 2 else "ij,j->i", left, right)
+        np.clip(cosines, -1.0, 1.0, out=cosines)
         if np.isfinite(cosines).all():
             return cosines
         return VictimError(f"the sentence encoder {self.encoder.name} returned NaN")
@@ -81,13 +83,14 @@ class TokenSimilarities(Similarities):
         centres = Centres.of(requests, counts)
         references = _References(self.assembler.number, requests, centres)
         rows = self._rows(requests, counts, centres, references)
-        _, fresh, inverse = np.unique(self.assembler.row_keys(rows), return_index=True, return_inverse=True)
+        fresh, inverse = distinct(self.assembler.row_keys(rows))
         work = packed(rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
-        wait = forwarded(self.encoder.launch, work, self.encoder.width, self.spent)
+        places = work.places[inverse]
+        wait = forwarded(self.encoder.launch, work, self.spent)
         if not self.on_gpu:  # what was launched is done: hand out the answers, and let go of the rows
-            answers = self._compared(counts, inverse, *wait(), references)
+            answers = self._compared(counts, places, *wait(), references)
             return lambda: answers
-        return lambda: self._compared(counts, inverse, *wait(), references)
+        return lambda: self._compared(counts, places, *wait(), references)
 
     def _rows(self, requests: list[Similarity], counts: Int64, centres: Centres, references: _References) -> Rows:
         """The rows of all candidates, then those of the references that are not known yet."""
@@ -109,18 +112,24 @@ class TokenSimilarities(Similarities):
         )
 
     def _compared(
-        self, counts: Int64, inverse: Int64, vectors: Floats, failed: Failures, references: _References
+        self, counts: Int64, places: Int64, vectors: Floats, failed: Failures, references: _References
     ) -> list[Answer]:
         rows = int(counts.sum())
-        references.take(vectors, inverse[rows:], failed)
+        references.take(vectors, places[rows:], failed)
         answers: list[Answer] = []
-        right, start = references.vectors, 0
+        start = 0
         for count in counts.tolist():
-            own, of = inverse[start : start + count], references.of_row[start : start + count]
+            own, of = places[start : start + count], references.of_row[start : start + count]
             start += count
-            error = next((failed[row] for row in own.tolist() if row in failed), None) if failed else None
-            error = error or next((references.failed[at] for at in of.tolist() if at in references.failed), None)
-            answers.append(error or self._cosines(vectors[own], right[of]) if count else np.zeros(0, np.float32))
+            if not count:
+                answers.append(np.zeros(0, np.float32))
+                continue
+            error = None
+            if failed:
+                error = next((failed[row] for row in own.tolist() if row in failed), None)
+                error = error or next((references.failed[at] for at in of.tolist() if at in references.failed), None)
+            right = references.vectors[of[0]] if (of == of[0]).all() else references.vectors[of]
+            answers.append(error or self._cosines(vectors[own], right))
         return answers
 
 

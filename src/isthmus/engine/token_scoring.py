@@ -14,7 +14,7 @@ import numpy as np
 from isthmus.core.types import Floats, TokenVictim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.cache import Keys, ScoreCache
-from isthmus.engine.packing import Failures, forwarded, packed
+from isthmus.engine.packing import Failures, forwarded, not_finite, packed
 from isthmus.engine.rows import Int64, Rows
 from isthmus.engine.scoring import MOST_UNITS, Answers, Asked, Later, Reached, Scorer, handed_out
 from isthmus.text.draft import Draft
@@ -100,5 +100,14 @@ class TokenScorer(Scorer):
         statistics.batches += len(together.batches)
         statistics.tokens += int(work.total[rows].sum())
         statistics.padded_tokens += sum(batch.ids.size for batch in together.batches)
-        launch = partial(self.victim.launch, exact=exact)
-        return forwarded(launch, together, len(self.victim.labels), statistics.spent)
+        wait = forwarded(partial(self.victim.launch, exact=exact), together, statistics.spent)
+
+        def finish() -> tuple[Floats, Failures]:
+            scores = np.zeros((len(rows), len(self.victim.labels)), np.float32)
+            values, failed = wait()
+            scores[together.order] = values
+            failed = {int(together.order[index]): error for index, error in failed.items()}
+            not_finite(scores, failed)
+            return scores, failed
+
+        return finish
