@@ -1,11 +1,11 @@
-"""Candidates, rules, limits and searches, each beside the plainest program that does the same."""
+"""Candidates, rules and limits, each beside the plainest program that does the same."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from attack_toys import LetterEncoder, synonyms, vectors_file
 from engine_toys import WORDS, BertVictim, TextVictim, TinyMaskedLM, bert_tokenizer, examples, labelled_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trial_toys import LENGTH, NEW, TEXT, Plan, Steps, apply, changes, edits_of, run, situations, trial_of
 
 from isthmus.attacks.parts.candidates import Candidates, allowed
 from isthmus.attacks.parts.edit_distance import levenshtein
-from isthmus.attacks.parts.goals import Untargeted
 from isthmus.attacks.parts.limits import PRESETS, Limits, preset
 from isthmus.attacks.parts.rules import (
     Fluency,
@@ -30,92 +30,13 @@ from isthmus.attacks.parts.rules import (
     WordMeaning,
     measured,
 )
-from isthmus.attacks.parts.searches import beam, by_chance, by_importance, greedy, most_similar
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.words.pwws import PWWS
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import Floats
-from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Edits, replacing
-from isthmus.engine.scheduler import Engine, Finished
+from isthmus.engine.requests import INSERT, MERGE, REPLACE, replacing
 from isthmus.lexicon.neighbours import load_neighbours
-from isthmus.text.draft import Draft
-from isthmus.text.vocabulary import Vocabulary
 from isthmus.text.words import Words
-
-TEXT = "alpha bravo charlie delta echo foxtrot golf hotel"
-LENGTH = 8
-
-Model = list[tuple[int, str]]
-"""A text as pairs of (position in the original, -1 for none; word)."""
-Plan = tuple[int, int, str]
-"""An edit: position, span, word ("" deletes)."""
-
-
-def trial_of(text: str = TEXT, rules: Sequence[Any] = (), vocabulary: Vocabulary | None = None) -> Trial:
-    original = Draft.of({"text": text}, vocabulary or Vocabulary())
-    return Trial(Untargeted(), 1, original, np.array([0.1, 0.9], np.float32), random.Random(0), rules)
-
-
-def edits_of(trial: Trial, plans: Sequence[Sequence[Plan]]) -> Edits:
-    rows = [
-        (index, position, span, trial.vocabulary.id(word))
-        for index, plan in enumerate(plans)
-        for position, span, word in plan
-    ]
-    return np.array(rows, np.int32).reshape(-1, 4)
-
-
-def apply(model: Model, plan: Sequence[Plan]) -> Model:
-    """The same edits on a list, the plain way."""
-    model = list(model)
-    for position, span, word in sorted(plan, reverse=True):
-        if span == INSERT:
-            model.insert(position, (-1, word))
-        elif span == MERGE:
-            model[position : position + 2] = [(model[position][0], word)]
-        elif not word:
-            del model[position]
-        else:
-            model[position] = (model[position][0], word)
-    return model
-
-
-def changes(model: Model) -> int:
-    """Words replaced, inserted or gone."""
-    original = TEXT.split()
-    kept = [origin for origin, _ in model if origin >= 0]
-    differing = sum(origin < 0 or word != original[origin] for origin, word in model)
-    return differing + len(original) - len(kept)
-
-
-NEW = st.sampled_from(["x", "yy", "zzz", "alpha", "bravo", "golf"])
-
-
-@st.composite
-def plans(draw: st.DrawFn, length: int, most: int = 3) -> list[Plan]:
-    """Edits of one candidate, far enough from each other not to meet."""
-    found, at = list[Plan](), 0
-    for _ in range(draw(st.integers(0, most))):
-        at += draw(st.integers(0, 2))
-        span = draw(st.sampled_from([INSERT, REPLACE, REPLACE, MERGE]))
-        if at + (span == MERGE) >= length:
-            break
-        word = draw(NEW | st.just("")) if span == REPLACE else draw(NEW)
-        found.append((at, span, word))
-        at += 1 + (span == MERGE)
-    return found
-
-
-@st.composite
-def situations(draw: st.DrawFn) -> tuple[Trial, Draft, Model, list[list[Plan]]]:
-    """A trial, a draft of it some edits on, and candidates from there."""
-    trial = trial_of()
-    before = draw(plans(LENGTH, 2))
-    base = trial.original.apply((at, span, trial.vocabulary.id(word)) for at, span, word in before)
-    model = apply(list(enumerate(TEXT.split())), before)
-    candidates = draw(st.lists(plans(len(model)), min_size=1, max_size=5))
-    return trial, base, model, candidates
-
 
 # ---------------------------------------------------------------------- candidates
 
@@ -281,21 +202,6 @@ def test_parts_of_speech_are_told_in_the_original_text(situation: Any) -> None:
 
 # ---------------------------------------------------------------------- rules that ask a model
 
-Steps = Generator[Any, Any, Any]
-
-
-def run(steps: Callable[[Trial], Steps], text: str, **models: Any) -> Finished[Any]:
-    """Let the engine run a generator about one text."""
-
-    class Program:
-        key, budget, label = 0, None, 1
-
-        def start(self, vocabulary: Vocabulary) -> Steps:
-            return (yield from steps(trial_of(text, vocabulary=vocabulary)))
-
-    (finished,) = Engine(TextVictim(lambda text: 0.9), **models).run([Program()])
-    return finished
-
 
 def asked(rule: Any, text: str, plans: Sequence[Sequence[Plan]], **models: Any) -> tuple[Any, Candidates]:
     """What a rule says of candidates, and the candidates."""
@@ -304,9 +210,8 @@ def asked(rule: Any, text: str, plans: Sequence[Sequence[Plan]], **models: Any) 
         candidates = Candidates(trial.original, edits_of(trial, plans), len(plans))
         return (yield from rule.ask(trial, candidates)), candidates
 
-    finished = run(steps, text, **models)
-    assert finished.value is not None, finished.error
-    return finished.value  # type: ignore[no-any-return]
+    answer, _ = run(steps, text, **models)
+    return answer  # type: ignore[no-any-return]
 
 
 CANDIDATES: list[list[Plan]] = [
@@ -354,7 +259,7 @@ def test_the_previous_text_or_the_original() -> None:
         near = yield from SentenceMeaning(0.99, against="previous").ask(trial, candidates)
         return far.tolist(), near.tolist()
 
-    assert run(steps, TEXT, encoder=LetterEncoder()).value == ([False], [True])
+    assert run(steps, TEXT, encoder=LetterEncoder())[0] == ([False], [True])
 
 
 def test_angles() -> None:
@@ -390,7 +295,7 @@ def test_fluency_has_nothing_to_say_of_what_replaces_nothing() -> None:
         candidates = Candidates(base, replacing(len(base) - 1, trial.vocabulary.ids(["zzxq"])))
         return (yield from Fluency(-100.0).ask(trial, candidates)).tolist()
 
-    assert run(steps, "the plot is", masked_lm=TinyMaskedLM()).value == [True]
+    assert run(steps, "the plot is", masked_lm=TinyMaskedLM())[0] == [True]
 
 
 def test_rules_refuse_what_cannot_be() -> None:
@@ -496,140 +401,3 @@ def test_no_candidates_is_told_from_robust() -> None:
     assert forbidden.candidates == 0
     (empty,) = PWWS(synonyms=synonyms)(victim, examples("...!?"))
     assert (empty.outcome, empty.words, empty.candidates, empty.logical_queries) == ("failed", 0, 0, 1)
-
-
-# ---------------------------------------------------------------------- searches
-
-
-def weighing(weights: dict[str, float]) -> TextVictim:
-    """A victim whose p(0) is the mean weight of the words, as far as they have one."""
-
-    def positive(text: Any) -> float:
-        words = text["text"].split()
-        return 1 - sum(weights.get(word, 0.0) for word in words) / len(words)
-
-    return TextVictim(positive)
-
-
-Weights = st.lists(st.integers(0, 80).map(lambda percent: (percent + 0.31) / 100), min_size=9, max_size=9, unique=True)
-OPTIONS = {at: [f"{letter}{at}" for letter in "pqr"] for at in range(3)}
-
-
-def searched(search: Callable[[Trial], Steps], victim: TextVictim, text: str, **models: Any) -> tuple[Trial, int]:
-    """The trial after a search, and what it asked for."""
-
-    class Program:
-        key, budget, label = 0, None, 1
-
-        def start(self, vocabulary: Vocabulary) -> Steps:
-            trial = trial_of(text, vocabulary=vocabulary)
-            trial.progress = 0.0
-            yield from search(trial)
-            return trial
-
-    (finished,) = Engine(victim, **models).run([Program()])
-    assert finished.value is not None, finished.error
-    return finished.value, finished.logical
-
-
-def every_word(trial: Trial, draft: Draft) -> Edits:
-    """Each word that still is the original, by each of its three options."""
-    free = trial.positions(draft=draft, repeat=False).tolist()
-    return edits_of(trial, [[(at, REPLACE, word)] for at in free for word in OPTIONS[at]])
-
-
-@settings(max_examples=30, deadline=None)
-@given(Weights, st.integers(1, 4))
-def test_beam_is_the_plain_beam_search(weights: list[float], width: int) -> None:
-    table = dict(zip([word for own in OPTIONS.values() for word in own], weights, strict=True))
-
-    def progress(text: tuple[str, ...]) -> np.float32:
-        return np.float32(1) - np.float32(1 - sum(table.get(word, 0.0) for word in text) / len(text))
-
-    beams, final, queries = [("a", "b", "c")], ("a", "b", "c"), 0
-    while True:
-        found = [
-            (*text[:at], word, *text[at + 1 :])
-            for text in beams
-            for at in range(3)
-            if text[at] == "abc"[at]
-            for word in OPTIONS[at]
-        ]
-        if not found:
-            break
-        queries += len(found)
-        beams = sorted(found, key=lambda text: -progress(text))[:width]
-        final = beams[0]
-        if progress(final) > 0.5:
-            break
-    trial, logical = searched(lambda trial: beam(trial, every_word, width), weighing(table), "a b c")
-    assert tuple(trial.draft.words) == final
-    assert logical == queries
-
-
-@settings(max_examples=30, deadline=None)
-@given(Weights)
-def test_greedy_takes_the_best_of_every_word_if_it_helps(weights: list[float]) -> None:
-    table = dict(zip([word for own in OPTIONS.values() for word in own], weights, strict=True))
-    table["b"] = 0.4  # replacing this one may hurt
-
-    def search(trial: Trial) -> Steps:
-        trial.progress = 0.4 / 3
-        yield from greedy(trial, range(3), lambda trial, at: edits_of(trial, [[(at, REPLACE, w)] for w in OPTIONS[at]]))
-
-    text = ["a", "b", "c"]
-    for at in range(3):
-        best = max(OPTIONS[at], key=lambda word: table[word])
-        if table[best] > table.get(text[at], 0.0) + 1e-6:
-            text[at] = best
-        if sum(table.get(word, 0.0) for word in text) / 3 > 0.5:
-            break
-    trial, _ = searched(search, weighing(table), "a b c")
-    assert trial.draft.words == text
-
-
-@given(st.integers(1, 12), st.integers(2, 4), st.integers(0, 2**32))
-def test_the_most_similar_of_the_leading_successes(count: int, classes: int, seed: int) -> None:
-    stream = np.random.default_rng(seed)
-    scores = stream.dirichlet(np.ones(classes), count).astype(np.float32)
-    similarity = stream.random(count).astype(np.float32)
-    trial = trial_of()
-    progress = trial.judge(scores)
-    leading = []
-    for index in sorted(range(count), key=lambda index: -progress[index]):
-        if scores[index].argmax() == 1:
-            break
-        leading.append(index)
-    expected = max(leading, key=lambda index: similarity[index]) if leading else int(progress.argmax())
-    assert most_similar(trial, scores, progress, similarity) == expected
-
-
-def test_greedy_ends_with_the_most_similar_success() -> None:
-    words = ["zzzzzzzzzzzz", "bravq", "qqqqqq"]  # all of them succeed; the second is nearest by its letters
-
-    def search(trial: Trial) -> Steps:
-        trial.plain_rules, trial.asking_rules = (), (SentenceMeaning(0.0),)
-        yield from greedy(trial, [1], lambda trial, at: replacing(at, trial.vocabulary.ids(words)))
-
-    victim = weighing(dict.fromkeys(words, 8.0) | {"zzzzzzzzzzzz": 8.08})
-    trial, _ = searched(search, victim, TEXT, encoder=LetterEncoder())
-    assert trial.draft.word(1) == "bravq"
-
-
-def test_importance_and_chance() -> None:
-    table = dict(zip(TEXT.split(), [0.1, 0.7, 0.3, 0.0, 0.5, 0.2, 0.4, 0.6], strict=True))
-    orders: list[list[int]] = []
-
-    def search(trial: Trial) -> Steps:
-        positions = np.array([0, 1, 2, 5, 6, 7], np.int32)
-        orders.append((yield from by_importance(trial, positions, DELETE)))
-        orders.append(by_chance(trial, positions))
-        orders.append((yield from by_importance(trial, positions[:0], DELETE)))
-
-    searched(search, weighing(table), TEXT)
-    # Without a word of little weight the mean of the others is larger.
-    assert orders[0] == [0, 5, 2, 6, 7, 1]
-    assert sorted(orders[1]) == [0, 1, 2, 5, 6, 7]
-    assert orders[2] == []
-    searched(search, weighing(table), TEXT)
-    assert orders[4] == orders[1]
