@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.report.marks import mark, visible
+from isthmus.report.marks import mark, odd_ones, visible
 
 MakeRow = Callable[..., dict[str, Any]]
 plain_text = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")), max_size=80)
@@ -91,3 +91,15 @@ def test_invisible_changes_are_spelled_out() -> None:
     assert visible("a\u200bb", everything=True) == "a‹U+200B›b"
     assert visible("a\u200bb") == "a\u200bb"
     assert visible("👩\u200d🚀", everything=True) == "👩\u200d🚀"
+
+
+def test_look_alikes_are_named() -> None:
+    assert odd_ones("int\u0435lligent") == "U+0435 cyrillic small letter ie"
+    assert odd_ones("intelligent") == ""
+    assert odd_ones("интеллигентный") == ""  # a word of its own script
+    row = {"original": {"text": "a fine film"}, "perturbed": {"text": "a f\u0456ne film"}, "edits": []}
+    (field,) = mark(row)
+    assert [piece.odd for piece in field.after if piece.changed] == [
+        "U+0456 cyrillic small letter byelorussian-ukrainian i"
+    ]
+    assert not any(piece.odd for piece in field.before)

@@ -23,6 +23,8 @@ class Piece:
 
     text: str
     changed: bool = False
+    odd: str = ""
+    """Of a changed stretch the characters a reader may take for others, by name."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,15 @@ def _shorten(piece: Piece, context: int, first: bool, last: bool) -> Piece:
     head, tail = (context // 2 if first else context), (context // 2 if last else context)
     if len(text) > head + tail + 20:
         text = text[:head].rstrip() + " … " + text[len(text) - tail :].lstrip()
-    return Piece(visible(text, everything=piece.changed), piece.changed)
+    return Piece(visible(text, everything=piece.changed), piece.changed, odd_ones(text) if piece.changed else "")
+
+
+def odd_ones(text: str, most: int = 8) -> str:
+    """Characters beyond ASCII in a word that has ASCII letters too: look-alikes mostly, which no reader can tell."""
+    if not re.search("[A-Za-z]", text):
+        return ""
+    found = dict.fromkeys(character for character in text if ord(character) > 0x7E)
+    return ", ".join(f"U+{ord(one):04X} {unicodedata.name(one, 'unnamed').lower()}" for one in list(found)[:most])
 
 
 def visible(text: str, *, everything: bool = False) -> str:
