@@ -10,6 +10,7 @@ from engine_toys import TextVictim, examples
 
 from isthmus.attacks.words.random import Random
 from isthmus.core.errors import UsageError
+from isthmus.engine.scheduler import EngineSettings
 from isthmus.lexicon.neighbours import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
 
@@ -19,7 +20,8 @@ TEXT = "the great movie has a dull plot , terrible acting , and much of it is wi
 def asked(positive: Any, **parameters: Any) -> list[str]:
     victim = TextVictim(positive)
     attack = Random(neighbours=vectors_file(), part_of_speech="none", **parameters)
-    list(attack(victim, examples(TEXT), encoder=LetterEncoder(), seed=5))
+    # Without a cache, so that a text that comes again is asked about again.
+    list(attack(victim, examples(TEXT), encoder=LetterEncoder(), seed=5, engine=EngineSettings(cache_megabytes=0)))
     return [text["text"] for text in victim.asked]
 
 
@@ -43,7 +45,8 @@ def test_it_draws_as_often_as_a_greedy_search_would_ask() -> None:
 
 def test_a_walk_changes_one_more_word_every_time_and_then_starts_anew() -> None:
     original = TEXT.split()
-    changed = [sum(a != b for a, b in zip(original, text.split(), strict=True)) for text in asked(lambda text: 0.9)]
+    texts = asked(lambda text: 0.9)
+    changed = [sum(a != b for a, b in zip(original, text.split(), strict=True)) for text in texts]
     source = load_neighbours(vectors_file())
     free = [word for word in original if word not in stop_words("textfooler")]
     walk = sum(bool((source.nearest(word, 50).cosines >= 0.5).any()) for word in free)
