@@ -79,7 +79,7 @@ class Resources:
         """What isthmus is told for a resource."""
         found = {"vectors": self.vectors, "sememes": self.sememes, "encoder": self.encoder, "masked_lm": self.masked_lm}
         if need == "tagger":
-            return "nltk"
+            return "nltk" if self.nltk_data is not None else "wordnet"
         return None if found[need] is None else str(found[need])
 
 
