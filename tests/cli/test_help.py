@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -12,13 +12,19 @@ VERBS = ("train", "attack", "report", "export", "list", "show", "assets", "docto
 NARROW = {**os.environ, "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
 
 
+def processor_seconds() -> float:
+    """Of the programs that ended; the clock on the wall would tell how busy the machine is."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_answers_at_once() -> None:
     command = [sys.executable, "-m", "isthmus", "--help"]
     seconds = []
     for _ in range(5):
-        began = time.perf_counter()
+        before = processor_seconds()
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=NARROW)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(processor_seconds() - before)
         if seconds[-1] < 0.7:
             break
     assert min(seconds) < 0.7

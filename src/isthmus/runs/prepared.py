@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +20,7 @@ from isthmus.runs.folder import AttackFile, ModelRecord, RunFolder, RunRecord, d
 from isthmus.runs.goals import make_goal
 from isthmus.runs.labelcheck import check_labels
 from isthmus.runs.observer import Observer
-from isthmus.runs.request import AttackRequest, parameters_of
+from isthmus.runs.request import AttackRequest, name_models, parameters_of
 from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
 
@@ -70,7 +69,7 @@ class Prepared:
         if not entries:
             raise UsageError(f"name at least one attack: --attack {','.join(catalog.names('attacks'))}")
         given = parameters_of(self.request.parameters, entries)
-        self._name_models(entries, given)
+        name_models(self.request, entries, given)
         built: dict[str, WordAttack] = {}
         for name in entries:
             try:
@@ -78,18 +77,6 @@ class Prepared:
             except ImportError as error:
                 self.unavailable[name] = f"it cannot be imported here: {error}"
         return built
-
-    def _name_models(self, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, str]]) -> None:
-        """Give the attacks that have a parameter for it the models the command names."""
-        for option, key, model in (
-            ("--encoder", "encoder", self.request.encoder),
-            ("--masked-lm", "masked_lm", self.request.masked_lm),
-        ):
-            takers = [name for name, entry in entries.items() if key in {each.name for each in entry.parameters}]
-            if model is not None and not takers and key == "masked_lm":
-                raise UsageError(f"{option} {model}: no attack of this command ({', '.join(entries)}) fills blanks")
-            for name in takers if model is not None else ():
-                given[name].setdefault(key, str(model))
 
     @cached_property
     def preset(self) -> Limits:

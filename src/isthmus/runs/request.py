@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core import catalog
-from isthmus.core.errors import UnknownName
+from isthmus.core.errors import UnknownName, UsageError
 from isthmus.runs.goals import GoalRequest
 from isthmus.runs.sources import DataRequest
 
@@ -70,3 +70,14 @@ def parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]
         for name in takers:
             found[name][key] = value
     return found
+
+
+def name_models(request: AttackRequest, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, str]]) -> None:
+    """Add to the parameters `given` the models the command names, for attacks that have a parameter for one."""
+    for key, model in (("encoder", request.encoder), ("masked_lm", request.masked_lm)):
+        takers = [name for name, entry in entries.items() if key in {each.name for each in entry.parameters}]
+        # An encoder is of use to every attack: it measures how similar the texts are.
+        if model is not None and not takers and key == "masked_lm":
+            raise UsageError(f"--masked-lm {model}: no attack of this command ({', '.join(entries)}) fills blanks")
+        for name in takers if model is not None else ():
+            given[name].setdefault(key, str(model))
