@@ -12,7 +12,7 @@ batches, devices, budgets, workers and caching is the engine's business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, final
@@ -32,6 +32,7 @@ from isthmus.engine.requests import Score, Similarity, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
+from isthmus.text.words import Words
 
 Semantics = Literal["textattack", "paper"]
 
@@ -77,7 +78,7 @@ class WordAttack(ABC):
     """Base of the attacks that edit words. Subclasses are frozen dataclasses of their hyper-parameters.
 
     An attack that compares sentences has a field `encoder`, one that fills blanks a field `masked_lm`: the name of the
-    model that is loaded where the caller hands none in.
+    model that is loaded where the caller hands none in. One that proposes near words has them as `near`.
     """
 
     needs_gradients: ClassVar[bool] = False
@@ -94,6 +95,12 @@ class WordAttack(ABC):
     def rules(self) -> tuple[Rule, ...]:
         """What every candidate must satisfy (see `isthmus.attacks.parts.rules`)."""
         return ()
+
+    def prepare(self, examples: Sequence[Example]) -> None:
+        """Look up at once what all of the texts will need, where that costs less than text by text."""
+        near = getattr(self, "near", None)
+        if near is not None:
+            near.look_up({word for example in examples for text in example.texts.values() for word in Words.of(text)})
 
     def frozen_columns(self) -> tuple[str, ...]:
         """Columns of a pair that are left alone unless the user says which to protect."""
@@ -219,6 +226,8 @@ class AttackRun:
             require_gradients(victim)
         reached = settings.goal.reached
         encoder, masked_lm = _models(attack, settings.limits, encoder, masked_lm)
+        if isinstance(examples, Sequence):
+            attack.prepare(examples)
         self._terms = _Terms(settings, (*attack.rules(), *settings.limits.rules()), encoder is not None)
         self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 

@@ -6,6 +6,7 @@ and remembered, so that a proposal costs one look-up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,10 @@ class NearWords:
     def neighbours(self) -> Neighbours:
         """The vector space."""
         return load_neighbours(self.source)
+
+    def look_up(self, words: Iterable[str]) -> None:
+        """Look up many words at once; in sorted order, so that the work does not depend on a set's."""
+        self.neighbours.prefetch(sorted(words), self.most)
 
     def prefetch(self, draft: Draft) -> None:
         """Look up all words of a text at once, which costs little more than one of them."""
