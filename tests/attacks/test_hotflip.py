@@ -12,6 +12,7 @@ from attack_toys import vectors_file
 from engine_toys import BertVictim, TextVictim, bert_tokenizer, examples
 
 from isthmus.attacks.parts.goals import Evasion, Targeted
+from isthmus.attacks.words import hotflip
 from isthmus.attacks.words.hotflip import HotFlip, _largest
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch
@@ -84,7 +85,9 @@ def free(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_best_flip_of_all_is_proposed(text: str) -> None:
+@pytest.mark.parametrize("at_once", [1, 500, 1 << 23])
+def test_the_best_flip_of_all_is_proposed(text: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hotflip, "_GAINS_AT_ONCE", at_once)
     victim = Linear()
     example = labelled(victim, text)
     attack = HotFlip(

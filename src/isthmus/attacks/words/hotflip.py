@@ -28,6 +28,9 @@ from isthmus.text.vocabulary import Vocabulary
 
 Int32 = NDArray[np.int32]
 
+_GAINS_AT_ONCE = 1 << 23
+"""Gains worked out at once, so that a long text and a large vocabulary fit in memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HotFlip(WordAttack):
@@ -117,9 +120,7 @@ class HotFlip(WordAttack):
         values = sign * gradient.values[tokens]
         if self.semantics == "paper":
             return self._near_flips(trial, draft, gradient, places, tokens, values)
-        gains = _gains(gradient, tokens, values)
-        gains[:, ~_words(trial.vocabulary, gradient)] = -np.inf
-        row, token = np.divmod(_largest(gains.ravel(), self.top), gains.shape[1])
+        row, token = _best_flips(gradient, tokens, values, _words(trial.vocabulary, gradient), self.top)
         at, words = places[row], gradient.words[token]
         other = words != draft.ids[at]
         return writing(at[other], words[other])
@@ -168,10 +169,25 @@ def _first_tokens(gradient: TokenGradient, positions: Int32) -> tuple[Int32, Int
     return positions[read], first[at[read]]
 
 
-def _gains(gradient: TokenGradient, tokens: Ints, values: Floats) -> Floats:
-    """How much the loss grows, to first order, when each of the tokens becomes each token of the vocabulary."""
-    now = np.einsum("tw,tw->t", values, gradient.table[gradient.token_ids[tokens]])
-    return np.asarray(values @ gradient.table.T - now[:, None], np.float32)
+def _best_flips(
+    gradient: TokenGradient, tokens: Ints, values: Floats, words: NDArray[np.bool_], count: int
+) -> tuple[Ints, Ints]:
+    """The flips of any of the tokens to any word with the largest gains: which token, and what it becomes."""
+    found, chosen, size = list[Floats](), list[Ints](), len(words)
+    step = max(1, _GAINS_AT_ONCE // size)
+    for start in range(0, len(tokens), step):
+        own = values[start : start + step]
+        now = np.einsum("tw,tw->t", own, gradient.table[gradient.token_ids[tokens[start : start + step]]])
+        gains = own @ gradient.table.T - now[:, None]
+        gains[:, ~words] = -np.inf
+        best = _largest(gains.ravel(), count)
+        found.append(gains.ravel()[best])
+        chosen.append(best + start * size)
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    flips = np.concatenate(chosen)[_largest(np.concatenate(found), count)]
+    row, token = np.divmod(flips, size)
+    return row, token
 
 
 def _words(vocabulary: Vocabulary, gradient: TokenGradient) -> NDArray[np.bool_]:
