@@ -51,7 +51,7 @@ class BadChars(WordAttack):
         ``isthmus attack runs/demo --attack badchars -P kinds=homoglyph,invisible -P max_edits=3``
     """
 
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: tuple[Kind, ...] = ("invisible", "homoglyph", "reorder", "delete")
     """Disturbances to use: invisible, homoglyph, reorder, delete."""
     max_edits: int = 5
     """Most disturbances in a text."""

@@ -53,8 +53,8 @@ class HardLabel(WordAttack):
         the whole texts instead of a window around the word. Parts of speech come from WordNet by default.
 
     Relations:
-        Genetic and PSO search like this but follow the victim's score, which needs fewer queries; PWWS and TextFooler
-        rank words by score. Against a victim that gives scores, prefer those.
+        Every other attack follows the victim's scores and gets nowhere against one that gives only labels; against one
+        that gives scores, TextFooler asks less. Genetic and PSO search with populations too.
 
     Example:
         ``isthmus attack runs/demo --attack hardlabel -P tries=1000``
