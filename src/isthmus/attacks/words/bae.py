@@ -40,7 +40,8 @@ class BAE(WordAttack):
     Where we depart:
         `textattack` follows TextAttack 0.3.11, which knows only BAE-R: pieces of words are taken for words, and the
         cosine to the original must be 0.936338 (the paper's 0.8, turned into an angle and then not used as one).
-        Special and unused tokens of the model are never put in. Its part of speech is part_of_speech=nltk.
+        Special and unused tokens of the model are never put in. Its part of speech is part_of_speech=nltk. By rounding
+        TextAttack takes a change of case now and then that an uncased victim cannot see; ours has equal scores there.
         `paper` has the four modes (R, I, R/I, R+I), whole words only, and a cosine of 0.8 to the text before. A text is
         kept only if it lowers p(y), where the paper's algorithm takes the best of the step in any case. To the right
         of a word means before the next one, so that nothing is appended to a text.
