@@ -106,9 +106,9 @@ def test_rows_of_equal_length_are_batched_together() -> None:
 def test_a_budget_is_never_exceeded() -> None:
     for item in run(Engine(BertVictim()), walks(budget=9)).values():
         assert item.logical <= 9
-        wants_more = len(Draft.of(item.program.texts, Vocabulary())) + 1 > 9
-        assert (item.program.told == ["BudgetSpent"]) == wants_more
-        assert len(item.value) == (1 if wants_more else 2)
+        assert item.program.told == []  # the second request is answered as far as the budget reaches
+    for item in run(Engine(BertVictim()), walks(budget=1)).values():
+        assert (item.logical, item.program.told, len(item.value)) == (1, ["BudgetSpent"], 1)
 
 
 def test_a_time_limit_ends_only_the_slow() -> None:
@@ -289,3 +289,30 @@ def test_a_trace_is_told_every_query_in_order(monkeypatch: pytest.MonkeyPatch) -
             draft = Draft.of(item.program.texts, Vocabulary())
             expected = [draft, *(draft.replace(at, UNKNOWN) for at in range(len(draft)))] * 2
             assert [text for text, _ in own] == [text.texts["text"] for text in expected]
+
+
+def test_a_request_that_fits_in_part_is_answered_in_part() -> None:
+    texts = {"text": "a great movie with a dull plot"}
+
+    class Blanks(Walk):
+        def start(self, vocabulary: Vocabulary) -> Generator[Any, Any, Any]:
+            draft = Draft.of(self.texts, vocabulary)
+            answers = []
+            for _ in range(2):
+                request = Score(draft, at_each(np.arange(7, dtype=np.int32), 1), 7)
+                try:
+                    answers.append((yield request))
+                except BudgetSpent:
+                    break
+                assert request.asked == min(7, self.budget - 7 * (len(answers) - 1))
+            return answers
+
+    for budget in (3, 7, 10, 14):
+        victim = TextVictim(lambda text: 0.7)
+        (item,) = Engine(victim, EngineSettings(cache_megabytes=0)).run([Blanks("one", texts, budget)])
+        assert item.logical == budget == len(victim.asked)
+        scores = np.concatenate(item.value)
+        assert len(scores) == (7 if budget <= 7 else 14)
+        assert np.allclose(scores[:budget, 1], 0.7)
+        # What was not asked about is certain of the label (0 here).
+        assert np.array_equal(scores[budget:], np.tile([1.0, 0.0], (len(scores) - budget, 1)))

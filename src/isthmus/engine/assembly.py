@@ -52,21 +52,23 @@ class Assembler:
 
     def laid(self, draft: Draft) -> Laid:
         """The units of a draft."""
-        structure = draft.structure
-        if self.splicer.mode == "bare" and structure.units is not NOT_PLAIN:
-            if structure.units is None or draft.units is None:
+        structure, splicer = draft.structure, self.splicer
+        if splicer.mode == "bare":
+            if structure.units is None or (draft.units is None and structure.units is not NOT_PLAIN):
                 self._lay_plain(draft)
-            if draft.units is not None and structure.units is not None:
-                return Laid(draft.units, structure.units.unit_of, structure.units.sections)
+            known = structure.units
+            if draft.units is not None and known is not None and known.separators == splicer.separators:
+                return Laid(draft.units, known.unit_of, known.sections)
         laid: Laid | None = draft.note(self.number)
         if laid is None:
-            layouts = [self.splicer.layout(text) for text in draft.parsed()]
-            laid = Laid.of(layouts, framed=self.splicer.mode != "bare")
+            laid = Laid.of([splicer.layout(text) for text in draft.parsed()], bare=splicer.mode == "bare")
             draft.keep_note(self.number, laid)
         return laid
 
     def _lay_plain(self, draft: Draft) -> None:
         structure, ids = draft.structure, draft.ids.tolist()
+        if structure.units is not None and structure.units.separators != self.splicer.separators:
+            return
         layouts = []
         for field, gaps in enumerate(structure.gaps):
             layout = self.splicer.plain_layout(ids[structure.starts[field] : structure.starts[field + 1]], gaps)
@@ -77,7 +79,7 @@ class Assembler:
         laid = Laid.of(layouts)
         draft.units = laid.units
         if structure.units is None:
-            structure.units = Units(laid.unit_of, laid.sections)
+            structure.units = Units(laid.unit_of, laid.sections, self.splicer.separators)
 
     # ------------------------------------------------------------------ rows
 

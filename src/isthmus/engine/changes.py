@@ -23,6 +23,7 @@ from isthmus.text.splice import Layout, Splicer
 from isthmus.text.vocabulary import DELETE
 
 Int32 = NDArray[np.int32]
+Bools = NDArray[np.bool_]
 Frames = tuple[tuple[str, str] | None, ...]
 _ONE_FIELD = np.zeros(1, np.int32)
 
@@ -44,10 +45,11 @@ class Laid:
     sections: Int32  # [fields] where each field's units begin
     frames: Frames | None = None  # what shares a unit with each word; None: every word is a unit of its own
     whole: bool = False  # some field can't be spliced
+    alone: Bools | None = None  # [words] whether a text may begin or end with its unit; None: all of them
 
     @classmethod
-    def of(cls, layouts: Sequence[Layout], *, framed: bool = False) -> Laid:
-        """The layouts of all fields as one; `framed`: note what surrounds a word even where nothing does."""
+    def of(cls, layouts: Sequence[Layout], *, bare: bool = True) -> Laid:
+        """The layouts of all fields as one; where cuts are not `bare` every word shares its unit with a space."""
         if len(layouts) == 1:
             units, unit_of, sections = layouts[0].units, layouts[0].unit_of, _ONE_FIELD
         else:
@@ -60,9 +62,11 @@ class Laid:
                 ]
             )
         frames: Frames | None = None
-        if framed or any(layout.frames is not None for layout in layouts):
+        alone = None
+        if not bare or any(layout.frames is not None for layout in layouts):
             frames = tuple(frame for layout in layouts for frame in layout.frames or [("", "")] * len(layout.unit_of))
-        return cls(units, unit_of, sections, frames, any(layout.whole for layout in layouts))
+            alone = np.fromiter((bare and frame == ("", "") for frame in frames), bool, len(frames))
+        return cls(units, unit_of, sections, frames, any(layout.whole for layout in layouts), alone)
 
 
 class LaidTexts:
@@ -79,6 +83,8 @@ class LaidTexts:
         self.words: Int64 = np.cumsum(words) - words  # where each draft's words begin in `unit_of`
         self.fields = len(laid[0].sections)
         self.plain = np.fromiter((own.frames is None and not own.whole for own in laid), bool, len(laid))
+        self.whole = np.fromiter((own.whole for own in laid), bool, len(laid))
+        self._alone: Bools | None = None
         sections = np.zeros((len(laid), 1), np.int64) if self.fields == 1 else np.stack([own.sections for own in laid])
         self.sections: Int64 = self.starts[:, None] + sections  # [drafts, fields] where each field's units begin
 
@@ -86,6 +92,19 @@ class LaidTexts:
         """The unit in which the word at a position of a draft lies; it has to have one."""
         units: Int64 = self.unit_of[self.words[draft] + position] + self.starts[draft]
         return units
+
+    def alone(self, draft: Int64, position: Int64) -> Bools:
+        """Whether a text may begin or end with the word at a position of a draft."""
+        if self.plain.all():
+            return np.ones(len(draft), bool)
+        if self._alone is None:
+            self._alone = np.concatenate(
+                [
+                    np.full(len(own.unit_of), not own.whole) if own.alone is None else own.alone & (not own.whole)
+                    for own in self.laid
+                ]
+            )
+        return self._alone[self.words[draft] + position]
 
     def bounds(self) -> tuple[Int64, Int64]:
         """First and last (exclusive) unit of every field of every draft."""

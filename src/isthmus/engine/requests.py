@@ -34,10 +34,11 @@ NO_EDITS: Edits = np.zeros((0, 4), np.int32)
 class Score:
     """Class probabilities of `count` candidates. `exact` asks for full precision."""
 
-    __slots__ = ("base", "count", "edits", "exact")
+    __slots__ = ("asked", "base", "count", "edits", "exact")
 
     def __init__(self, base: Draft, edits: Edits = NO_EDITS, count: int = 1, exact: bool = False) -> None:
         self.base, self.edits, self.count, self.exact = base, edits, count, exact
+        self.asked = count  # candidates that the victim was asked about: fewer where the budget ended
 
 
 class Similarity:

@@ -30,7 +30,7 @@ from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, V
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.changes import edited
 from isthmus.engine.requests import Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, sliced
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
@@ -49,7 +49,8 @@ class Stop(Exception):
 
 
 class BudgetSpent(Stop):
-    """The next request does not fit in what is left of the query budget."""
+    """Nothing is left of the query budget. A request that fits in part is answered in part: what was not asked about
+    comes back as the true class with certainty, which no search takes for progress."""
 
 
 class TimeSpent(Stop):
@@ -141,6 +142,22 @@ class _Task(Generic[Value]):
     served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
     logical: int = 0
     seconds: float = 0.0
+    unasked: int = 0  # candidates of the present request for which the budget does not reach
+
+    def within(self, request: Request, budget: int) -> Request:
+        """The request, or as many of its first candidates as the budget still reaches for."""
+        left = budget - self.logical
+        if not isinstance(request, Score) or request.count <= left:
+            return request
+        request.asked, self.unasked = left, request.count - left
+        return sliced(request, 0, left)
+
+
+def _no_progress(answer: Floats, label: int, count: int) -> Floats:
+    """Scores of candidates that nobody asked about: certain of the true class, so that no search takes one."""
+    scores = np.zeros((count, answer.shape[1]), answer.dtype)
+    scores[:, label] = 1
+    return scores
 
 
 _NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
@@ -254,6 +271,9 @@ class Engine:
                 answer = answer if failed else np.concatenate([*task.served, answer])
                 task.served = []
             task.asked.done = 0
+            if task.unasked and not failed:
+                answer = np.concatenate([answer, _no_progress(answer, task.program.label, task.unasked)])
+            task.unasked = 0
             if late:
                 finished = self._advance(task, task.steps.throw, TimeSpent())
             elif failed:
@@ -283,8 +303,9 @@ class Engine:
             request = step(answer)
             budget = task.program.budget
             if budget is not None:
-                while isinstance(request, Score) and task.logical + request.count > budget:
+                while isinstance(request, Score) and task.logical >= budget and request.count:
                     request = task.steps.throw(BudgetSpent())
+                request = task.within(request, budget)
             task.request = request
         except StopIteration as ended:
             return self._finished(task, ended.value, None)

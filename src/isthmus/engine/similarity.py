@@ -146,11 +146,12 @@ class Part(NamedTuple):
         if self.last < 0:
             low, high = texts.bounds()
             return None if texts.laid[index].whole else (int(low[index, self.field]), int(high[index, self.field]))
-        if not texts.plain[index]:
+        owner = np.array([index, index])
+        words = np.array([self.first, self.last]) + self.draft.structure.starts[self.field]
+        if not texts.alone(owner, words).all():
             return None
-        laid, start = texts.laid[index], self.draft.structure.starts[self.field]
-        shift = int(texts.starts[index])
-        return shift + int(laid.unit_of[start + self.first]), shift + int(laid.unit_of[start + self.last]) + 1
+        first, last = texts.unit(owner, words).tolist()
+        return first, last + 1
 
     def __str__(self) -> str:
         text = self.draft.parsed()[self.field]

@@ -93,23 +93,31 @@ class Centres:
         low, high = texts.bounds()
         low, high = low[self.owner, self.field], high[self.owner, self.field]
         length = self.length + self.growth
-        odd = (self.size > 0) & (self.awkward | ~texts.plain[self.owner])
-        chosen = np.flatnonzero((self.size > 0) & ~odd & (length > 0))
-        if len(chosen):
-            first, last = _bounds(self.local[chosen], length[chosen], self.size[chosen])
-            low[chosen], high[chosen] = self._units(texts, chosen, first, last)
+        windowed = self.size > 0
+        odd = windowed & (self.awkward | texts.whole[self.owner])
+        rows = np.flatnonzero(windowed & ~odd & (length > 0))
+        if len(rows):
+            first, last = _bounds(self.local[rows], length[rows], self.size[rows])
+            owner, first_word, last_word, new_ends = self._words(rows, first, last)
+            fine = texts.alone(owner, first_word) & texts.alone(owner, last_word)
+            if not fine.all():
+                odd[rows[~fine]] = True
+                rows, owner, first_word, last_word = rows[fine], owner[fine], first_word[fine], last_word[fine]
+                new_ends = new_ends[fine]
+            low[rows] = texts.unit(owner, first_word)
+            high[rows] = texts.unit(owner, last_word) + 1 - new_ends
         return low, high, odd
 
-    def _units(self, texts: LaidTexts, rows: Int64, first: Int64, last: Int64) -> tuple[Int64, Int64]:
-        owner, start = self.owner[rows], self.start[rows]
-        growth, at = self.growth[rows], self.shifts_at[rows]
-        # Words of the base: behind one that was taken out they are one further on, behind a new one further back.
+    def _words(self, rows: Int64, first: Int64, last: Int64) -> tuple[Int64, Int64, Int64, Bools]:
+        """The owner and the first and last word, counted in the base, of windows of candidates.
+
+        Where a window ends with a new word, the last is the word in front of which that stands.
+        """
+        growth, at, start = self.growth[rows], self.shifts_at[rows], self.start[rows]
+        # Behind a word that was taken out words are one further on, behind a new one further back.
         base_first = first + ((growth < 0) & (first >= at)) - ((growth > 0) & (first > at))
         base_last = last + ((growth < 0) & (last >= at)) - ((growth > 0) & (last > at))
-        low = texts.unit(owner, start + base_first)
-        # A window that ends with a new word ends before the word in front of which it stands.
-        high = texts.unit(owner, start + base_last) + 1 - ((growth > 0) & (last == at))
-        return low, high
+        return self.owner[rows], start + base_first, start + base_last, (growth > 0) & (last == at)
 
     def reference_words(self, requests: Sequence[Similarity]) -> tuple[Int64, Int64]:
         """First and last word, counted in the field, of the part of the reference that each candidate is compared with.

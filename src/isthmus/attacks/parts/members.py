@@ -18,8 +18,6 @@ from isthmus.attacks.parts.rules import MostPerWord
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
 from isthmus.engine.requests import REPLACE, Edits, Request
-from isthmus.engine.scheduler import BudgetSpent
-from isthmus.engine.scoring import sliced
 from isthmus.text.draft import Draft
 
 Int32 = NDArray[np.int32]
@@ -129,27 +127,16 @@ def permitted(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, An
 def scored(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, Floats]:
     """Scores of the swaps; where the budget does not cover all, the best of those it covers is the search's last word.
 
-    A generation is one request, so that much of a small budget would be left over otherwise.
+    A generation is one request, so that what its last queries found would be lost otherwise.
     """
-    whole = candidates_of(trial, words, swaps).score()
-    try:
-        scores: Floats = yield whole
-        return scores
-    except BudgetSpent:
-        start, size = 0, whole.count // 2
-        while size and not trial.reached:
-            try:
-                scores = yield sliced(whole, start, min(start + size, whole.count))
-            except BudgetSpent:
-                size //= 2
-                continue
-            progress = trial.judge(scores)
-            best = int(progress.argmax())
-            if lead(trial, progress, scores, best):
-                row = _written(words, swaps, start + best)
-                trial.accept(_draft(trial, row), scores[best], float(progress[best]))
-            start += len(scores)
-        raise
+    request = candidates_of(trial, words, swaps).score()
+    scores: Floats = yield request
+    if request.asked < request.count:
+        progress = trial.judge(scores)
+        best = int(progress.argmax())
+        if lead(trial, progress, scores, best):
+            trial.accept(_draft(trial, _written(words, swaps, best)), scores[best], float(progress[best]))
+    return scores
 
 
 @dataclass(frozen=True, slots=True)
