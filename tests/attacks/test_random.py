@@ -35,17 +35,18 @@ def test_it_draws_as_often_as_a_greedy_search_would_ask() -> None:
     near = sum(int((source.nearest(word, 50).cosines >= 0.5).sum()) for word in words)
     victim = TextVictim(lambda text: 0.9)
     for effort, tries in ((1.0, len(words) + near), (0.5, round((len(words) + near) / 2))):
-        attack = Random(neighbours=vectors_file(), part_of_speech="none", effort=effort)
+        attack = Random(neighbours=vectors_file(), part_of_speech="none", effort=effort, draws=1)
         (result,) = attack(victim, examples(TEXT), encoder=LetterEncoder())
         # The first query is the clean text.
         assert result.logical_queries == 1 + tries
-    with pytest.raises(UsageError, match="effort"):
-        Random(effort=0)
+    for wrong in ({"effort": 0}, {"draws": 0}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Random(**wrong)
 
 
 def test_a_walk_changes_one_more_word_every_time_and_then_starts_anew() -> None:
     original = TEXT.split()
-    texts = asked(lambda text: 0.9)
+    texts = asked(lambda text: 0.9, draws=1)
     changed = [sum(a != b for a, b in zip(original, text.split(), strict=True)) for text in texts]
     source = load_neighbours(vectors_file())
     free = [word for word in original if word not in stop_words("textfooler")]

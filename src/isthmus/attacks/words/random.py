@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.attacks.base import WordAttack
 from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
@@ -16,7 +17,7 @@ from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.speech import TaggerName, contextual_rules, tagger_used, word_tagger
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
-from isthmus.engine.requests import replacing
+from isthmus.engine.requests import REPLACE, Edits
 from isthmus.lexicon.stopwords import stop_words
 
 
@@ -28,9 +29,10 @@ class Random(WordAttack):
                  neighbour that satisfies the rules;  when no word is left, a new walk starts from x
         tries    effort * sum over the words of (1 + neighbours of the word)
 
-    It scores every text on the way, but looks only at whether the goal is reached: what a greedy search gains over it
-    is gained by looking at probabilities. It may draw as often as TextFooler would query if it went through the whole
-    text in vain, and a draw that the rules forbid costs a try but no query.
+    At every step it draws and scores several such texts and moves to any one of them. It looks only at whether the goal
+    is reached: what a greedy search gains over it is gained by looking at probabilities. It may draw as often as
+    TextFooler would query if it went through the whole text in vain; a draw that the rules forbid costs a try but no
+    query.
 
     References:
         None: a control. Substitution that comes near a greedy search is a sign of a broken search, or of scores that
@@ -49,6 +51,8 @@ class Random(WordAttack):
 
     effort: float = 1.0
     """Tries, as a multiple of the queries that a greedy search through the whole text takes."""
+    draws: int = 8
+    """Texts drawn at every step."""
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file."""
     most: int = 50
@@ -67,6 +71,8 @@ class Random(WordAttack):
     def __post_init__(self) -> None:
         if self.effort <= 0:
             raise UsageError(f"effort must be more than 0, not {self.effort}")
+        if self.draws < 1:
+            raise UsageError(f"draws must be at least 1, not {self.draws}")
 
     def resources(self) -> Mapping[str, str]:
         """Vectors, tagger and encoder."""
@@ -93,20 +99,32 @@ class Random(WordAttack):
         choices = {at: self.near.words(trial, int(trial.original.ids[at])) for at in positions.tolist()}
         tries = max(1, round(self.effort * sum(1 + len(words) for words in choices.values())))
         order = [at for at, words in choices.items() if len(words)]
-        draft, walk = trial.original, list[int]()
-        for _ in range(tries if order else 0):
-            if not walk:
-                draft, walk = trial.original, order.copy()
-                trial.rng.shuffle(walk)
-            position = walk.pop()
-            words = choices[position]
-            word = words[int(trial.rng.random() * len(words))]
-            drawn = Candidates(draft, replacing(position, np.array([word], np.int32)))
-            candidates = yield from allowed(trial, drawn)
+        draft, left = trial.original, order.copy()
+        while tries > 0 and order:
+            drawn = min(self.draws, tries)
+            tries -= drawn
+            candidates = yield from allowed(trial, Candidates(draft, _drawn(trial, left, choices, drawn)))
             if not candidates.count:
                 continue
-            draft, scores = candidates.draft(0), (yield candidates.score())
-            progress = float(trial.judge(scores)[0])
-            reached = bool(np.asarray(trial.goal.reached(scores, trial.label))[0])
-            if (reached or progress > trial.progress) and trial.accept(draft, scores[0], progress):
+            scores = yield candidates.score()
+            progress = trial.judge(scores)
+            reached = np.asarray(trial.goal.reached(scores, trial.label))
+            best = int(reached.argmax()) if reached.any() else int(progress.argmax())
+            if reached[best] or progress[best] > trial.progress:
+                trial.accept(candidates.draft(best), scores[best], float(progress[best]))
+            if reached[best]:
                 return
+            chosen = int(trial.rng.random() * candidates.count)
+            draft = candidates.draft(chosen)
+            left.remove(int(candidates.edits[chosen, 1]))
+            if not left:
+                draft, left = trial.original, order.copy()
+
+
+def _drawn(trial: Trial, left: Sequence[int], choices: Mapping[int, NDArray[np.int32]], count: int) -> Edits:
+    """So many random replacements of the words that are left; of equal ones one is kept."""
+    random, drawn = trial.rng.random, dict[tuple[int, int], None]()
+    for _ in range(count):
+        at = left[int(random() * len(left))]
+        drawn[at, int(choices[at][int(random() * len(choices[at]))])] = None
+    return np.array([(number, at, REPLACE, word) for number, (at, word) in enumerate(drawn)], np.int32)
