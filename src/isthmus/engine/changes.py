@@ -93,7 +93,7 @@ class LaidTexts:
         units: Int64 = self.unit_of[self.words[draft] + position] + self.starts[draft]
         return units
 
-    def alone(self, draft: Int64, position: Int64) -> Bools:
+    def alone(self, draft: Int64, position: Int32 | Int64) -> Bools:
         """Whether a text may begin or end with the word at a position of a draft."""
         if self.plain.all():
             return np.ones(len(draft), bool)
@@ -104,7 +104,8 @@ class LaidTexts:
                     for own in self.laid
                 ]
             )
-        return self._alone[self.words[draft] + position]
+        alone: Bools = self._alone[self.words[draft] + position]
+        return alone
 
     def bounds(self) -> tuple[Int64, Int64]:
         """First and last (exclusive) unit of every field of every draft."""
@@ -141,13 +142,16 @@ def changes_of(splicer: Splicer, requests: Sequence[Candidates], texts: LaidText
     of_edit = np.repeat(np.arange(len(requests)), sizes)
     first_rows = np.cumsum(counts) - counts
     if texts.plain.all():
-        changes = _plain(edits, of_edit, texts, first_rows)
-    else:
-        chosen = texts.plain[of_edit]
-        changes = _plain(edits[chosen], of_edit[chosen], texts, first_rows)
-        looked_up = _looked_up(splicer, requests, texts, first_rows)
-        changes = _joined(changes, looked_up)
-    return _ordered(changes, texts.fields)
+        return _ordered(_plain(edits, of_edit, texts, first_rows), texts.fields)
+    # Edits of words that are units of their own are made as anywhere.
+    easy = texts.alone(of_edit, edits[:, 1])
+    merged = np.flatnonzero(edits[:, 2] == MERGE)
+    easy[merged] &= texts.alone(of_edit[merged], edits[merged, 1] + 1)
+    changes = _plain(edits[easy], of_edit[easy], texts, first_rows)
+    looked_up = _looked_up(splicer, requests, texts, first_rows, edits[~easy], of_edit[~easy])
+    whole = np.flatnonzero(texts.whole[: len(requests)])
+    looked_up.odd += [row for at in whole for row in range(first_rows[at], first_rows[at] + counts[at])]
+    return _ordered(_joined(changes, looked_up), texts.fields)
 
 
 def edited(request: Candidates, candidate: int) -> Draft:
@@ -175,23 +179,27 @@ def _plain(edits: Edits, of_edit: Int64, texts: LaidTexts, first_rows: Int64) ->
     return Changes(row, field, first, last, edits[:, 3].astype(np.int64), [])
 
 
-def _looked_up(splicer: Splicer, requests: Sequence[Candidates], texts: LaidTexts, first_rows: Int64) -> Changes:
-    """The changes of those requests whose words share units with what surrounds them."""
+def _looked_up(
+    splicer: Splicer,
+    requests: Sequence[Candidates],
+    texts: LaidTexts,
+    first_rows: Int64,
+    edits: Edits,
+    of_edit: Int64,
+) -> Changes:
+    """The changes by edits of words that share units with what surrounds them."""
     changes, odd = list[tuple[int, int, int, int, int, int]](), set[int]()
-    for index in np.flatnonzero(~texts.plain[: len(requests)]).tolist():
-        request, laid, first_row = requests[index], texts.laid[index], int(first_rows[index])
-        if laid.whole:
-            odd.update(range(first_row, first_row + request.count))
+    rows = (edits[:, 0] + first_rows[of_edit]).tolist()
+    for index, row, (position, span, word) in zip(of_edit.tolist(), rows, edits[:, 1:].tolist(), strict=True):
+        laid = texts.laid[index]
+        own = None if laid.whole else _in_frames(splicer, laid, requests[index].base, position, span, word)
+        if own is None:
+            odd.add(row)
             continue
         shift = int(texts.starts[index])
-        for candidate, position, span, word in request.edits.tolist():
-            own = _in_frames(splicer, laid, request.base, position, span, word)
-            if own is None:
-                odd.add(first_row + candidate)
-                continue
-            for first, last, new, second in own:
-                field = int(np.searchsorted(laid.sections, first, side="right")) - 1
-                changes.append((first_row + candidate, field, shift + first, shift + last, new, second))
+        for first, last, new, second in own:
+            field = 0 if texts.fields == 1 else int(np.searchsorted(laid.sections, first, side="right")) - 1
+            changes.append((row, field, shift + first, shift + last, new, second))
     columns = np.array(changes, np.int64).reshape(-1, 6).T
     fields = columns[1] if texts.fields > 1 else None
     return Changes(columns[0], fields, columns[2], columns[3], columns[4:].T, sorted(odd))

@@ -167,10 +167,9 @@ class Contexts:
         field = draft.field_of(position)
         text = draft.parsed()[field]
         start, end = text.offsets()[position - draft.structure.starts[field]]
-        encoding = self.tokenizer(str(text), add_special_tokens=False, return_offsets_mapping=True)
-        spans = encoding["offset_mapping"]
-        places = [at for at, (left, right) in enumerate(spans) if left < end and right > start]
-        return list(encoding["input_ids"]), places
+        encoding = self.assembler.splicer.backend.encode(str(text), add_special_tokens=False)
+        places = [at for at, (left, right) in enumerate(encoding.offsets) if left < end and right > start]
+        return list(encoding.ids), places
 
 
 _Tokenised = tuple[list[int], list[int]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -32,6 +32,9 @@ Waiting = Callable[[], list[Answer]]
 _MOST_ROWS = 1 << 15
 """Candidates encoded at once; larger rounds are served in parts, so that memory stays bounded."""
 
+_AHEAD = 3
+"""Parts that may be launched before an earlier one is waited for."""
+
 
 class Similarities(ABC):
     """Compares the candidates of all attacks with one sentence encoder."""
@@ -41,13 +44,21 @@ class Similarities(ABC):
 
     def start(self, requests: Sequence[Similarity]) -> Waiting:
         """Start comparing; the result waits for one answer per request."""
-        parts = [(part, self._start([request for _, request in part])) for part in _parts(requests)]
+        pieces: dict[int, list[Answer]] = defaultdict(list)
+        waiting: deque[tuple[list[tuple[int, Similarity]], Waiting]] = deque()
 
-        def finish() -> list[Answer]:
-            pieces: dict[int, list[Answer]] = defaultdict(list)
-            for part, wait in parts:
+        def settle(most: int) -> None:
+            while len(waiting) > most:
+                part, wait = waiting.popleft()
                 for (index, _), answer in zip(part, wait(), strict=True):
                     pieces[index].append(answer)
+
+        for part in _parts(requests):
+            waiting.append((part, self._start([request for _, request in part])))
+            settle(_AHEAD)
+
+        def finish() -> list[Answer]:
+            settle(0)
             return [_joined(pieces[index]) for index in range(len(requests))]
 
         return finish

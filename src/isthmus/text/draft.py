@@ -25,14 +25,16 @@ Bools = NDArray[np.bool_]
 class Units:
     """How a text whose gaps are plain falls into units (see `isthmus.text.splice`): words and gaps, each by itself.
 
-    This is so for every tokenizer that cuts around spaces and punctuation, so it is worked out once for all of them.
+    This is so for every tokenizer that cuts around spaces and punctuation, so it is worked out once for all that cut
+    around the same marks.
     """
 
     unit_of: Int32  # [words]
     sections: Int32  # [fields] where each field's units begin
+    separators: str  # marks outside ASCII around which is cut
 
 
-NOT_PLAIN = Units(np.zeros(0, np.int32), np.zeros(0, np.int32))
+NOT_PLAIN = Units(np.zeros(0, np.int32), np.zeros(0, np.int32), "")
 """Marks a structure some gap of which has to be looked at in its place."""
 
 

@@ -38,8 +38,8 @@ Int32 = NDArray[np.int32]
 Mode = Literal["bare", "spaced", "whole"]
 
 _ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
-_PLAIN_GAP = re.compile(rf"[ \t\n\r{_ASCII_PUNCTUATION}]*\Z")
-_BARE_CUT = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}]")
+_ASCII_SPACES = " \t\n\r"
+_TYPOGRAPHY = "¡§«¶·»¿‐‑‒–—―‘’‚‛“”„‟†‡•…‰′″‹›※、。〈〉《》「」『』【】！（），：；？"
 _SPACES = re.compile(rf"[{SPACES}]+\Z")
 _ANCHORS = ("a", "film", "1", "#", "\u4e2d", "zzq.")
 
@@ -70,12 +70,14 @@ class Layout:
 class _Gaps(dict[str, int]):
     """The unit of a plain gap (DELETE for mere space), or -1 for a gap that has to be looked at in its place."""
 
-    def __init__(self, units: Vocabulary) -> None:
+    def __init__(self, units: Vocabulary, separators: str) -> None:
         super().__init__({" ": DELETE, "": DELETE})
         self.units = units
+        self.spaces = _ASCII_SPACES + "".join(mark for mark in separators if mark in SPACES)
+        self.plain = re.compile(rf"[{_ASCII_SPACES}{_ASCII_PUNCTUATION}{separators}]*\Z")
 
     def __missing__(self, gap: str) -> int:
-        unit = self.units.id(gap.strip(" \t\n\r")) if _PLAIN_GAP.match(gap) else -1
+        unit = self.units.id(gap.strip(self.spaces)) if self.plain.match(gap) else -1
         self[gap] = unit
         return unit
 
@@ -88,6 +90,8 @@ class Splicer:
         self.backend = _backend(tokenizer)
         self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
         self._folds_case = _folds_case(self.backend)
+        self.separators = self._find_separators()
+        self._bare_cut = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}{self.separators}]")
         self.mode: Mode = self._find_mode()
         self.clear(vocabulary)
 
@@ -97,7 +101,7 @@ class Splicer:
         # In bare mode a unit is a word: both share one numbering. Otherwise units are numbered on their own.
         self.units = vocabulary if self.mode == "bare" else Vocabulary(vocabulary.unknown)
         self._framed: dict[tuple[str, str], dict[int, int]] = {}
-        self._gaps = _Gaps(self.units)
+        self._gaps = _Gaps(self.units, self.separators)
         self.starts = np.zeros(4096, np.int64)
         self.lengths = np.zeros(4096, np.int64)
         self.tokens = np.zeros(16384, np.int32)
@@ -172,9 +176,24 @@ class Splicer:
             return [at for at in starts if at and outside[at]]
         # Wherever a run of spaces and punctuation begins or ends.
         separates = np.zeros(len(string), bool)
-        separates[[match.start() for match in _BARE_CUT.finditer(string)]] = True
+        separates[[match.start() for match in self._bare_cut.finditer(string)]] = True
         separates &= outside
         return [int(at) + 1 for at in np.flatnonzero(separates[1:] != separates[:-1])]
+
+    def _find_separators(self) -> str:
+        """The spaces and marks outside ASCII around which this tokenizer always cuts."""
+        marks = _TYPOGRAPHY + "".join(space for space in SPACES if not space.isascii())
+        alone = dict(zip([*_ANCHORS, *marks], self.encode([*_ANCHORS, *marks]), strict=True))
+        around = [(left, right) for left in _ANCHORS for right in _ANCHORS]
+        joined = iter(self.encode([left + mark + right for mark in marks for left, right in around]))
+        separators = ""
+        for mark in marks:
+            rows = [next(joined) for _ in around]
+            if all(
+                row == alone[left] + alone[mark] + alone[right] for row, (left, right) in zip(rows, around, strict=True)
+            ):
+                separators += mark
+        return separators
 
     def _separating_spaces(self) -> str:
         """The spaces before which this tokenizer always cuts, whatever stands on either side."""
