@@ -70,9 +70,12 @@ def _models(model: str, attack: Any, precision: str, device: str) -> ideal.Model
 
 
 def memory(model: str, data: Path, attack: Any, n: int, in_flight: int | None, budget: int) -> Record:
-    """isthmus on long texts, with nothing kept beside it: its peak memory, and what the process had before."""
+    """isthmus on long texts, with nothing kept beside it: its peak memory, and what the process had before.
+
+    A GPU is used where there is one: the memory counted is the host's, and a CPU would take hours for CLARE.
+    """
     texts = examples(data, "test", n)
-    victim = load_victim(model, device="cpu")
+    victim = load_victim(model)
     beside = Beside.of(attack, keep=False)
     before = peak_memory_mb()
     settings = AttackSettings(engine=EngineSettings(in_flight=in_flight), budget=budget)
@@ -84,6 +87,7 @@ def memory(model: str, data: Path, attack: Any, n: int, in_flight: int | None, b
     record.notes = {"before MB": before, "peak MB": record.peak_memory_mb, "budget": budget}
     record.notes |= {"words, mean": sum(words) / len(words), "words, most": max(words)}
     record.rows = sum(result.physical_queries for result in results)
+    record.notes["device"] = victim.device_type
     return record
 
 
