@@ -47,9 +47,11 @@ class CLARE(WordAttack):
         `textattack` follows TextAttack 0.3.11, with what comes of how it is written. Stop words are left alone by
         replacements only. A word once edited is left alone by replacements and insertions, also the word behind an
         insertion, but not by merges. Nothing is inserted before the first word, nothing merged into the first or the
-        last: TextAttack cuts the mask off there. Pieces of words count as words. It asks Flair for the tags by which
-        words are merged; part_of_speech=nltk is NLTK's tagger, the default asks WordNet what the words can be, which is
-        laxer. The language model reads 128 tokens around the blank, and in a pair only the text of the blank.
+        last: TextAttack cuts the mask off there. Pieces of words count as words; tokens that are more than a word
+        (``[unused3]``) are never put in. It asks Flair for the tags by which words are merged; part_of_speech=nltk is
+        NLTK's tagger, the default asks WordNet what the words can be, which is laxer. Before every eighth word
+        TextAttack compares a window that lies one word further right (the order of a Python set); we do not. The
+        language model reads 128 tokens around the blank, and in a pair only the text of the blank.
         `paper` is the paper's Algorithm 1 with whole words. Replacements leave stop words alone, nothing is inserted
         behind the last word, and an action is left out if one before it changed its words. Rules are asked again
         when an action is carried out. The paper's limit of actions has no number there: by default there is none.
