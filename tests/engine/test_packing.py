@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from isthmus.engine import packing
 from isthmus.engine.packing import _cheap_cuts
+from isthmus.engine.rows import Rows
 
 
 def cost(batches: list[list[np.ndarray]], lengths: np.ndarray) -> int:
     return sum(
-        packing._LAUNCH_COST
+        packing.GPU.launch
         + sum(map(len, batch)) * max(int(lengths[group[0]]) for group in batch)
         for batch in batches
     )  # fmt: skip
@@ -25,7 +26,7 @@ def test_no_other_cut_is_cheaper(sizes: list[tuple[int, int]]) -> None:
     sizes.sort(key=lambda item: item[1])
     lengths = np.repeat([length for _, length in sizes], [count for count, _ in sizes])
     groups = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(lengths)) + 1)
-    batches = _cheap_cuts(groups, lengths)
+    batches = _cheap_cuts(groups, lengths, packing.GPU)
     assert sorted(np.concatenate([np.concatenate(batch) for batch in batches]).tolist()) == list(range(len(lengths)))
     others = []
     for cuts in itertools.product([False, True], repeat=len(groups) - 1):
@@ -36,8 +37,34 @@ def test_no_other_cut_is_cheaper(sizes: list[tuple[int, int]]) -> None:
     assert cost(batches, lengths) == min(others)
 
 
+@given(st.lists(st.integers(3, 70), min_size=1, max_size=80), st.sampled_from([1, 16]))
+def test_on_a_cpu_lengths_are_mixed_inside_blocks_only(lengths: list[int], block: int) -> None:
+    total = np.array(lengths)
+    order = np.argsort(total, kind="stable")
+    ids = np.concatenate([np.full(total[row], row, np.int64) for row in order])
+    work = packing.packed(Rows(total, order, ids, None), np.arange(len(total)), on_gpu=False, pad=-1, block=block)
+    seen = []
+    for batch in work.batches:
+        own = batch.ids[:, 0]
+        seen += own.tolist()
+        assert batch.ids.size <= max(packing.CPU.most, 4 * batch.ids.shape[1])
+        for row, line in zip(own, batch.ids, strict=True):
+            length = int(total[row])
+            assert (line[:length] == row).all()
+            assert (line[length:] == -1).all()
+            if length < len(line):
+                assert block == 16
+                assert length // 16 == len(line) // 16
+                assert length % 16 > 0
+                assert batch.mask is not None
+        if batch.mask is not None:
+            assert batch.mask.sum(axis=1).tolist() == total[own].tolist()
+    assert seen == work.order.tolist()
+    assert sorted(seen) == list(range(len(total)))
+
+
 def test_no_batch_is_larger_than_the_limit() -> None:
     lengths = np.repeat([10, 11, 500], [60_000, 60_000, 3_000])
     groups = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(lengths)) + 1)
-    for batch in _cheap_cuts(groups, lengths):
-        assert sum(map(len, batch)) * int(lengths[batch[-1][0]]) <= packing._MOST_TOKENS
+    for batch in _cheap_cuts(groups, lengths, packing.GPU):
+        assert sum(map(len, batch)) * int(lengths[batch[-1][0]]) <= packing.GPU.most

@@ -1,8 +1,9 @@
 """Rows into batches, and batches through a model.
 
-On a CPU rows of equal token length are batched together: nothing is padded, and a row's bits then do not depend on what
-it was batched with, so that results are the same whatever the number of attacks in flight. On a GPU lengths are mixed
-where padding costs less than another launch, and identity is promised for the same packing only.
+On a CPU a row's bits must not depend on what it was batched with, so that results are the same whatever the number of
+attacks in flight: rows of equal token length are batched together and nothing is padded, or, for a model whose bits are
+known to withstand it, lengths are mixed inside a block of 16 tokens. On a GPU lengths are mixed where padding costs
+less than another launch, and identity is promised for the same packing only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -18,11 +20,17 @@ from isthmus.core.types import Floats, Ints, Pending, TokenBatch
 from isthmus.engine.cache import Keys
 from isthmus.engine.rows import Int64, Rows, by_size
 
-_LAUNCH_COST = 32_000
-"""Padded tokens whose forward pass costs a large GPU and its host about as much as one more launch."""
 
-_MOST_TOKENS = 1 << 18
-"""Padded tokens in one batch on a GPU."""
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a machine prefers."""
+
+    launch: int  # padded tokens whose forward pass costs about as much as one more launch
+    most: int  # padded tokens in one batch
+
+
+GPU = Costs(32_000, 1 << 18)
+CPU = Costs(20, 2048)  # beyond that nothing is gained, and caches overflow
 
 Failures = dict[int, VictimError]
 
@@ -42,20 +50,19 @@ class Packed:
         return places
 
 
-def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys | None = None) -> Packed:
-    """Batches of the chosen rows."""
+def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys | None = None, block: int = 1) -> Packed:
+    """Batches of the chosen rows; on a CPU lengths are mixed inside blocks of `block` tokens."""
     lengths = work.total[chosen]
     by_length = by_size(lengths)
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
     groups = [group for group in np.split(by_length, cuts) if len(group)]
     if on_gpu:
-        joined = _cheap_cuts(groups, lengths)
+        joined = _cheap_cuts(groups, lengths, GPU)
     else:
         joined = [
-            [group[start : start + most]]
-            for group in groups
-            for most in [max(4, min(128, 4096 // int(lengths[group[0]])))]
-            for start in range(0, len(group), most)
+            parts
+            for _, family in groupby(groups, lambda group: _family(int(lengths[group[0]]), block))
+            for parts in _cheap_cuts(list(family), lengths, CPU)
         ]
     batches = []
     for parts in joined:
@@ -84,7 +91,12 @@ def _padded(matrices: Sequence[tuple[Ints, Ints | None]], pad: int) -> TokenBatc
     return TokenBatch(all_ids, mask, all_types)
 
 
-def _cheap_cuts(groups: Sequence[Int64], lengths: Int64) -> list[list[Int64]]:
+def _family(length: int, block: int) -> tuple[int, bool]:
+    """Rows of one family may share a batch on a CPU; one that fills its last block has that to itself."""
+    return length // block, length % block == 0
+
+
+def _cheap_cuts(groups: Sequence[Int64], lengths: Int64, costs: Costs) -> list[list[Int64]]:
     """Groups of rows of one length each, joined into batches at the least cost in padded tokens and launches.
 
         cost(i, j) = launch + rows(i … j) * longest(i … j),    best(j) = min over i of best(i) + cost(i, j)
@@ -94,16 +106,18 @@ def _cheap_cuts(groups: Sequence[Int64], lengths: Int64) -> list[list[Int64]]:
     groups = [
         group[start : start + most]
         for group in groups
-        for most in [max(4, _MOST_TOKENS // int(lengths[group[0]]))]
+        for most in [max(4, costs.most // int(lengths[group[0]]))]
         for start in range(0, len(group), most)
     ]
+    if len(groups) == 1:
+        return [groups]
     rows = np.cumsum([0, *map(len, groups)])
     longest = np.array([int(lengths[group[0]]) for group in groups], np.int64)
     best, cut = np.zeros(len(groups) + 1), np.zeros(len(groups) + 1, np.int64)
     for end in range(1, len(groups) + 1):
         tokens = (rows[end] - rows[:end]) * longest[end - 1]
-        cost = best[:end] + _LAUNCH_COST + np.where(tokens > _MOST_TOKENS, np.inf, tokens)
-        cost[end - 1] = best[end - 1] + _LAUNCH_COST + tokens[-1]
+        cost = best[:end] + costs.launch + np.where(tokens > costs.most, np.inf, tokens)
+        cost[end - 1] = best[end - 1] + costs.launch + tokens[-1]
         cut[end] = int(cost.argmin())
         best[end] = cost[cut[end]]
     batches = []

@@ -20,6 +20,9 @@ from isthmus.engine.scoring import MOST_UNITS, Answers, Asked, Later, Reached, S
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
+_WORTH_TRYING = 1000
+"""Rows after which it pays to find out whether lengths may be mixed."""
+
 
 class TokenScorer(Scorer):
     """For victims that take token ids."""
@@ -90,11 +93,18 @@ class TokenScorer(Scorer):
 
         return finish
 
+    @property
+    def _block(self) -> int:
+        # A victim finds out by trying what it withstands, which would not pay for a few rows.
+        if self.on_gpu or self.statistics.forwarded < _WORTH_TRYING:
+            return 1
+        return int(getattr(self.victim, "padding_block", 1))
+
     def _forward(
         self, work: Rows, rows: Int64, streams: Keys | None, *, exact: bool = False
     ) -> Callable[[], tuple[Floats, Failures]]:
         """Start scoring these rows; the result holds their scores in order, and what failed by index."""
-        together = packed(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=streams)
+        together = packed(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=streams, block=self._block)
         statistics = self.statistics
         statistics.forwarded += len(rows)
         statistics.batches += len(together.batches)

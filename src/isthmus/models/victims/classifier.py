@@ -8,6 +8,7 @@ layer left on would answer each query differently and pass for robustness.
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,7 @@ from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
+from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
 
@@ -94,6 +96,22 @@ class ClassifierVictim:
     def device_type(self) -> str:
         """``cpu`` or ``cuda``."""
         return self.model.device.type
+
+    @functools.cached_property
+    def padding_block(self) -> int:
+        """Rows whose lengths lie between the same multiples of this may share a batch without changing a bit."""
+        if self.device_type != "cpu" or self.stochastic:
+            return 1
+        size, pad = self.model.table.num_embeddings, self.tokenizer.pad_token_id or 0
+        ways = (True,) if self.precision == "fp32" else (True, False)
+        launches = [functools.partial(self.launch, exact=exact) for exact in ways]
+        try:
+            for block in BLOCKS:
+                if all(padding_keeps_bits(launch, block, size, self.max_tokens, pad) for launch in launches):
+                    return block
+        except VictimError:
+            pass  # it takes no padding
+        return 1
 
     def _evaluating(self, exact: bool) -> Classifier:
         """The model that answers, with every module in evaluation mode."""
