@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.text.words import Words
+from isthmus.text.words import _WORD, Words, split
 
 texts = st.text(max_size=60) | st.text(alphabet="ab'-_*@ .,!\t\n\u00a0\u0301\U0001f600é中", max_size=40)
 
@@ -54,6 +54,11 @@ def test_structural_edits() -> None:
     assert str(words.insert(0, "Such")) == "Such A fine, quiet film."
     assert str(words.merge(2, "movie")) == "A fine, movie."
     assert str(words.merge(1, "good")) == "A good, film."
+
+
+@given(st.text(alphabet="ab1_'-*@ .,\n", max_size=30))
+def test_plain_text_is_split_like_any_other(text: str) -> None:
+    assert split(text) == _WORD.split(text)
 
 
 @given(texts)

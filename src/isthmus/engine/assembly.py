@@ -66,7 +66,7 @@ class Assembler:
         return laid
 
     def _lay_plain(self, draft: Draft) -> None:
-        structure, ids = draft.structure, draft.ids.tolist()
+        structure, ids = draft.structure, draft.ids
         if structure.units is not None and structure.units.separators != self.splicer.separators:
             return
         layouts = []

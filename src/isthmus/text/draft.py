@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
-from isthmus.text.words import Words
+from isthmus.text.words import Words, split
 
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -85,11 +85,12 @@ class Draft:
     @classmethod
     def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
         """The first draft: the original text."""
-        table, ids, gaps, starts = vocabulary.table, list[int](), [], [0]
+        ids, gaps, starts = list[int](), [], [0]
+        number = vocabulary.table.__getitem__
         for text in texts.values():
-            words = Words.of(text)
-            ids += [table[word] for word in words.words]
-            gaps.append(words.gaps)
+            pieces = split(text)
+            ids.extend(map(number, pieces[1::2]))
+            gaps.append(tuple(pieces[::2]))
             starts.append(len(ids))
         structure = Structure(vocabulary, tuple(texts), tuple(gaps), tuple(starts))
         everything = np.ones(len(ids), bool) if editable is None else editable

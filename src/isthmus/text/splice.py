@@ -123,26 +123,17 @@ class Splicer:
     def _whole(self, text: Words) -> Layout:
         return Layout(np.zeros(1, np.int32), np.full(len(text), -1, np.int32), whole=True)
 
-    def plain_layout(self, words: Sequence[int], gaps: Sequence[str]) -> Layout | None:
-        """Bare mode, gaps of spaces and ASCII punctuation only: every word and every gap is a unit of its own.
+    def plain_layout(self, words: Int32, gaps: Sequence[str]) -> Layout | None:
+        """Bare mode, gaps of spaces and plain marks only: every word and every gap is a unit of its own.
 
         This is the usual case, and takes words that are interned already. None where a gap holds anything else.
         """
-        units, unit_of, between = [DELETE], list[int](), self._gaps
-        for word, gap in zip(words, gaps, strict=False):
-            unit = between[gap]
-            if unit != DELETE:
-                if unit < 0:
-                    return None
-                units.append(unit)
-            unit_of.append(len(units))
-            units.append(word)
-        last = between[gaps[-1]]
-        if last != DELETE:
-            if last < 0:
-                return None
-            units.append(last)
-        return Layout(np.array(units, np.int32), np.array(unit_of, np.int32))
+        between = list(map(self._gaps.__getitem__, gaps))
+        if min(between) < 0:
+            return None
+        units = np.zeros(2 * len(words) + 2, np.int32)
+        units[1::2], units[2::2] = between, words
+        return Layout(units, _every_other(len(words)))
 
     def _cut(self, text: Words) -> Layout:
         """Any text: cut wherever the mode allows it, and note what surrounds each word in its unit."""
@@ -329,6 +320,17 @@ class Splicer:
         units = layout.units.copy()
         units[unit] = new
         return self.ids_of(Layout(units, layout.unit_of))
+
+
+def _every_other(count: int) -> Int32:
+    """2, 4, 6, …"""
+    if count <= len(_EVERY_OTHER):
+        return _EVERY_OTHER[:count]
+    return np.arange(2, 2 * count + 2, 2, dtype=np.int32)
+
+
+_EVERY_OTHER: Int32 = np.arange(2, 2050, 2, dtype=np.int32)
+_EVERY_OTHER.setflags(write=False)
 
 
 def _context_free(backend: Any, strings: Sequence[str], folds_case: bool | None) -> list[list[int]]:

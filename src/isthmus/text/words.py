@@ -27,7 +27,12 @@ SPACES = " \t\n\r\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, 
 
 _WORD = re.compile(rf"([^\W_](?:[\w'\-*@{_MARKS}]*(?:[^\W_]|[{_MARKS}]))?)")
 # The same for plain ASCII, where a small character class is twice as fast.
-_ASCII_WORD = re.compile(r"([A-Za-z0-9](?:[\w'\-*@]*[A-Za-z0-9])?)", re.ASCII)
+_ASCII_WORD = re.compile(r"([A-Za-z0-9]+(?:[_'\-*@]+[A-Za-z0-9]+)*)")
+
+
+def split(text: str) -> list[str]:
+    """Gap, word, gap, …, word, gap."""
+    return (_ASCII_WORD if text.isascii() else _WORD).split(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Words:
     @classmethod
     def of(cls, text: str) -> Self:
         """Split a text; nothing of it is lost."""
-        pieces = (_ASCII_WORD if text.isascii() else _WORD).split(text)
+        pieces = split(text)
         return cls(tuple(pieces[1::2]), tuple(pieces[::2]))
 
     def __str__(self) -> str:
