@@ -33,6 +33,9 @@ fragments = st.sampled_from(
         " é ",
         "'s",
         "and/or",
+        "\u2019",
+        " \u2013 ",
+        "\u201c",
         " ",
     ]
 )
@@ -42,7 +45,7 @@ new_words = st.sampled_from(["film", "Monday", "x", "terribly", "don't", "q7", "
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("pair", [False, True])
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_rows_equal_the_tokenizers_own(name: str, pair: bool, data: st.DataObject) -> None:
     tokenizer, vocabulary = TOKENIZERS[name], Vocabulary("[UNK]" if name == "bert" else "<unk>")

@@ -316,3 +316,15 @@ def test_a_request_that_fits_in_part_is_answered_in_part() -> None:
         assert np.allclose(scores[:budget, 1], 0.7)
         # What was not asked about is certain of the label (0 here).
         assert np.array_equal(scores[budget:], np.tile([1.0, 0.0], (len(scores) - budget, 1)))
+
+
+def test_attacks_that_ask_for_much_end_one_after_the_other() -> None:
+    reference = run(Engine(BertVictim()), walks(rounds=2))
+    engine = Engine(BertVictim())
+    engine.tokens_at_once = 150
+    finished = [item.program.name for item in engine.run(walks(rounds=2)[:6])]  # type: ignore[attr-defined]
+    assert finished == [f"w{index}" for index in range(6)]
+    again = run(engine, walks(rounds=2))
+    assert engine.statistics.rounds > 20
+    for name, item in again.items():
+        assert np.concatenate(item.value).tobytes() == np.concatenate(reference[name].value).tobytes()

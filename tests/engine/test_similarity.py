@@ -94,7 +94,7 @@ def test_a_reference_is_encoded_once_and_equal_rows_are_one() -> None:
     assert len(encoder.rows) == 4
 
 
-def test_cosines_do_not_depend_on_the_number_in_flight() -> None:
+def test_cosines_do_not_depend_on_the_number_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [TEXT, TEXT[:40], "great", "the plot is dull", "", "a b", TEXT * 3]
 
     class Compares:
@@ -111,7 +111,8 @@ def test_cosines_do_not_depend_on_the_number_in_flight() -> None:
             return np.concatenate([np.zeros(0, np.float32), *answers])
 
     reference = None
-    for in_flight in (1, 3, 64):
+    for in_flight, at_once in ((1, 4096), (3, 4096), (64, 4096), (64, 2)):
+        monkeypatch.setattr("isthmus.engine.scheduler._MOST_COMPARED", at_once)
         engine = Engine(TextVictim(lambda _: 0.5), encoder=TokenVectors(max_tokens=40))
         engine.in_flight = in_flight
         found = {item.program.text: item.value.tobytes() for item in engine.run([Compares(text) for text in texts])}

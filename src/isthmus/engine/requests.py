@@ -57,6 +57,11 @@ class Similarity:
         self.reference = base if reference is None else reference
         self.window = window
 
+    def sliced(self, start: int, stop: int) -> Similarity:
+        """The same for the candidates start to stop."""
+        edits = sliced_edits(self.edits, start, stop)
+        return Similarity(self.base, edits, stop - start, self.reference, self.window)
+
 
 class Fill:
     """The words a masked language model finds likeliest at each position, the likeliest first.

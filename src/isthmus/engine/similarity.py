@@ -20,7 +20,7 @@ from isthmus.core.types import Floats, SentenceEncoder, TokenEncoder
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.changes import LaidTexts, changes_of, edited
 from isthmus.engine.packing import Failures, as_victim_error, distinct, forwarded, packed
-from isthmus.engine.requests import Similarity, sliced_edits
+from isthmus.engine.requests import Similarity
 from isthmus.engine.rows import Int64, Rows
 from isthmus.engine.windows import Centres, window, within
 from isthmus.text.draft import Draft
@@ -272,7 +272,7 @@ def _parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarit
         done = 0
         while done < request.count or request.count == 0:
             taken = min(request.count - done, _MOST_ROWS - filled)
-            part.append((index, request if taken == request.count else _sliced(request, done, done + taken)))
+            part.append((index, request if taken == request.count else request.sliced(done, done + taken)))
             filled, done = filled + taken, done + taken
             if filled == _MOST_ROWS:
                 yield part
@@ -281,11 +281,6 @@ def _parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarit
                 break
     if part:
         yield part
-
-
-def _sliced(request: Similarity, start: int, stop: int) -> Similarity:
-    edits = sliced_edits(request.edits, start, stop)
-    return Similarity(request.base, edits, stop - start, request.reference, request.window)
 
 
 def _joined(pieces: Sequence[Answer]) -> Answer:

@@ -1,0 +1,59 @@
+"""How the engine works, and what a run cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Floats
+from isthmus.engine.scoring import ScoreStatistics
+
+Trace = Callable[[int, Mapping[str, str], Floats], None]
+"""Told of a query: the key of its program, the text, the scores [classes]."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engine works; none of this changes a result on a CPU, except the limits."""
+
+    in_flight: int | None = None
+    """Attacks run at once; by default 256 on a CPU and 8,192 on a GPU."""
+    cache_megabytes: float = 64.0
+    """Memory for scores already seen; 0 turns the cache off."""
+    cache_stochastic: bool = False
+    """Answer a stochastic victim's repeated texts from the cache (never done unless asked for)."""
+    time_limit: float | None = None
+    """Seconds an example may use: its own steps plus its share of the batches."""
+    confirm: bool = True
+    """Check successes found in bfloat16 again in float32 before they count."""
+    vocabulary_limit: int = 2_000_000
+    """Distinct words held before the engine drains and starts afresh."""
+    trace: Trace | None = field(default=None, repr=False, compare=False)
+    """Told of every query that was answered, in the order in which each attack asked: key, texts, scores [classes]."""
+
+    def __post_init__(self) -> None:
+        if self.in_flight is not None and self.in_flight < 1:
+            raise UsageError(f"in_flight must be at least 1, not {self.in_flight}")
+        if self.time_limit is not None and self.time_limit <= 0:
+            raise UsageError(f"the time limit must be positive, not {self.time_limit}")
+
+
+@dataclass(slots=True)
+class EngineStatistics:
+    """What a run cost. `host_s` is everything but waiting for models."""
+
+    scores: ScoreStatistics
+    examples: int = 0
+    rounds: int = 0
+    total_s: float = 0.0
+    service_s: float = 0.0  # in models other than the victim, and in its gradient
+
+    def spent_on_services(self, seconds: float) -> None:
+        """Count time spent in models other than the victim."""
+        self.service_s += seconds
+
+    @property
+    def host_s(self) -> float:
+        """Seconds spent outside models."""
+        return max(0.0, self.total_s - self.scores.model_s - self.service_s)

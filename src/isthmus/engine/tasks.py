@@ -1,0 +1,110 @@
+"""What the engine runs: programs, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from isthmus.core.types import Floats
+from isthmus.engine.requests import Fill, Likelihood, Request, Score, Similarity
+from isthmus.engine.scoring import Asked, sliced
+from isthmus.text.vocabulary import Vocabulary
+
+Value = TypeVar("Value", covariant=True)
+Steps = Generator[Request, Any, Value]
+
+
+class Stop(Exception):
+    """Thrown into an attack that must end; it should conclude with the best it has."""
+
+
+class BudgetSpent(Stop):
+    """Nothing is left of the query budget. A request that fits in part is answered in part: what was not asked about
+    comes back as the true class with certainty, which no search takes for progress."""
+
+
+class TimeSpent(Stop):
+    """The example's share of the time is used up."""
+
+
+class Program(Protocol[Value]):
+    """One attack on one example, ready to run."""
+
+    @property
+    def key(self) -> int:
+        """Names its stream of randomness (64 bits)."""
+
+    @property
+    def budget(self) -> int | None:
+        """Most queries it may ask for."""
+
+    @property
+    def label(self) -> int:
+        """True class of its text."""
+
+    def start(self, vocabulary: Vocabulary) -> Steps[Value]:
+        """The generator to be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[Value]):
+    """A program that ended: its value, or why it has none."""
+
+    program: Program[Value]
+    value: Value | None
+    error: str | None
+    logical: int  # queries asked for
+    physical: int  # distinct texts among them
+
+
+@dataclass(slots=True, eq=False)
+class Task(Generic[Value]):
+    """A program that is running."""
+
+    program: Program[Value]
+    steps: Steps[Value]
+    asked: Asked
+    request: Request | None = None
+    served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
+    logical: int = 0
+    seconds: float = 0.0
+    unasked: int = 0  # candidates of the present request for which the budget does not reach
+
+    def within(self, request: Request, budget: int) -> Request:
+        """The request, or as many of its first candidates as the budget still reaches for."""
+        left = budget - self.logical
+        if not isinstance(request, Score) or request.count <= left:
+            return request
+        request.asked, self.unasked = left, request.count - left
+        return sliced(request, 0, left)
+
+    def turn(self, most: int) -> Similarity:
+        """The part of its `Similarity` request whose turn it is: all of it, or the next `most` candidates."""
+        request, start = self.request, self.asked.done
+        assert isinstance(request, Similarity)
+        stop = min(request.count, start + most)
+        self.asked.done = 0 if stop == request.count else stop
+        return request if stop - start == request.count else request.sliced(start, stop)
+
+    @property
+    def cost(self) -> int:
+        """About how many tokens models will read for its request."""
+        request = self.request
+        if isinstance(request, Score):
+            return (request.count - self.asked.done) * (len(request.base) + 2)
+        if isinstance(request, Similarity):
+            words = len(request.base) if request.window is None else min(request.window, len(request.base))
+            return (request.count - self.asked.done) * (words + 2)
+        if isinstance(request, Fill | Likelihood):
+            return len(request.positions) * (min(len(request.base), 128) + 2)
+        return 0 if request is None else len(request.base) + 2
+
+
+def no_progress(answer: Floats, label: int, count: int) -> Floats:
+    """Scores of candidates that nobody asked about: certain of the true class, so that no search takes one."""
+    scores = np.zeros((count, answer.shape[1]), answer.dtype)
+    scores[:, label] = 1
+    return scores
