@@ -189,3 +189,28 @@ def test_gradients_say_which_word_every_token_belongs_to(tokenizer: Any) -> None
             if position >= 0:
                 spelled[position] = spelled.get(position, "") + tokenizer.decode([token]).strip("#Ġ ")
         assert ["".join(spelled[at].split()) for at in sorted(spelled)] == [word.lower() for word in Words.of(text)]
+
+
+def test_a_stochastic_victim_is_differentiated_with_randomness_of_its_own() -> None:
+    class Shaky(WhiteBox):
+        stochastic = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys: list[int] = []
+
+        def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
+            assert batch.keys is not None
+            self.keys += batch.keys.tolist()
+            return super().embedding_gradients(batch, labels, draws=draws)
+
+    def asks(key: int) -> Asks:
+        program = Asks({"text": "movie isn't great"}, lambda d, v: Gradient(d, 1))
+        program.key = key
+        return program
+
+    alone, together = Shaky(), Shaky()
+    answers(Engine(alone), asks(5))
+    answers(Engine(together), asks(4), asks(5), asks(6))
+    assert len(set(together.keys)) == 3
+    assert alone.keys[0] in together.keys

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.types import Differentiable, Floats, TokenBatch, TokenVictim, Victim
+from isthmus.engine.cache import Keys
 from isthmus.engine.requests import Gradient, TokenGradient
 from isthmus.engine.spelling import Spelling
 from isthmus.text.draft import Draft
@@ -38,24 +39,29 @@ class Gradients:
         spelling = Spelling(both.tokenizer, vocabulary, len(self.table))
         self.words: NDArray[np.int32] = spelling.whole_words[: len(self.table)]
 
-    def start(self, requests: Sequence[Gradient]) -> Callable[[], list[TokenGradient | IsthmusError]]:
-        """One answer per request; rows of equal length are differentiated together."""
+    def start(
+        self, requests: Sequence[Gradient], keys: Keys | None = None
+    ) -> Callable[[], list[TokenGradient | IsthmusError]]:
+        """One answer per request; rows of equal length are differentiated together.
+
+        `keys` name the randomness of each request, for a victim that draws some.
+        """
         victim = self.victim
         encoded = [_with_positions(victim, request.base) for request in requests]
         answers: list[TokenGradient | IsthmusError] = [VictimError("no gradient")] * len(requests)
         groups: dict[tuple[int, int], list[int]] = {}
         for index, own in enumerate(encoded):
             groups.setdefault((len(own.ids), requests[index].draws), []).append(index)
-        for (length, draws), everyone in groups.items():
+        for (length, _), everyone in groups.items():
             most = max(1, _MOST_TOKENS // length)
             for start in range(0, len(everyone), most):
                 members = everyone[start : start + most]
-                for index, answer in zip(members, self._together(requests, encoded, members, draws), strict=True):
+                for index, answer in zip(members, self._together(requests, encoded, members, keys), strict=True):
                     answers[index] = answer
         return lambda: answers
 
     def _together(
-        self, requests: Sequence[Gradient], encoded: Sequence[_Encoded], members: Sequence[int], draws: int
+        self, requests: Sequence[Gradient], encoded: Sequence[_Encoded], members: list[int], keys: Keys | None
     ) -> list[TokenGradient | IsthmusError]:
         ids = np.array([encoded[index].ids for index in members], np.int64)
         types = None
@@ -64,7 +70,8 @@ class Gradients:
         labels = np.array([requests[index].label for index in members], np.int64)
         began = time.perf_counter()
         try:
-            values = self.victim.embedding_gradients(TokenBatch(ids, None, types), labels, draws=draws)
+            batch = TokenBatch(ids, None, types, None if keys is None else keys[members])
+            values = self.victim.embedding_gradients(batch, labels, draws=requests[members[0]].draws)
         except IsthmusError as error:
             return [error] * len(members)
         finally:

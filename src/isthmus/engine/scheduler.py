@@ -26,10 +26,10 @@ import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError
 from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
-from isthmus.engine.cache import ScoreCache
+from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.changes import edited
-from isthmus.engine.requests import Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer
+from isthmus.engine.requests import Gradient, Request, Score, Similarity
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, splitmix
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, Trace
 from isthmus.engine.tasks import BudgetSpent, Finished, Program, Steps, Stop, Task, TimeSpent, Value, no_progress
@@ -235,11 +235,18 @@ class Engine:
             for kind in KINDS:
                 chosen = [index for index, task in enumerate(cohort) if type(task.request) is kind]
                 if chosen:
-                    started.append((chosen, self.services.start(kind, [self._asked(cohort[at]) for at in chosen])))
+                    tasks = [cohort[index] for index in chosen]
+                    keys = self._keys(tasks) if kind is Gradient and self.victim.stochastic else None
+                    started.append((chosen, self.services.start(kind, [self._asked(task) for task in tasks], keys)))
         self._charge(cohort, time.perf_counter() - began)
         if len(started) == 1:
             return started[0][1]
         return partial(_gathered, started, [None] * len(cohort))
+
+    def _keys(self, tasks: Sequence[Task[Value]]) -> Keys:
+        """Keys for randomness that no query uses."""
+        numbers = np.array([task.logical for task in tasks], np.uint64) | np.uint64(1 << 63)
+        return splitmix(np.array([task.asked.key for task in tasks], np.uint64) + splitmix(numbers))
 
     def _asked(self, task: Task[Value]) -> Request:
         """What a task asks for in this round."""

@@ -215,7 +215,7 @@ class Scorer(ABC):
         key = np.repeat(np.array([item.key for item in asked], np.uint64), counts)
         first = np.repeat(np.array([item.first_query for item in asked], np.uint64), counts)
         offsets = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
-        return _splitmix(key + _splitmix(first + offsets))
+        return splitmix(key + splitmix(first + offsets))
 
 
 def at_last(wait: Later) -> Answers:
@@ -261,7 +261,7 @@ def _joined(pieces: list[Answer]) -> Answer:
     return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
 
-def _splitmix(values: Keys) -> Keys:
+def splitmix(values: Keys) -> Keys:
     """Scramble 64-bit counters (the finaliser of SplitMix64)."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

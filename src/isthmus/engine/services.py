@@ -8,6 +8,7 @@ from typing import Any
 from isthmus.core.errors import UsageError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenEncoder, Victim
 from isthmus.engine.blanks import Blanks
+from isthmus.engine.cache import Keys
 from isthmus.engine.gradients import Gradients
 from isthmus.engine.requests import Fill, Gradient, Likelihood, Similarity
 from isthmus.engine.similarity import Similarities, TextSimilarities, TokenSimilarities
@@ -39,15 +40,18 @@ class Services:
         self._blanks: Blanks | None = None
         self._gradients: Gradients | None = None
 
-    def start(self, kind: type, requests: Sequence[Any]) -> Callable[[], list[Any]]:
-        """Start answering requests of one kind; the result waits for one answer per request."""
+    def start(self, kind: type, requests: Sequence[Any], keys: Keys | None = None) -> Callable[[], list[Any]]:
+        """Start answering requests of one kind; the result waits for one answer per request.
+
+        `keys` name the randomness of each request, for a victim that draws some.
+        """
         if kind is Similarity:
             return self.similarities.start(requests)
         if kind is Fill:
             return self.blanks.fill(requests)
         if kind is Likelihood:
             return self.blanks.likelihood(requests)
-        return self.gradients.start(requests)
+        return self.gradients.start(requests, keys)
 
     @property
     def similarities(self) -> Similarities:

@@ -18,7 +18,7 @@ from isthmus.models._hub import read_config, read_tokenizer, read_weights
 from isthmus.models.machine import fewest_rows
 from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.models.storage import token_limit
-from isthmus.models.transfer import any_shape, filled, on_device, pending
+from isthmus.models.transfer import any_shape, index_tensor, on_device, pending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -101,7 +101,7 @@ class TransformerMaskedLM:
         with torch.inference_mode(), any_shape():
             order, all_logits = self._logits(batches, rows, places)
             for logits, own in all_logits:
-                wanted = torch.from_numpy(tokens[own]).to(logits.device)
+                wanted = index_tensor(tokens[own], logits.device)
                 values.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(dim=-1))
             found = pending(torch.cat(values)) if values else (lambda: np.empty(0, np.float32))
         return lambda: found()[order]
@@ -145,7 +145,7 @@ class TransformerMaskedLM:
     def _forward(self, batch: TokenBatch, rows: Ints, places: Ints) -> Tensor:
         (inputs,) = on_device([batch], self.model.device)
         least = fewest_rows() if self.device_type == "cpu" else 1
-        at = (torch.from_numpy(filled(array, least)).to(self.model.device) for array in (rows, places))
+        at = (index_tensor(array, self.model.device, least) for array in (rows, places))
         given = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "token_type_ids": inputs.types}
         with self._only_at(*at):
             logits: Tensor = self.model(**{name: value for name, value in given.items() if value is not None}).logits

@@ -67,6 +67,14 @@ def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) 
     ]
 
 
+def index_tensor(array: NDArray[np.int64], device: torch.device, least: int = 1) -> Tensor:
+    """Indices on a device, at least so many of them; a GPU is not waited for."""
+    tensor = torch.from_numpy(np.ascontiguousarray(filled(array, least)))
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def _signed(array: NDArray[Any]) -> NDArray[np.int64]:
     return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
 
