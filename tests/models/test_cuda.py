@@ -8,9 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from isthmus.core.types import TokenBatch
-from isthmus.models import Classifier, ClassifierVictim, Noise, TransformerSentenceEncoder
+from isthmus.models import (
+    Classifier,
+    ClassifierVictim,
+    Noise,
+    TransformerMaskedLM,
+    TransformerSentenceEncoder,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -94,3 +101,36 @@ def test_sentences_on_the_gpu(encoder: Callable[[str], Path]) -> None:
     texts = ["a fine film", "dull", ""]
     expected = TransformerSentenceEncoder(encoder("mpnet"), device="cpu").encode(texts)
     assert np.allclose(TransformerSentenceEncoder(encoder("mpnet"), device="cuda").encode(texts), expected, atol=1e-4)
+
+
+def test_sentences_and_blanks_wait_for_nothing(encoder: Callable[[str], Path], tmp_path: Path) -> None:
+    AutoModelForMaskedLM.from_pretrained(encoder("bert")).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(encoder("bert")).save_pretrained(tmp_path)
+    blanks, places = np.array([5, 0, 2, 0]), np.array([2, 1, 3, 0])
+    allowed = np.arange(50) > 7
+    expected, found = list[object](), list[object]()
+    for device, results in (("cpu", expected), ("cuda", found)):
+        sentences = TransformerSentenceEncoder(encoder("bert"), device=device)
+        filler = TransformerMaskedLM(tmp_path, device=device)
+
+        def launches(
+            sentences: TransformerSentenceEncoder = sentences, filler: TransformerMaskedLM = filler
+        ) -> list[Callable[[], object]]:
+            return [
+                sentences.launch(batches()[:2]),
+                filler.launch_likelihood(batches()[:2], blanks, places, np.array([9, 8, 7, 6])),
+                filler.launch_fill(batches()[:2], blanks, places, 3, allowed),
+            ]
+
+        for wait in launches():  # what is done once only
+            wait()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            pending = launches()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        results += [wait() for wait in pending]
+    assert np.allclose(found[0], expected[0], atol=1e-4)
+    assert np.allclose(found[1], expected[1], atol=1e-3)
+    assert np.array_equal(found[2][0], expected[2][0])  # type: ignore[index]
+    assert np.allclose(found[2][1], expected[2][1], atol=1e-4)  # type: ignore[index]
