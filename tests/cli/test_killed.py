@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core import catalog
-
 pytestmark = pytest.mark.slow
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "dull", "poor"]
@@ -109,8 +107,6 @@ def test_a_killed_attack_ends_with_the_same_rows(model_folder: Path, data: Path,
 def test_an_attack_that_needs_gradients_runs_on_a_model_that_has_them(
     model_folder: Path, data: Path, tmp_path: Path
 ) -> None:
-    if "hotflip" not in catalog.names("attacks"):
-        pytest.skip("no white-box attack yet")
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("".join(f"{word} {number} 1\n" for number, word in enumerate(WORDS, start=20)))
     ended = finish(

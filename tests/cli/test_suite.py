@@ -89,8 +89,6 @@ def test_all_leaves_out_what_cannot_run_and_says_so_everywhere(
 
 
 def test_gradients_are_asked_only_of_victims_that_have_them(isthmus: Any, place: Path, attacks: Any) -> None:
-    if "hotflip" not in catalog.names("attacks"):
-        pytest.skip("no white-box attack yet")
     attacks("deepwordbug", "hotflip")
     named = attack(isthmus, "--attack", "hotflip")
     assert named.code == 2
