@@ -112,7 +112,7 @@ def test_cosines_do_not_depend_on_the_number_in_flight(monkeypatch: pytest.Monke
 
     reference = None
     for in_flight, at_once in ((1, 4096), (3, 4096), (64, 4096), (64, 2)):
-        monkeypatch.setattr("isthmus.engine.scheduler._MOST_COMPARED", at_once)
+        monkeypatch.setattr(Engine, "_rows_of", lambda engine, words, most=at_once: most)
         engine = Engine(TextVictim(lambda _: 0.5), encoder=TokenVectors(max_tokens=40))
         engine.in_flight = in_flight
         found = {item.program.text: item.value.tobytes() for item in engine.run([Compares(text) for text in texts])}

@@ -116,3 +116,20 @@ def test_plain_text_is_really_spliced(family: tuple[PreTrainedTokenizerFast, str
     layout = splicer.layout(text)
     spliced = [splicer.spliced(layout, position, "film") for position in range(len(text))]
     assert [ids is None for ids in spliced] == [mode == "whole"] * len(text)
+
+
+def test_tokenizers_that_do_the_same_share_what_is_known_of_words() -> None:
+    vocabulary = Vocabulary()
+    kinds = wordpiece(), wordpiece(lowercase=False)
+    one, like, other = (
+        PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(kind.to_str()), unk_token="[UNK]")
+        for kind in (kinds[0], kinds[0], kinds[1])
+    )
+    one(["a b"], truncation=True, max_length=8)
+    splicer = Splicer.shared(one, vocabulary)
+    assert Splicer.shared(like, vocabulary) is splicer
+    assert Splicer.shared(other, vocabulary) is not splicer
+    assert Splicer.shared(one, Vocabulary()) is not splicer
+    renewed = Vocabulary()
+    splicer.clear(renewed)
+    assert Splicer.shared(like, renewed) is splicer

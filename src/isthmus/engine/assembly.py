@@ -34,7 +34,7 @@ class Assembler:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary, max_tokens: int) -> None:
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
-        self.splicer = Splicer(tokenizer, vocabulary)
+        self.splicer = Splicer.shared(tokenizer, vocabulary)
         self.number = next(_numbers)  # under which drafts note their units
         self._templates: dict[int, Template] = {}
         scramble = np.random.default_rng(0x1575)

@@ -38,9 +38,6 @@ from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
-_MOST_COMPARED = 4096
-"""Candidates of one request that are compared in a round, so that limits are looked at in between."""
-
 _NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
 
 
@@ -227,7 +224,8 @@ class Engine:
             task = cohort[index]
             request = task.request
             assert isinstance(request, Score)
-            task.logical += task.asked.take(request, task.logical, self.scorer.rows_at_once(request.base))
+            most = min(self.scorer.rows_at_once(request.base), self._rows_of(len(request.base)))
+            task.logical += task.asked.take(request, task.logical, most)
             asked.append(task.asked)
         began = time.perf_counter()
         started: list[tuple[list[int], Later]] = [(scoring, self.scorer.start(asked))] if asked else []
@@ -251,7 +249,11 @@ class Engine:
     def _asked(self, task: Task[Value]) -> Request:
         """What a task asks for in this round."""
         assert task.request is not None
-        return task.turn(_MOST_COMPARED) if type(task.request) is Similarity else task.request
+        return task.turn(self._rows_of) if type(task.request) is Similarity else task.request
+
+    def _rows_of(self, words: int) -> int:
+        """Candidates of so many words that one task may ask about in a round, so that limits are looked at."""
+        return max(16, self.tokens_at_once // (words + 2))
 
 
 def _tell(trace: Trace, key: int, request: Score, scores: Floats) -> None:

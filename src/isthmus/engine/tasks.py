@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -81,11 +81,11 @@ class Task(Generic[Value]):
         request.asked, self.unasked = left, request.count - left
         return sliced(request, 0, left)
 
-    def turn(self, most: int) -> Similarity:
-        """The part of its `Similarity` request whose turn it is: all of it, or the next `most` candidates."""
+    def turn(self, most: Callable[[int], int]) -> Similarity:
+        """The part of its `Similarity` request whose turn it is: all of it, or `most(words)` candidates more."""
         request, start = self.request, self.asked.done
         assert isinstance(request, Similarity)
-        stop = min(request.count, start + most)
+        stop = min(request.count, start + most(_compared(request)))
         self.asked.done = 0 if stop == request.count else stop
         return request if stop - start == request.count else request.sliced(start, stop)
 
@@ -96,11 +96,15 @@ class Task(Generic[Value]):
         if isinstance(request, Score):
             return (request.count - self.asked.done) * (len(request.base) + 2)
         if isinstance(request, Similarity):
-            words = len(request.base) if request.window is None else min(request.window, len(request.base))
-            return (request.count - self.asked.done) * (words + 2)
+            return (request.count - self.asked.done) * (_compared(request) + 2)
         if isinstance(request, Fill | Likelihood):
             return len(request.positions) * (min(len(request.base), 128) + 2)
         return 0 if request is None else len(request.base) + 2
+
+
+def _compared(request: Similarity) -> int:
+    """Words of a candidate that are read."""
+    return len(request.base) if request.window is None else min(request.window, len(request.base))
 
 
 def no_progress(answer: Floats, label: int, count: int) -> Floats:

@@ -87,6 +87,7 @@ class Splicer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+        self.identity = _identity(tokenizer)
         self.backend = _backend(tokenizer)
         self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
         self._folds_case = _folds_case(self.backend)
@@ -95,8 +96,15 @@ class Splicer:
         self.mode: Mode = self._find_mode()
         self.clear(vocabulary)
 
+    @classmethod
+    def shared(cls, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary) -> Splicer:
+        """The splicer of a vocabulary for this tokenizer, or for one that is its like: words are tokenised once."""
+        known: Splicer | None = vocabulary.memory.get(cls, {}).get(_identity(tokenizer))
+        return known or cls(tokenizer, vocabulary)
+
     def clear(self, vocabulary: Vocabulary) -> None:
         """Forget every unit (the vocabulary is new, or the mode is)."""
+        vocabulary.memory.setdefault(Splicer, {})[self.identity] = self
         self.vocabulary = vocabulary
         # In bare mode a unit is a word: both share one numbering. Otherwise units are numbered on their own.
         self.units = vocabulary if self.mode == "bare" else Vocabulary(vocabulary.unknown)
@@ -367,6 +375,13 @@ def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     grown = np.zeros(max(size, 2 * len(array)), array.dtype)
     grown[: len(array)] = array
     return grown
+
+
+def _identity(tokenizer: PreTrainedTokenizerBase) -> int:
+    """A number that is the same for tokenizers that do the same."""
+    description = tokenizer.backend_tokenizer.to_str()
+    # What comes first, padding and truncation, is changed by every call that asks for some.
+    return hash((description[description.find('"added_tokens"') :], tokenizer.unk_token_id))
 
 
 def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:
