@@ -65,7 +65,7 @@ class Engine:
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
         self.cohorts = 2 if on_gpu else 1
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
-        self.tokens_at_once = 1 << (24 if on_gpu else 18)  # in a round
+        self.tokens_at_once = 1 << (24 if on_gpu else 17)  # in a round
 
     def _scorer(self) -> Scorer:
         settings, victim = self.settings, self.victim
