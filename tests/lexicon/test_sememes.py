@@ -52,7 +52,7 @@ def test_tables_of_candidates(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b'{"a": [["x"],\n ["y"', "line 2: not valid JSON"),
-        (gzip.compress(b'{"a": [["x"]]}' * 99)[:-20], "cannot be read"),
+        (gzip.compress(b'{"a": [["x"]]}' * 99, mtime=0)[:-20], "cannot be read"),
         (b"[1]", "expected a JSON object"),
         (b"{}", "expected a JSON object"),
         (b'{"a": 3}', "no table of sememes"),
