@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.strata import stratified_order, stratified_split
+from isthmus.core.strata import grouped_order, linked, stratified_order, stratified_split
 
 labels = st.lists(st.integers(-1, 4), min_size=1, max_size=120)
 
@@ -38,3 +38,21 @@ def test_split():
     assert [len(group) for group in groups] == [70, 20, 10]
     assert sorted(row for group in groups for row in group) == list(range(100))
     assert [sum(rows[row] for row in group) for group in groups] == [28, 8, 4]
+
+
+def test_groups_stay_together_and_are_shuffled() -> None:
+    groups = [row % 7 for row in range(21)]
+    order = grouped_order(groups, 0, "x")
+    assert sorted(order) == list(range(21))
+    met = [groups[row] for row in order]
+    assert [met[i : i + 3] for i in range(0, 21, 3)] == [[g] * 3 for g in dict.fromkeys(met)]
+    assert list(dict.fromkeys(met)) != list(range(7))
+    assert order == grouped_order(groups, 0, "x")
+    assert order != grouped_order(groups, 1, "x")
+
+
+def test_rows_are_linked_through_others() -> None:
+    # 0-1 share a text, 1-2 share a question, so 0 and 2 belong together; 3 is alone.
+    found = linked(["t", "t", "u", "v"], ["a", "b", "b", "c"])
+    assert found[0] == found[1] == found[2] != found[3]
+    assert linked([], []) == []

@@ -1,13 +1,14 @@
-"""One seeded order of labelled rows in which every beginning is stratified.
+"""One seeded order of labelled rows in which every beginning is stratified, and one in which groups stay together.
 
 Within each label the rows are shuffled; the j-th of a label's N rows is then placed at (j + ½) / N. Sorting by that
 place interleaves the labels evenly, so the first n rows hold each label in proportion (to within one row), and a
-larger n only adds rows at the end: samples are nested.
+larger n only adds rows at the end: samples are nested. Questions have no labels to stratify by, but some belong
+together: variants of one question, questions about one text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from isthmus.core.seeds import python_stream
 
@@ -34,3 +35,29 @@ def stratified_split(labels: Sequence[int], sizes: Sequence[int], seed: int, *ke
         groups.append(order[start : start + size])
         start += size
     return groups
+
+
+def grouped_order(groups: Sequence[Hashable], seed: int, *key: str | int) -> list[int]:
+    """Row numbers group by group, the groups in a seeded order; rows of one group keep theirs."""
+    rows: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        rows.setdefault(group, []).append(row)
+    order = list(rows.values())
+    python_stream(seed, "groups", *key).shuffle(order)
+    return [row for group in order for row in group]
+
+
+def linked(*keys: Sequence[Hashable]) -> list[int]:
+    """The group of every row, where rows that agree in any of the keys are in one group, directly or through others."""
+    parent = list(range(len(keys[0])))
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = row = parent[parent[row]]
+        return row
+
+    for column in keys:
+        first: dict[Hashable, int] = {}
+        for row, value in enumerate(column):
+            parent[root(row)] = root(first.setdefault(value, row))
+    return [root(row) for row in range(len(parent))]

@@ -55,9 +55,17 @@ class Example:
         return {name: value for name, value in self.fields.items() if isinstance(value, str)}
 
 
+OUTSIDE = -1e4
+"""Logit of a position that is only padding."""
+
+
 @dataclass(slots=True)
 class Output:
-    """What a model returns. Question answering has logits of shape [batch, 2, length]."""
+    """What a model returns.
+
+    Question answering has logits of shape [batch, 2, length]: where the answer begins and where its last token is.
+    Padding has the finite, very low logit `OUTSIDE`, so that a softmax over the length gives it nothing.
+    """
 
     logits: torch.Tensor  # [batch, classes]
     embeddings: torch.Tensor | None = None  # [batch, length, width], the word embeddings that went in
@@ -242,5 +250,29 @@ class Classification:
         return {"accuracy": float((self.predictions(scores) == labels).mean()) if len(labels) else float("nan")}
 
 
-Task = Classification
-"""What outputs mean. Question answering and images join this union when their models do."""
+@dataclass(frozen=True, slots=True)
+class QuestionAnswering:
+    """The task of finding in a context the span that answers a question.
+
+    A context longer than the model reads is cut into windows that overlap; `stride` is the number of tokens by which
+    one window lies further on than the one before.
+    """
+
+    fields: tuple[str, ...] = ("question", "context")
+    stride: int = 128
+
+    name: str = field(default="qa", init=False)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """There are no classes."""
+        return ()
+
+    @property
+    def is_pair(self) -> bool:
+        """Inputs are pairs of texts: a question and its context."""
+        return True
+
+
+Task = Classification | QuestionAnswering
+"""What outputs mean."""

@@ -10,9 +10,10 @@ from typing import overload
 
 import numpy as np
 
+from isthmus.core.answers import base_ids
 from isthmus.core.errors import DataError, UnknownName, UsageError
-from isthmus.core.strata import stratified_order
-from isthmus.core.types import Classification, Example, Field, Ints
+from isthmus.core.strata import grouped_order, linked, stratified_order
+from isthmus.core.types import Classification, Example, Field, Ints, Task
 
 SPLIT_ALIASES = {"validation": "dev", "valid": "dev", "val": "dev", "development": "dev", "training": "train"}
 _REJECTED = -1
@@ -33,7 +34,7 @@ class Dataset:
 
     name: str
     split: str
-    task: Classification
+    task: Task
     examples: tuple[Example, ...]
     rejected: tuple[Rejected, ...] = ()
 
@@ -56,11 +57,12 @@ class Dataset:
     def __repr__(self) -> str:
         rejected = f", {len(self.rejected)} rejected" if self.rejected else ""
         labels = ", ".join(self.labels[:6]) + (", …" if len(self.labels) > 6 else "")
-        return f"<Dataset {self.name}/{self.split}: {len(self)} examples{rejected}, labels {labels}>"
+        kind = f"labels {labels}" if labels else self.task.name
+        return f"<Dataset {self.name}/{self.split}: {len(self)} examples{rejected}, {kind}>"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Label names; an example's label is an index into them."""
+        """Label names; an example's label is an index into them. Questions have none."""
         return self.task.labels
 
     @property
@@ -83,6 +85,8 @@ class Dataset:
         _update(digest, *self.labels, "|", *self.fields)
         for example in self.examples:
             _update(digest, *(part for item in example.fields.items() for part in item), str(example.label))
+            if not self.labels:
+                _update(digest, example.id)  # It says which questions are variants of one.
         for row in self.rejected:
             _update(digest, "rejected", row.id)
         return digest.hexdigest()[:16]
@@ -91,7 +95,8 @@ class Dataset:
         """The first `n` rows of one seeded stratified order; all of them where `n` is None or larger than the set.
 
         Samples are nested: a larger `n` starts with the rows of a smaller one. Rejected rows take their share of the
-        `n`, so that the rate of errors is estimated like any other; with `only_label` there are none.
+        `n`, so that the rate of errors is estimated like any other; with `only_label` there are none. Of questions,
+        variants of the same one follow each other.
         """
         if n is not None and n < 0:
             raise UsageError(f"cannot sample {n} examples")
@@ -99,16 +104,38 @@ class Dataset:
         if only_label is not None:
             wanted = self.label_index(only_label)
             examples, rejected = tuple(example for example in examples if example.label == wanted), ()
-        strata = [_index_of(example) for example in examples] + [_REJECTED] * len(rejected)
-        chosen = stratified_order(strata, seed, "sample")[:n]
+        chosen = self._order(examples, rejected, seed)[:n]
         return replace(
             self,
             examples=tuple(examples[row] for row in chosen if row < len(examples)),
             rejected=tuple(rejected[row - len(examples)] for row in chosen if row >= len(examples)),
         )
 
+    def _order(self, examples: Sequence[Example], rejected: Sequence[Rejected], seed: int) -> list[int]:
+        if isinstance(self.task, Classification):
+            strata = [_index_of(example) for example in examples] + [_REJECTED] * len(rejected)
+            return stratified_order(strata, seed, "sample")
+        return grouped_order(base_ids([*(row.id for row in examples), *(row.id for row in rejected)]), seed, "sample")
+
+    def split_order(self, seed: int, purpose: str) -> list[list[int]]:
+        """Row numbers in the seeded order by which parts are split off; what is in one list must not be parted.
+
+        Classes are spread evenly. Questions about the same text, and variants of one question, stay together: a model
+        must not be chosen by questions about texts it was trained on.
+        """
+        if isinstance(self.task, Classification):
+            return [[row] for row in stratified_order([_index_of(example) for example in self], seed, purpose)]
+        contexts = [example.texts.get(self.fields[-1]) for example in self]
+        groups = linked(contexts, base_ids([example.id for example in self]))
+        together: dict[int, list[int]] = {}
+        for row in grouped_order(groups, seed, purpose):
+            together.setdefault(groups[row], []).append(row)
+        return list(together.values())
+
     def label_index(self, label: int | str) -> int:
         """The index of a label given by name or index."""
+        if not self.labels:
+            raise UsageError(f"{self.name} holds questions, which have no labels such as {label!r}")
         if isinstance(label, int):
             if not 0 <= label < len(self.labels):
                 raise UsageError(f"label {label} is outside 0 … {len(self.labels) - 1} of {self.name}")
@@ -125,6 +152,11 @@ class Dataset:
         """
         if tuple(labels) == self.labels:
             return self
+        if not self.labels or not labels:
+            raise DataError(
+                f"{self.name} holds {_kind_of(self.labels)}, and the model is one for {_kind_of(labels)}: "
+                "choose data that fit the model"
+            )
         order = _alignment(self.labels, tuple(labels), {_index_of(example) for example in self.examples})
         if order is None:
             raise DataError(
@@ -173,7 +205,7 @@ class Splits(Mapping[str, Dataset]):
         return self.named("test")
 
     @property
-    def task(self) -> Classification:
+    def task(self) -> Task:
         """The task of the training split, or of the first one."""
         return self._splits["train" if "train" in self._splits else next(iter(self._splits))].task
 
@@ -198,15 +230,27 @@ class Splits(Mapping[str, Dataset]):
             return self
         train = self.train
         size = max(1, round(share * len(train)))
-        if size >= len(train):
-            raise DataError(f"{self.name} has {len(train)} training examples: too few to take a dev split from")
-        order = stratified_order([_index_of(example) for example in train], seed, "dev")
-        held_out = set(order[:size])
+        held_out: set[int] = set()
+        for together in train.split_order(seed, "dev"):
+            if len(held_out) < size:
+                held_out |= set(together)
+        if len(held_out) >= len(train):
+            raise DataError(f"{self.name} has {_too_few(train)}: too few to take a dev split from")
         parts = {
             "train": replace(train, examples=tuple(e for row, e in enumerate(train) if row not in held_out)),
             "dev": Dataset(train.name, "dev", train.task, tuple(e for row, e in enumerate(train) if row in held_out)),
         }
         return Splits(self.name, {**parts, **{split: data for split, data in self.items() if split != "train"}})
+
+
+def _too_few(data: Dataset) -> str:
+    if data.labels or len(data) < 2:
+        return f"{len(data)} training examples"
+    return f"{len(data)} training questions, all about the same text"
+
+
+def _kind_of(labels: Sequence[str]) -> str:
+    return f"examples with the labels {', '.join(labels)}" if labels else "questions"
 
 
 def _index_of(example: Example) -> int:

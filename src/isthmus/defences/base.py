@@ -57,7 +57,7 @@ class Batch:
     """One mini-batch: what the model reads, and what it should answer."""
 
     inputs: dict[str, Tensor]
-    labels: Tensor  # [batch]
+    labels: Tensor  # [batch]; question answering: first and last token of the answer [batch, 2], 0 where it is not
     ids: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     """The examples themselves, for a method that pairs them with other texts; empty for resident tensors."""
@@ -144,7 +144,11 @@ class Defence:
 
 
 def cross_entropy(output: Output, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the true labels, in float32 whatever the model computes in."""
+    """Mean cross-entropy of the true labels, in float32 whatever the model computes in.
+
+    Of question answering it is the mean of the two ends' cross-entropies, each over the positions of the window.
+    """
     from torch.nn import functional
 
-    return functional.cross_entropy(output.logits.float(), batch.labels)
+    logits = output.logits.float()
+    return functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())

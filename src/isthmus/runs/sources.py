@@ -75,14 +75,14 @@ def trainable(splits: Splits, seed: int) -> Splits:
         return splits.with_dev(seed)
     (whole,) = splits.values()
     tenth = max(1, len(whole) // 10)
-    order = [example.id for example in whole.sample(None, seed)]
-    place = dict.fromkeys(order[:tenth], "dev") | dict.fromkeys(order[tenth : 2 * tenth], "test")
-    if len(order) < 2 * tenth + 1:
-        raise DataError(f"{splits.name} has {len(order)} examples: too few to train on")
+    place: dict[str, str] = {}
+    for together in whole.split_order(seed, "sample"):
+        part = "dev" if len(place) < tenth else "test" if len(place) < 2 * tenth else "train"
+        place |= {whole[row].id: part for row in together}
+    if "train" not in place.values():
+        raise DataError(f"{splits.name} has {len(whole)} examples: too few to train on")
     parts = {
-        part: replace(
-            whole, split=part, rejected=(), examples=tuple(e for e in whole if place.get(e.id, "train") == part)
-        )
+        part: replace(whole, split=part, rejected=(), examples=tuple(e for e in whole if place[e.id] == part))
         for part in ("train", "dev", "test")
     }
     return Splits(splits.name, parts)
