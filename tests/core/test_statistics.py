@@ -13,6 +13,7 @@ from isthmus.core.statistics import (
     Interval,
     auc,
     bootstrap_mean,
+    bootstrap_ratio,
     clopper_pearson,
     clopper_pearson_lower,
     mcnemar,
@@ -88,6 +89,20 @@ def test_bootstrap_agrees_with_the_normal_limit_on_both_paths():
         assert found.estimate == pytest.approx(values.mean())
         assert found.low == pytest.approx(values.mean() - half, abs=0.06 * half)
         assert found.high == pytest.approx(values.mean() + half, abs=0.06 * half)
+
+
+def test_groups_of_one_are_the_plain_bootstrap_and_equal_rows_of_a_group_count_once():
+    values = np.random.default_rng(4).normal(size=300)
+    plain, single = bootstrap_mean(values, seed=1), bootstrap_ratio(values, np.ones(300), seed=1)
+    assert single.estimate == pytest.approx(plain.estimate)
+    assert (single.low, single.high) == (pytest.approx(plain.low, abs=5e-3), pytest.approx(plain.high, abs=5e-3))
+    # Four copies of every row tell no more than one: the interval must not shrink.
+    copied = bootstrap_ratio(4 * values, np.full(300, 4.0), seed=1)
+    assert (copied.low, copied.high) == (pytest.approx(single.low), pytest.approx(single.high))
+    assert bootstrap_ratio([3.0, 0.0], [3, 1]).estimate == 0.75
+    assert math.isnan(bootstrap_ratio([], []).estimate)
+    with pytest.raises(UsageError, match="a total and a size"):
+        bootstrap_ratio([1.0], [0])
 
 
 def test_bootstrap_repeats_and_is_paired():

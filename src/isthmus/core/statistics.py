@@ -3,6 +3,7 @@
 Wilson            centre ± half = (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)
 Clopper-Pearson   low = Beta⁻¹(α/2; k, n-k+1),  high = Beta⁻¹(1-α/2; k+1, n-k)
 paired bootstrap  percentiles of mean(a* - b*) over resampled pairs
+cluster bootstrap percentiles of Σ total* / Σ size* over resampled groups
 McNemar           2 · P(Binomial(b+c, ½) ≤ min(b, c)), exact
 AUC               P(positive > negative) + ½ P(positive = negative)
 """
@@ -103,6 +104,29 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 10_
     if len(first) != len(second):
         raise UsageError(f"a paired comparison needs equal lengths, not {len(first)} and {len(second)}")
     return _bootstrap(first - second, seed, draws, level)
+
+
+def bootstrap_ratio(
+    totals: ArrayLike, sizes: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95
+) -> Interval:
+    """Percentile bootstrap interval of a mean over rows that come in groups, of which only groups are independent.
+
+    A group is given by the total of its rows and their number.
+    """
+    total, size = _vector("totals", totals), _vector("sizes", sizes)
+    if len(total) != len(size) or (size <= 0).any():
+        raise UsageError("every group needs a total and a size that is greater than 0")
+    _check_share("level", level)
+    if not len(total):
+        return Interval(math.nan, math.nan, math.nan, level)
+    rng = numpy_stream(seed, "bootstrap")
+    rows = max(1, 4_000_000 // len(total))
+    ratios = []
+    for start in range(0, draws, rows):
+        picked = rng.integers(len(total), size=(min(rows, draws - start), len(total)))
+        ratios.append(total[picked].sum(axis=1) / size[picked].sum(axis=1))
+    low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(total.sum() / size.sum()), float(low), float(high), level)
 
 
 def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:

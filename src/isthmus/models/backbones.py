@@ -1,5 +1,7 @@
 """What a classifier is built on, behind one interface: ids or embeddings in, one vector per text out.
 
+For question answering there is one vector per token instead (`SpanBackbone`, `SpanEncoderBackbone`).
+
 `StockBackbone` wraps a whole ``AutoModelForSequenceClassification`` and returns its logits; with its last linear layer
 taken away it returns the vector that layer would have read. `EncoderBackbone` wraps an encoder without a usable stock
 classifier (T5) and returns the mean of the last hidden states. `words.py` has the recurrent and convolutional ones.
@@ -12,6 +14,7 @@ import sys
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import ModelError
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Encoded(NamedTuple):
-    """One vector per text, and on request the hidden states of every block."""
+    """One vector per text, and on request the hidden states of every block.
+
+    Of question answering: logits [batch, 2, length] if it has its own head, else states [batch, length, pooled_size].
+    """
 
     vector: Tensor  # [batch, classes] if the backbone has its own head, else [batch, pooled_size]
     hidden: tuple[Tensor, ...] | None
@@ -133,7 +139,22 @@ class StockBackbone(Backbone):
             # A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
             mask = mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
         output = self.model(attention_mask=mask, **inputs)
-        return Encoded(output.logits, output.hidden_states if hidden else None)
+        return Encoded(self._logits(output), output.hidden_states if hidden else None)
+
+    def _logits(self, output: Any) -> Tensor:
+        logits: Tensor = output.logits
+        return logits
+
+
+class SpanBackbone(StockBackbone):
+    """A stock question answerer of transformers."""
+
+    def take_head_away(self) -> None:
+        """Nothing could take its place: what follows it reads one vector per text."""
+        raise ModelError(f"the span head of {type(self.model).__name__} cannot be taken away")
+
+    def _logits(self, output: Any) -> Tensor:
+        return torch.stack((output.start_logits, output.end_logits), dim=1)
 
 
 class EncoderBackbone(Backbone):
@@ -173,8 +194,18 @@ class EncoderBackbone(Backbone):
         if hidden:
             inputs["output_hidden_states"] = True
         output = self.model(attention_mask=mask, **inputs)
-        pooled = mean_pool(output.last_hidden_state, mask)
+        pooled = self._pooled(output.last_hidden_state, mask)
         return Encoded(self.dropout(pooled), output.hidden_states if hidden else None)
+
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        return mean_pool(states, mask)
+
+
+class SpanEncoderBackbone(EncoderBackbone):
+    """An encoder whose last hidden states are kept token by token."""
+
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        return states
 
 
 def mean_pool(hidden: Tensor, mask: Tensor | None) -> Tensor:

@@ -3,7 +3,10 @@
     ids -> word embeddings -> [word mask] -> encoder blocks, each -> [noise] -> pooled -> [bottleneck] -> head -> logits
 
 With no slot filled and a stock sequence classifier inside, the logits are that classifier's own to the last bit, and
-so is the folder it is saved to.
+so is the folder it is saved to. For question answering the head reads every token's last hidden state and there is
+nothing pooled to squeeze:
+
+    ... -> last hidden states -> head -> logits of the answer's first and last token [batch, 2, length]
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import Classification, Output, Texts
+from isthmus.core.types import OUTSIDE, Output, QuestionAnswering, Task, Texts
 from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone
 from isthmus.models.batching import columns_of
@@ -34,7 +37,7 @@ class Classifier(nn.Module):
 
     Attributes:
         tokenizer: turns texts into ids.
-        task: label names and field names.
+        task: label names and field names, or question answering.
         max_tokens: longest input it reads, special tokens included; longer ones are truncated.
         slots: which of the three slots are filled.
         companions: what a defence keeps beside the model while it trains (a critic, a teacher): checkpoints hold it,
@@ -45,7 +48,7 @@ class Classifier(nn.Module):
         self,
         backbone: Backbone,
         tokenizer: PreTrainedTokenizerBase,
-        task: Classification,
+        task: Task,
         *,
         max_tokens: int,
         seed: int = 0,
@@ -61,7 +64,7 @@ class Classifier(nn.Module):
         self.head: nn.Linear | None = None
         if not backbone.has_head:
             with seeded(seed, "head"):
-                self.head = nn.Linear(backbone.pooled_size, len(task.labels))
+                self.head = nn.Linear(backbone.pooled_size, 2 if self.answers_questions else len(task.labels))
         self._entrances = backbone.entrances()
         self.special_ids: Tensor
         self.register_buffer("special_ids", _special_ids(tokenizer, backbone.table.num_embeddings), persistent=False)
@@ -69,29 +72,35 @@ class Classifier(nn.Module):
     @staticmethod
     def create(
         backbone: str | Path,
-        labels: Sequence[str],
+        labels: Sequence[str] = (),
         fields: Sequence[str] = ("text",),
         *,
+        task: Task | None = None,
         seed: int = 0,
         max_tokens: int | None = None,
         texts: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Classifier:
-        """A new, untrained classifier.
+        """A new, untrained classifier: of `labels`, or for a `task`, such as ``QuestionAnswering()``.
 
         `backbone` is ``minilm``, ``mpnet``, ``lstm``, ``cnn``, a folder of an encoder, or a hub name. ``lstm`` and
         ``cnn`` build their vocabulary from `texts` and take `options` (see `isthmus.models.words`).
         """
+        from isthmus.core.types import Classification
         from isthmus.models.storage import create
 
-        return create(
-            backbone, tuple(labels), tuple(fields), seed=seed, max_tokens=max_tokens, texts=texts, options=options
-        )
+        task = Classification(tuple(labels), tuple(fields)) if task is None else task
+        return create(backbone, task, seed=seed, max_tokens=max_tokens, texts=texts, options=options)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Class names, in the order of the logits."""
         return self.task.labels
+
+    @property
+    def answers_questions(self) -> bool:
+        """Whether it finds answers in a context instead of choosing a class."""
+        return isinstance(self.task, QuestionAnswering)
 
     @property
     def device(self) -> torch.device:
@@ -115,7 +124,7 @@ class Classifier(nn.Module):
 
     @property
     def is_stock(self) -> bool:
-        """Whether it is exactly a stock transformers sequence classifier."""
+        """Whether it is exactly a stock transformers classifier, or question answerer."""
         return self.backbone.has_head and not self.slots.filled()
 
     @property
@@ -130,7 +139,12 @@ class Classifier(nn.Module):
         noise: Noise | None = None,
         bottleneck: Bottleneck | None = None,
     ) -> Classifier:
-        """Fill slots; a bottleneck comes with a new head of its own width."""
+        """Fill slots; a bottleneck comes with a new head of its own width, and is refused where nothing is pooled."""
+        if bottleneck is not None and self.answers_questions:
+            raise UsageError(
+                f"{type(bottleneck).__name__} squeezes one vector per text, but a model that answers questions reads a "
+                "vector of every token: leave the bottleneck out, or train a classifier"
+            )
         for name, slot in (("word_mask", word_mask), ("noise", noise), ("bottleneck", bottleneck)):
             if slot is not None:
                 self.slots.put(name, slot.to(self.device).train(self.training), self.seed)
@@ -184,6 +198,10 @@ class Classifier(nn.Module):
             latent = self.slots.bottleneck(vector)
             vector = latent.sample
         logits = vector if self.head is None else self.head(vector)
+        if self.answers_questions:
+            logits = logits if self.head is None else logits.transpose(1, 2)
+            if attention_mask is not None:
+                logits = logits.masked_fill(attention_mask.unsqueeze(1) == 0, OUTSIDE)
         return Output(logits, seen[0] if entered is None else entered, encoded.hidden, latent)
 
     @contextlib.contextmanager

@@ -7,8 +7,9 @@ A classifier's folder holds
                                                        class fits)
     isthmus.json                                       fields, labels, length, and how to build the slots again
 
-so a classifier with no slot filled is loaded by ``AutoModelForSequenceClassification`` without isthmus. Only
-safetensors and JSON are read, and reading runs no code that came with the folder.
+so a classifier with no slot filled is loaded by ``AutoModelForSequenceClassification`` without isthmus, and a model
+that answers questions by ``AutoModelForQuestionAnswering``. Only safetensors and JSON are read, and reading runs no
+code that came with the folder.
 """
 
 from __future__ import annotations
@@ -24,27 +25,31 @@ from torch import Tensor
 
 from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json, write_json, writing
-from isthmus.core.types import Classification
+from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models._hub import quiet, read_config, read_tokenizer, read_weights, seeded
-from isthmus.models.backbones import Backbone, EncoderBackbone, StockBackbone
+from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
 from isthmus.models.slots import Slots, build_slot, describe_slot
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-FORMAT = 1
+FORMAT = 2
+"""Newest form of the description; only question answering needs it, and classifiers are still written in form 1."""
 DESCRIPTION = "isthmus.json"
 WEIGHTS = "isthmus.safetensors"
 WORD_BACKBONES = ("lstm", "cnn")
 _UNLIMITED = 512
 """Where neither tokenizer nor positions set a limit (T5)."""
+_WINDOW = 384
+"""Tokens that a model reads of a question and its context at once, unless told otherwise."""
+_POSITIONS = ("start", "end")
+"""What the two outputs of a span head are called in its config.json."""
 
 
 def create(
     backbone: str | Path,
-    labels: Sequence[str],
-    fields: Sequence[str],
+    task: Task,
     *,
     seed: int = 0,
     max_tokens: int | None = None,
@@ -52,19 +57,29 @@ def create(
     options: Mapping[str, Any] | None = None,
 ) -> Classifier:
     """See `Classifier.create`."""
-    task = Classification(tuple(labels), tuple(fields))
-    if len(task.labels) < 2:
+    if isinstance(task, Classification) and len(task.labels) < 2:
         raise UsageError(f"a classifier needs at least two labels, not {list(task.labels)}")
     if str(backbone) in WORD_BACKBONES:
         from isthmus.models import words
 
+        if not isinstance(task, Classification):
+            raise UsageError(
+                f"the backbone {str(backbone)!r} cannot answer questions: it does not look back and forth between "
+                "question and context. Take minilm, mpnet or another transformer encoder"
+            )
         return words.create(str(backbone), task, seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
-    config = read_config(backbone, task.labels)
+    config = read_config(backbone, _outputs(task))
     tokenizer = read_tokenizer(backbone)
     with seeded(seed, "backbone"):
-        body = _encoder(backbone, config) if _has_decoder(config) else _stock(backbone, config)
-    limit = max_tokens or token_limit(tokenizer, config)
+        body = _encoder(backbone, config, task) if _has_decoder(config) else _stock(backbone, config, task)
+    longest = token_limit(tokenizer, config)
+    limit = max_tokens or (min(_WINDOW, longest) if isinstance(task, QuestionAnswering) else longest)
     return Classifier(body, tokenizer, task, max_tokens=limit, seed=seed).eval()
+
+
+def _outputs(task: Task) -> tuple[str, ...]:
+    """Names of the head's outputs."""
+    return _POSITIONS if isinstance(task, QuestionAnswering) else task.labels
 
 
 def _has_decoder(config: PretrainedConfig) -> bool:
@@ -72,25 +87,27 @@ def _has_decoder(config: PretrainedConfig) -> bool:
     return bool(config.is_encoder_decoder or type(config)().is_encoder_decoder)
 
 
-def _stock(source: str | Path, config: PretrainedConfig, *, complete: bool = False) -> StockBackbone:
-    from transformers import AutoModelForSequenceClassification
+def _stock(source: str | Path, config: PretrainedConfig, task: Task, *, complete: bool = False) -> StockBackbone:
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
 
-    model, missing = read_weights(AutoModelForSequenceClassification, source, config)
+    answers = isinstance(task, QuestionAnswering)
+    auto = AutoModelForQuestionAnswering if answers else AutoModelForSequenceClassification
+    model, missing = read_weights(auto, source, config)
     inside = {f"{model.base_model_prefix}.{name}" for name, _ in model.base_model.named_parameters()}
     # A pooler may be absent from an encoder's folder; the rest of the encoder must not be.
     lost = missing if complete else {name for name in missing & inside if ".pooler." not in name}
     if lost:
         raise ModelError(f"{str(source)!r} does not hold the weights {', '.join(sorted(lost)[:3])}, …")
-    return StockBackbone(model)
+    return SpanBackbone(model) if answers else StockBackbone(model)
 
 
-def _encoder(source: str | Path, config: PretrainedConfig) -> Backbone:
+def _encoder(source: str | Path, config: PretrainedConfig, task: Task) -> Backbone:
     from transformers import AutoModelForTextEncoding
 
     model, missing = read_weights(AutoModelForTextEncoding, source, config)
     if missing:
         raise ModelError(f"{str(source)!r} does not hold the weights {', '.join(sorted(missing)[:3])}, …")
-    return EncoderBackbone(model)
+    return SpanEncoderBackbone(model) if isinstance(task, QuestionAnswering) else EncoderBackbone(model)
 
 
 def token_limit(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig | None) -> int:
@@ -122,7 +139,7 @@ def _write(model: Classifier, folder: Path) -> None:
     from safetensors import SafetensorError
 
     description: dict[str, Any] = {
-        "format": FORMAT,
+        "format": 1,
         "isthmus": _version(),
         "form": model.backbone.form,
         "labels": list(model.labels),
@@ -131,6 +148,8 @@ def _write(model: Classifier, folder: Path) -> None:
         "seed": model.seed,
         "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
     }
+    if isinstance(model.task, QuestionAnswering):
+        description |= {"format": FORMAT, "task": model.task.name, "stride": model.task.stride}
     try:
         with quiet():
             model.tokenizer.save_pretrained(folder)
@@ -197,25 +216,35 @@ def renamed(model: Classifier, labels: Sequence[str], source: str = "given") -> 
             f"{len(labels)} labels were given ({', '.join(labels)}), but the model {source!r} has "
             f"{len(model.labels)} ({', '.join(model.labels)})"
         )
-    model.task = Classification(tuple(labels), model.task.fields)
+    if isinstance(model.task, Classification):
+        model.task = Classification(tuple(labels), model.task.fields)
     return model
 
 
 def _load_stock(source: str | Path) -> Classifier:
     config = read_config(source)
-    _check_classifier(config, str(source), (getattr(config, "architectures", None) or ["?"])[0])
-    return from_transformers(_stock(source, config, complete=True).model, read_tokenizer(source))
+    task = _stock_task(config, str(source), (getattr(config, "architectures", None) or ["?"])[0])
+    return _of_stock(_stock(source, config, task, complete=True), read_tokenizer(source), task)
 
 
 def from_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Classifier:
-    """A stock sequence classifier that is in memory already, and its tokenizer."""
-    _check_classifier(model.config, type(model).__name__, type(model).__name__)
-    names = model.config.id2label or {}
-    task = Classification(tuple(str(name) for _, name in sorted(names.items())))
-    return Classifier(StockBackbone(model), tokenizer, task, max_tokens=token_limit(tokenizer, model.config)).eval()
+    """A stock sequence classifier or question answerer that is in memory already, and its tokenizer."""
+    task = _stock_task(model.config, type(model).__name__, type(model).__name__)
+    kind = SpanBackbone if isinstance(task, QuestionAnswering) else StockBackbone
+    return _of_stock(kind(model), tokenizer, task)
 
 
-def _check_classifier(config: PretrainedConfig, source: str, architecture: str) -> None:
+def _of_stock(body: StockBackbone, tokenizer: PreTrainedTokenizerBase, task: Task) -> Classifier:
+    limit = token_limit(tokenizer, body.model.config)
+    if isinstance(task, QuestionAnswering):
+        limit = min(limit, _WINDOW)
+    return Classifier(body, tokenizer, task, max_tokens=limit).eval()
+
+
+def _stock_task(config: PretrainedConfig, source: str, architecture: str) -> Task:
+    """What a stock model is for, by the name of its class."""
+    if "ForQuestionAnswering" in architecture and not _has_decoder(config):
+        return QuestionAnswering()
     if "ForSequenceClassification" not in architecture:
         raise ModelError(
             f"{source!r} is a {architecture}, not a classifier: train one on it with "
@@ -228,11 +257,12 @@ def _check_classifier(config: PretrainedConfig, source: str, architecture: str) 
             f"{source!r} does not choose one of several classes ({outputs} outputs, {kind}): "
             "wrap it in a function that returns one probability per class and attack that"
         )
+    return Classification(tuple(str(name) for _, name in sorted((config.id2label or {}).items())))
 
 
 def _load_own(folder: Path) -> Classifier:
     described = _description(folder)
-    task = Classification(tuple(described["labels"]), tuple(described["fields"]))
+    task = _described_task(described)
     tokenizer = read_tokenizer(folder)
     form = described["form"]
     built: dict[str, Any] = {name: build_slot(slot) for name, slot in described["slots"].items()}
@@ -242,15 +272,22 @@ def _load_own(folder: Path) -> Classifier:
 
             body: Backbone = words.build(form, len(tokenizer), described["options"])
         else:
-            config = read_config(folder, task.labels)
-            stock_folder = form == "stock" and not built
-            body = _encoder(folder, config) if form == "encoder" else _stock(folder, config, complete=stock_folder)
+            config = read_config(folder, _outputs(task))
+            whole = form == "stock" and not built
+            body = _encoder(folder, config, task) if form == "encoder" else _stock(folder, config, task, complete=whole)
         model = Classifier(
             body, tokenizer, task, max_tokens=int(described["max_tokens"]), seed=int(described["seed"])
         ).fill(**built)
     if not model.is_stock:
         _load_rest(model, folder)
     return model
+
+
+def _described_task(described: Mapping[str, Any]) -> Task:
+    fields = tuple(described["fields"])
+    if described.get("task") == "qa":
+        return QuestionAnswering(fields, int(described["stride"]))
+    return Classification(tuple(described["labels"]), fields)
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -275,11 +312,14 @@ def _version() -> str:
 
 
 def _wrong(described: Mapping[str, Any]) -> list[str]:
-    form = described["form"]
+    form, answers = described["form"], described.get("task") == "qa"
+    named = len(described["labels"]) > 1 and all(isinstance(name, str) for name in described["labels"])
     checks = {
-        "labels": len(described["labels"]) > 1 and all(isinstance(name, str) for name in described["labels"]),
+        "task": described.get("task") in (None, "classification", "qa"),
+        "stride": not answers or (isinstance(described.get("stride"), int) and described["stride"] > 0),
+        "labels": not described["labels"] if answers else named,
         "fields": len(described["fields"]) > 0 and all(isinstance(name, str) for name in described["fields"]),
-        "form": form in ("stock", "encoder", *WORD_BACKBONES),
+        "form": form in ("stock", "encoder", *(() if answers else WORD_BACKBONES)),
         "options": form not in WORD_BACKBONES or isinstance(described.get("options"), dict),
         "slots": set(described["slots"]) <= set(Slots.names),
     }
