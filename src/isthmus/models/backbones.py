@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import ModelError
+from isthmus.models.copying import rows_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -212,7 +213,7 @@ def mean_pool(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Mean over the tokens of each row that are not padding."""
     if mask is None:
         return hidden.mean(dim=1)
-    weight = mask.unsqueeze(-1).to(hidden.dtype)
+    weight = rows_of(mask, hidden).unsqueeze(-1).to(hidden.dtype)
     return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
 
 

@@ -25,11 +25,14 @@ from isthmus.core.types import OUTSIDE, Output, QuestionAnswering, Task, Texts
 from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone
 from isthmus.models.batching import columns_of
+from isthmus.models.copying import Watch, repeated, rows_of
 from isthmus.models.randomness import keyed
-from isthmus.models.slots import Bottleneck, Noise, Slots, WordMask
+from isthmus.models.slots import EMBEDDINGS, Bottleneck, Noise, Slots, WordMask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from isthmus.models.deployment import Deployment
 
 
 class Classifier(nn.Module):
@@ -42,6 +45,7 @@ class Classifier(nn.Module):
         slots: which of the three slots are filled.
         companions: what a defence keeps beside the model while it trains (a critic, a teacher): checkpoints hold it,
             a saved classifier does not.
+        deployment: how it answers when it is put to work, if not by a single pass (voting, smoothing); saved with it.
     """
 
     def __init__(
@@ -61,11 +65,13 @@ class Classifier(nn.Module):
         self.seed = seed
         self.slots = Slots()
         self.companions = nn.ModuleDict()
+        self.deployment: Deployment | None = None
         self.head: nn.Linear | None = None
         if not backbone.has_head:
             with seeded(seed, "head"):
                 self.head = nn.Linear(backbone.pooled_size, 2 if self.answers_questions else len(task.labels))
         self._entrances = backbone.entrances()
+        self._parts_early = False
         self.special_ids: Tensor
         self.register_buffer("special_ids", _special_ids(tokenizer, backbone.table.num_embeddings), persistent=False)
 
@@ -159,8 +165,11 @@ class Classifier(nn.Module):
 
     def _check_layers(self, noise: Noise) -> None:
         depth = self.backbone.depth
-        if any(not 0 <= layer < depth for layer in noise.layers):
-            raise UsageError(f"noise on blocks {list(noise.layers)}, but this encoder has blocks 0 to {depth - 1}")
+        if any(not EMBEDDINGS <= layer < depth for layer in noise.layers):
+            raise UsageError(
+                f"noise on blocks {list(noise.layers)}, but this encoder has blocks 0 to {depth - 1} "
+                f"({EMBEDDINGS}: the word embeddings)"
+            )
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Word embeddings, before positions and normalisation."""
@@ -179,20 +188,30 @@ class Classifier(nn.Module):
         inputs_embeds: Tensor | None = None,
         *,
         hidden: bool = False,
+        copies: int = 1,
     ) -> Output:
         """Logits and what led to them. `inputs_embeds` takes the place of the table's rows for `input_ids`.
 
-        `Output.embeddings` is the tensor that entered (before the word mask); `Output.hidden` is there if asked for.
+        `Output.embeddings` is the tensor that entered (before noise and word mask); `Output.hidden` is there if asked
+        for. With `copies` every row is drawn so many times (copy j of row r is row r * copies + j and has a key of its
+        own), and what precedes the first draw is computed once.
         """
-        entered = inputs_embeds
-        if entered is None and self.slots.word_mask is not None:
-            entered = self.embed(_needed(input_ids))
-        embeddings = entered
-        if self.slots.word_mask is not None:
-            assert entered is not None
-            embeddings = self.slots.word_mask(entered, attention_mask, self.special_mask(_needed(input_ids)))
-        with self._watched(attention_mask) as seen:
+        if copies > 1 and not self._copies_share:
+            given = (input_ids, attention_mask, token_type_ids, inputs_embeds)
+            whole: Output = self(*(repeated(value, copies) for value in given), hidden=hidden)
+            return whole
+        entered, embeddings = self._entered(input_ids, attention_mask, inputs_embeds)
+        with self._watched(attention_mask, copies) as watch:
             encoded = self.backbone(input_ids, embeddings, attention_mask, token_type_ids, hidden)
+        if copies > 1:
+            rows = encoded.vector if watch.split else repeated(encoded.vector, copies)
+            if len(rows) != copies * len(watch.entered if entered is None else entered):
+                self._parts_early = True
+                again: Output = self(
+                    input_ids, attention_mask, token_type_ids, inputs_embeds, hidden=hidden, copies=copies
+                )
+                return again
+            encoded = encoded._replace(vector=rows)
         vector, latent = encoded.vector, None
         if self.slots.bottleneck is not None:
             latent = self.slots.bottleneck(vector)
@@ -201,20 +220,46 @@ class Classifier(nn.Module):
         if self.answers_questions:
             logits = logits if self.head is None else logits.transpose(1, 2)
             if attention_mask is not None:
-                logits = logits.masked_fill(attention_mask.unsqueeze(1) == 0, OUTSIDE)
-        return Output(logits, seen[0] if entered is None else entered, encoded.hidden, latent)
+                logits = logits.masked_fill(rows_of(attention_mask, logits).unsqueeze(1) == 0, OUTSIDE)
+        return Output(logits, watch.entered if entered is None else entered, encoded.hidden, latent)
+
+    def _entered(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None, given: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The word embeddings as they entered, and after noise and word mask; None leaves them to the backbone."""
+        noise, word_mask = self.slots.noise, self.slots.word_mask
+        on_words = noise is not None and EMBEDDINGS in noise.layers
+        if word_mask is None and not on_words:
+            return given, given
+        entered = self.embed(_needed(input_ids)) if given is None else given
+        embeddings = entered
+        if on_words and noise is not None:
+            embeddings = noise(EMBEDDINGS, embeddings, attention_mask)
+        if word_mask is not None:
+            embeddings = word_mask(embeddings, attention_mask, self.special_mask(_needed(input_ids)))
+        return entered, embeddings
+
+    @property
+    def _copies_share(self) -> bool:
+        """Whether copies of a row may share what precedes the first noisy block."""
+        noise, word_mask = self.slots.noise, self.slots.word_mask
+        on_words = noise is not None and noise.stochastic and EMBEDDINGS in noise.layers
+        early = on_words or (word_mask is not None and word_mask.stochastic)
+        return not (early or self._parts_early or self.training)
 
     @contextlib.contextmanager
-    def _watched(self, attention_mask: Tensor | None) -> Iterator[list[Tensor]]:
+    def _watched(self, attention_mask: Tensor | None, copies: int = 1) -> Iterator[Watch]:
         """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
-        seen: list[Tensor] = []
-        hooks = self.on_embeddings(lambda _module, _inputs, output: seen.append(output))
-        if self.slots.noise is not None:
-            hook = _NoiseHook(self.slots.noise, attention_mask)
+        watch = Watch(self.slots.noise, attention_mask, copies)
+        hooks = self.on_embeddings(watch.enter)
+        if watch.noise is not None:
             # First in line, so that recorded hidden states contain the noise.
-            hooks += [block.register_forward_hook(hook, prepend=True) for block in self.backbone.blocks()]
+            hooks += [block.register_forward_hook(watch.after, prepend=True) for block in self.backbone.blocks()]
+            if copies > 1:
+                blocks = self.backbone.blocks()
+                hooks += [block.register_forward_pre_hook(watch.before, with_kwargs=True) for block in blocks]
         try:
-            yield seen
+            yield watch
         finally:
             for handle in hooks:
                 handle.remove()
@@ -247,21 +292,6 @@ class Classifier(nn.Module):
         from isthmus.models.storage import save
 
         save(self, Path(folder))
-
-
-class _NoiseHook:
-    """Counts the blocks as they are called (ALBERT calls one block many times) and perturbs the chosen ones."""
-
-    def __init__(self, noise: Noise, attention_mask: Tensor | None) -> None:
-        self.noise, self.attention_mask, self.layer = noise, attention_mask, -1
-
-    def __call__(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
-        self.layer += 1
-        if self.layer not in self.noise.layers:
-            return output
-        if isinstance(output, tuple):
-            return (self.noise(self.layer, output[0], self.attention_mask), *output[1:])
-        return self.noise(self.layer, output, self.attention_mask)
 
 
 def _needed(input_ids: Tensor | None) -> Tensor:

@@ -52,8 +52,15 @@ class WordMask(Slot):
         raise NotImplementedError
 
 
+EMBEDDINGS = -1
+"""The layer number of the word embeddings."""
+
+
 class Noise(Slot):
-    """Perturbs the outputs of the encoder blocks whose (zero-based) indices are in `layers`."""
+    """Perturbs the outputs of the encoder blocks whose (zero-based) indices are in `layers`.
+
+    `EMBEDDINGS` among them is the sequence of word embeddings, before the word mask.
+    """
 
     place = "noise"
     layers: tuple[int, ...] = ()

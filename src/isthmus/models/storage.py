@@ -5,7 +5,8 @@ A classifier's folder holds
     config.json, model.safetensors, tokenizer files    the stock classifier, or, where a slot is filled, its encoder
     isthmus.safetensors                                the head and the slots (only where a slot is filled, or no stock
                                                        class fits)
-    isthmus.json                                       fields, labels, length, and how to build the slots again
+    isthmus.json                                       fields, labels, length, how to build the slots again, and how
+                                                       the model answers if not by a single pass
 
 so a classifier with no slot filled is loaded by ``AutoModelForSequenceClassification`` without isthmus, and a model
 that answers questions by ``AutoModelForQuestionAnswering``. Only safetensors and JSON are read, and reading runs no
@@ -29,6 +30,7 @@ from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models._hub import quiet, read_config, read_tokenizer, read_weights, seeded
 from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
+from isthmus.models.deployment import build_deployment, describe_deployment
 from isthmus.models.slots import Slots, build_slot, describe_slot
 
 if TYPE_CHECKING:
@@ -150,6 +152,8 @@ def _write(model: Classifier, folder: Path) -> None:
     }
     if isinstance(model.task, QuestionAnswering):
         description |= {"format": FORMAT, "task": model.task.name, "stride": model.task.stride}
+    if model.deployment is not None:
+        description["deployment"] = describe_deployment(model.deployment)
     try:
         with quiet():
             model.tokenizer.save_pretrained(folder)
@@ -280,6 +284,8 @@ def _load_own(folder: Path) -> Classifier:
         ).fill(**built)
     if not model.is_stock:
         _load_rest(model, folder)
+    if described.get("deployment") is not None:
+        model.deployment = build_deployment(described["deployment"])
     return model
 
 

@@ -24,6 +24,7 @@ from isthmus.core.types import Classification
 from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone, Encoded
 from isthmus.models.classifier import Classifier
+from isthmus.models.copying import rows_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -96,7 +97,9 @@ class WordBackbone(Backbone):
         if embeddings is None:
             embeddings = self.embedding(ids)
         states = self.read(self.dropout(embeddings), mask)
-        seen = states if mask is None else states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf)
+        seen = states
+        if mask is not None:
+            seen = states.masked_fill(rows_of(mask, states).unsqueeze(-1) == 0, -torch.inf)
         pooled = self.dropout(seen.amax(dim=1))
         return Encoded(pooled, (embeddings, states) if hidden else None)
 

@@ -89,9 +89,7 @@ def wrap(
         return victim
     model = _classifier(victim, labels)
     if model is not None:
-        from isthmus.models.victims.classifier import ClassifierVictim
-
-        return ClassifierVictim(model.to(device or _best_device(model)), precision, **options)
+        return _deployed(model.to(device or _best_device(model)), precision, **options)
     if hasattr(victim, "predict") and hasattr(victim, "fit"):
         return sklearn_victim(victim, labels, **_given(timeout=timeout))
     if callable(victim) and not hasattr(victim, "state_dict"):
@@ -100,6 +98,15 @@ def wrap(
         f"a {type(victim).__name__} cannot be attacked: give a model with its tokenizer, a pipeline, or a function "
         "that takes a list of texts and returns one row of class probabilities for each"
     )
+
+
+def _deployed(model: Classifier, precision: Precision, *, deployed: bool = True, **options: Any) -> Victim:
+    """The classifier as it is put to work; ``deployed=False`` gives the single pass underneath."""
+    from isthmus.models.victims.classifier import ClassifierVictim
+
+    if deployed and model.deployment is not None:
+        return model.deployment.victim(model, precision, **options)
+    return ClassifierVictim(model, precision, **options)
 
 
 def _given(**settings: Any) -> dict[str, Any]:

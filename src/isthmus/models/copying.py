@@ -1,0 +1,93 @@
+"""Several draws of one row in one pass: the copies share everything up to the first noise layer, and part there.
+
+    embeddings, blocks 0 … l   [rows]          l the first block with noise
+    blocks l + 1 …             [rows · copies] copy j of row r is row r · copies + j
+
+What an encoder hands to its later blocks beside the hidden states (masks, position biases) is repeated as it passes, so
+no encoder has to know. Whether one does something else with its rows afterwards (classifiers that look for the last
+token in the ids) shows in the number of rows that come out, and such a model reads every copy from the start.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.models.slots import Noise
+
+
+class Watch:
+    """One pass through an encoder: what entered, which block is at work, and whether rows have become copies.
+
+    Blocks are counted as they are called (ALBERT calls one block many times).
+    """
+
+    def __init__(self, noise: Noise | None, attention_mask: Tensor | None, copies: int = 1) -> None:
+        self.noise, self.attention_mask = noise, attention_mask
+        self.copies = copies if noise is not None and noise.stochastic else 1
+        self.layer, self.rows = -1, 0
+        self._entered: list[Tensor] = []
+
+    @property
+    def entered(self) -> Tensor:
+        """The first word embeddings that were looked up (encoder-decoders look twice)."""
+        return self._entered[0]
+
+    @property
+    def split(self) -> bool:
+        """Whether rows have become copies."""
+        return self.rows > 0
+
+    def enter(self, _module: nn.Module, _given: Any, output: Tensor) -> None:
+        """Note word embeddings."""
+        self._entered.append(output)
+
+    def before(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Repeat what belongs to the rows as they were before they were split."""
+        if not self.split or self.rows == 1:  # What belongs to a single row is broadcast.
+            return None
+        return tuple(self._repeated(value) for value in given), {
+            name: self._repeated(value) for name, value in named.items()
+        }
+
+    def _repeated(self, value: Any) -> Any:
+        # Matrices of numbers may be tables that all rows share (relative positions); integers are masks.
+        per_row = (
+            isinstance(value, Tensor)
+            and value.dim() > 1
+            and len(value) == self.rows
+            and (value.dim() > 2 or not value.is_floating_point())
+        )
+        return value.repeat_interleave(self.copies, dim=0) if per_row else value
+
+    def after(self, _module: nn.Module, _given: Any, output: Any) -> Any:
+        """Perturb the output of a chosen block."""
+        self.layer += 1
+        if self.noise is None or self.layer not in self.noise.layers:
+            return output
+        if isinstance(output, tuple):
+            return (self._perturbed(output[0]), *output[1:])
+        return self._perturbed(output)
+
+    def _perturbed(self, hidden: Tensor) -> Tensor:
+        assert self.noise is not None
+        if self.copies > 1 and not self.split:
+            self.rows = len(hidden)
+            hidden = hidden.repeat_interleave(self.copies, dim=0)
+        mask = self.attention_mask
+        if mask is not None and self.split:
+            mask = mask.repeat_interleave(self.copies, dim=0)
+        perturbed: Tensor = self.noise(self.layer, hidden, mask)
+        return perturbed
+
+
+def repeated(value: Tensor | None, copies: int) -> Any:
+    """Every row as many times, one copy beside the other; nothing of nothing."""
+    return None if value is None else value.repeat_interleave(copies, dim=0)
+
+
+def rows_of(mask: Tensor, hidden: Tensor) -> Tensor:
+    """The mask of rows that may have become copies since."""
+    return mask if len(mask) == len(hidden) else torch.repeat_interleave(mask, len(hidden) // len(mask), dim=0)

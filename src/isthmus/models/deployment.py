@@ -1,0 +1,84 @@
+"""How a trained classifier answers when it is put to work, if not by a single pass.
+
+A defence that votes or smooths sets ``model.deployment``; it is written with the model, so that whoever loads the
+folder gets the classifier as it was meant to be used. A folder is data: it names a kind of deployment, and only kinds
+of this package, or kinds a program registered itself, are ever looked up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from isthmus.core.errors import IsthmusError, ModelError, UsageError
+from isthmus.core.types import Victim
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+
+_HOMES: dict[str, str] = {}
+_registered: dict[str, type[Deployment]] = {}
+
+
+@dataclass(frozen=True)
+class Deployment(ABC):
+    """Base of all; fields are JSON-able settings."""
+
+    kind: ClassVar[str]
+    """Its name in a model's folder."""
+
+    @abstractmethod
+    def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
+        """The classifier as it answers. `options` are changes to the settings for this use alone."""
+
+    def changed(self, options: Mapping[str, Any]) -> Deployment:
+        """The same with other settings; one it does not have is an error."""
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in options:
+            if name not in known:
+                raise UsageError(f"a model deployed as {self.kind} has no setting {name!r}; it has {', '.join(known)}")
+        return dataclasses.replace(self, **options)
+
+
+def register_deployment(cls: type[Deployment]) -> type[Deployment]:
+    """Let saved classifiers name `cls`, a deployment outside this package; use it as a decorator."""
+    _registered[cls.kind] = cls
+    return cls
+
+
+def describe_deployment(deployment: Deployment) -> dict[str, Any]:
+    """What a folder says about a deployment."""
+    if deployment.kind not in _HOMES and deployment.kind not in _registered:
+        raise UsageError(
+            f"a classifier deployed as {deployment.kind!r} cannot be saved: it could not be loaded again. "
+            "Decorate the class with isthmus.models.deployment.register_deployment"
+        )
+    return {"kind": deployment.kind, "config": dataclasses.asdict(deployment)}
+
+
+def build_deployment(description: Any) -> Deployment:
+    """The deployment a folder describes."""
+    config = description.get("config") if isinstance(description, Mapping) else None
+    if not isinstance(config, dict):
+        raise ModelError(f"a deployment must be described by its kind and config, not by {description!r}")
+    kind = description.get("kind")
+    cls = _registered.get(str(kind)) or _own(str(kind))
+    try:
+        return cls(**config)
+    except (TypeError, IsthmusError) as error:
+        raise ModelError(f"the deployment {kind!r} cannot be built from {config!r}: {error}") from error
+
+
+def _own(kind: str) -> type[Deployment]:
+    if kind not in _HOMES:
+        raise ModelError(
+            f"the model is deployed as {kind!r}, which this version of isthmus does not know; if it is yours, import "
+            "the module that registers it with isthmus.models.deployment.register_deployment first"
+        )
+    module, name = _HOMES[kind].split(":")
+    found: type[Deployment] = getattr(importlib.import_module(module), name)
+    return found
