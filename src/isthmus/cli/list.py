@@ -51,7 +51,7 @@ def list_methods(
             table.add_row(Text(f"  {entry}"), Text(summary))
         console.print(table if entries else Text("  none yet", style="dim"))
         console.print()
-    if group in (None, "attacks", "defences"):
+    if group in (None, "attacks", "defences", "measures"):
         console.print(Text("isthmus show NAME says more about a method.", style="dim"))
 
 

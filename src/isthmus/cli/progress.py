@@ -173,6 +173,25 @@ class AttackBar:
         return "  ".join(f"{word} {count}" for word, count in shown)
 
 
+class MeasureBar:
+    """Shows what a measure is doing."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.meter = Meter(progress_console(quiet))
+        self._title: str | None = None
+
+    def step(self, title: str, done: int, total: int) -> None:
+        """So much of `title` is done."""
+        if title != self._title:
+            self.meter.start(title, total)
+            self._title = title
+        self.meter.update(done)
+
+    def close(self) -> None:
+        """The measures are taken."""
+        self.meter.stop()
+
+
 @contextlib.contextmanager
 def fetching(quiet: bool) -> Iterator[None]:
     """Inside, assets that have to be fetched show how far they are."""

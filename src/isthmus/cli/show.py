@@ -58,13 +58,15 @@ def _print(console: Console, entry: Entry) -> None:
             about.append("\n" + " ".join(parameter.doc.split()))
         table.add_row(Text(f"  {parameter.name}"), about)
     console.print(table)
-    example = "attack MODEL --attack" if entry.family == "attacks" else "train --data D --defence"
-    if entry.family in ("attacks", "defences"):
+    examples = {
+        "attacks": "attack MODEL --attack", "defences": "train --data D --defence", "measures": "measure RUN --measure"
+    }  # fmt: skip
+    if entry.family in examples:
         # A default that is computed is no value one could type.
         typed = [each for each in entry.parameters if each.default is not None and "(" not in each.default]
         first = typed[0] if typed else entry.parameters[0]
         value = first.default.strip("'\"") if typed and first.default else "VALUE"
-        console.print(Text(f"\nisthmus {example} {entry.name} -P {first.name}={value}\n", style="dim"))
+        console.print(Text(f"\nisthmus {examples[entry.family]} {entry.name} -P {first.name}={value}\n", style="dim"))
 
 
 def reflowed(docstring: str, width: int) -> Iterator[str]:

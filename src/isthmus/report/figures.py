@@ -250,13 +250,9 @@ def _told(interval: Any) -> str:
     return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
 
 
-def _svg(name: str, description: str, draw: Callable[[Figure], None], height: float) -> str:
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "report", "the report") from None
-    style: dict[Any, Any] = {
+def style(name: str) -> dict[Any, Any]:
+    """Settings of matplotlib for the figure called `name`."""
+    return {
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # the same page for the same run, and no two figures share an id
         "font.family": "sans-serif",
@@ -275,7 +271,15 @@ def _svg(name: str, description: str, draw: Callable[[Figure], None], height: fl
         "ytick.major.size": 0,
         "grid.linewidth": 0.8,
     }
-    with mpl.rc_context(style):
+
+
+def _svg(name: str, description: str, draw: Callable[[Figure], None], height: float) -> str:
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "report", "the report") from None
+    with mpl.rc_context(style(name)):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         draw(figure)
         buffer = io.StringIO()

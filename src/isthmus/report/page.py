@@ -15,7 +15,7 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import figures, numerals
+from isthmus.report import figures, measures, numerals
 from isthmus.report.describe import (
     commands,
     coverage,
@@ -94,6 +94,7 @@ def render(run: RunView) -> str:
     for name in ("percent", "bare_percent", "bounds", "decimal", "short_bounds", "width", "three", "two", "two_bounds"):
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
+    environment.filters |= {"measured": measures.shown, "measured_bounds": measures.bounds, "shade": measures.shade}
     attacked = [view for view in run.attacks if view.rows]
     drawn = {
         "robust_accuracy": figures.robust_accuracy(run) if attacked else "",
@@ -126,6 +127,7 @@ def render(run: RunView) -> str:
             if view.successes
         ],
         troubles=_troubles(attacked),
+        measures=measures.sections(run.folder),
         provenance=provenance(run),
         commands=commands(run),
     )

@@ -3,10 +3,11 @@
     run.json                    names, parameters, data fingerprints, seed, versions, machine
     model/                      the classifier (absent where a foreign model was attacked)
     train.jsonl                 the training log
+    snapshots/<epoch>.safetensors  the trainable weights after each epoch, where that was asked for
     attacks/<name>.jsonl        one row per example; <name>.json beside it is the header
     attacks/<name>@<hex>.jsonl  the same attack with other settings
     attacks/<name>.trace.jsonl  every query, where that was asked for
-    measures.json               what was measured on the model
+    measures.json               what was measured on the model; its figures are in figures/
     report.html                 the page
 
 Everything after `train` and `attack` only reads it.
@@ -195,6 +196,21 @@ class RunFolder:
     def attacks_path(self) -> Path:
         """The folder of the attacks' rows."""
         return self.path / "attacks"
+
+    @property
+    def snapshots_path(self) -> Path:
+        """The weights of single epochs."""
+        return self.path / "snapshots"
+
+    @property
+    def measures_path(self) -> Path:
+        """What was measured."""
+        return self.path / "measures.json"
+
+    @property
+    def figures_path(self) -> Path:
+        """Figures of measures."""
+        return self.path / "figures"
 
     @property
     def report_path(self) -> Path:

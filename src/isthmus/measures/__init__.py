@@ -1,0 +1,26 @@
+"""Measures: what a model lets through, and what follows from it; one method, one file.
+
+A class is imported when it is first asked for (``measures.Information``), so that listing the methods costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core import catalog
+from isthmus.measures.base import Measure, Measurement, Subject
+
+if TYPE_CHECKING:
+    from isthmus.measures.anchored_words import AnchoredWords
+
+__all__ = ["AnchoredWords", "Measure", "Measurement", "Subject"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return catalog.find("measures", name).load()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,312 @@
+"""What a measure is: parameters, one method that looks at a `Subject`, and a `Measurement` of named figures.
+
+    measure(subject) -> Measurement(figures, plots, texts, notes)
+
+A measure knows nothing of folders or of how results are shown. It gets the model, the data and what is known of the
+training from the subject, which loads each only when it is asked for, and returns numbers with the intervals they
+deserve, curves for whoever draws them, and sentences cut into marked pieces for whoever prints them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
+
+from isthmus.core.errors import UsageError
+from isthmus.core.statistics import Interval
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Bools
+    from isthmus.data import Dataset, Splits
+    from isthmus.models import Classifier
+
+Source = Literal["model", "data", "log", "snapshots", "attacks"]
+"""What a measure may read of a run; when it changes, the measurement is taken again."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a measurement, with the bounds of its interval where it is an estimate over examples."""
+
+    name: str
+    """What it is, with its unit where that is not obvious: ``rate (bits)``."""
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    of: str = ""
+    """What it was measured on: a split, a data set, a run; the column of the table."""
+    share: bool = False
+    """Whether it is shown as a percentage."""
+
+    @classmethod
+    def from_interval(cls, name: str, interval: Interval, of: str = "", *, share: bool = False) -> Self:
+        """An estimate and its interval."""
+        return cls(name, interval.estimate, interval.low, interval.high, of, share)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a plot, in order."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    x_bounds: tuple[tuple[float, float], ...] = ()
+    """Low and high of every point along x; empty where it has none."""
+    y_bounds: tuple[tuple[float, float], ...] = ()
+    labels: tuple[str, ...] = ()
+    """A few words at every point."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What to draw, in the terms of the reader: axes and series, no colours."""
+
+    name: str
+    """Name of the file."""
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    kind: Literal["line", "path", "points", "bars"] = "line"
+    """``path`` colours the points by their order and names it by `order_label`; ``bars`` draws one group per x."""
+    order_label: str = ""
+    caption: str = ""
+    percent: str = ""
+    """Which axes are shares: ``x``, ``y`` or ``xy``."""
+    diagonal: bool = False
+    """Whether to draw the line y = x."""
+    ticks: tuple[str, ...] = ()
+    """Names at x = 0, 1, 2, … where x is no number."""
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text cut into pieces, each of a kind that the legend explains; pieces without a kind are plain."""
+
+    title: str
+    pieces: tuple[tuple[str, str], ...]
+    """(text, kind) in reading order; the texts together are the whole."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a measure found."""
+
+    figures: tuple[Figure, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    texts: tuple[MarkedText, ...] = ()
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """What each kind of piece means."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know before trusting the figures."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Anything else that is JSON: rows of a table, sizes, seeds."""
+
+    def figure(self, name: str, of: str | None = None) -> Figure:
+        """The figure called `name`, of `of` where there are several."""
+        for each in self.figures:
+            if each.name == name and of in (None, each.of):
+                return each
+        known = ", ".join(sorted({f"{each.name} of {each.of}" if each.of else each.name for each in self.figures}))
+        raise KeyError(f"no figure {name!r} of {of!r}; there are: {known}")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; what is not a number becomes null."""
+        found = {entry.name: _plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
+        return {name: value for name, value in found.items() if value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_json` made; keys of a newer version are left out."""
+        return cls(
+            figures=tuple(Figure(**_known(Figure, each)) for each in value.get("figures") or ()),
+            plots=tuple(
+                Plot(**{**_known(Plot, each), "series": tuple(_series(part) for part in each.get("series") or ())})
+                for each in value.get("plots") or ()
+            ),
+            texts=tuple(MarkedText(**_known(MarkedText, each)) for each in value.get("texts") or ()),
+            legend={str(key): str(text) for key, text in (value.get("legend") or {}).items()},
+            notes=tuple(str(note) for note in value.get("notes") or ()),
+            details=dict(value.get("details") or {}),
+        )
+
+
+def _series(value: Mapping[str, Any]) -> Series:
+    return Series(**_known(Series, value))
+
+
+def _known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {"estimate": math.nan}
+    names = {entry.name for entry in dataclasses.fields(kind)}
+    return {key: _tuples(numbers.get(key) if part is None else part) for key, part in value.items() if key in names}
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(math.nan if part is None else _tuples(part) for part in value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {entry.name: _plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Robustness:
+    """Which examples a model got right, and which it still got right under an attack or on adversarial texts."""
+
+    name: str
+    """The attack or the evaluation."""
+    clean: Bools
+    robust: Bools
+
+
+@dataclass(frozen=True)
+class Adversarial:
+    """Adversarial texts, and the texts they were made from where these are known."""
+
+    name: str
+    adversarial: Dataset
+    benign: Dataset | None
+    """The same examples unattacked, in the same order."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of how a model was trained."""
+
+    defence: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    log: Sequence[Mapping[str, Any]] = ()
+    """Rows of the training log."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What whoever asked wants measured; None leaves it to the measure."""
+
+    n: int | None = None
+    """Examples of each split."""
+    splits: tuple[str, ...] = ()
+    seed: int = 0
+    """Of samples, fits and draws."""
+    every_epoch: bool = False
+    """Whether to measure every snapshot of the training, and not only the model."""
+    texts: tuple[str, ...] = ()
+    """Sentences to look at, in place of the data's."""
+
+
+Step = Callable[[str, int, int], None]
+"""Told what is being done, and how far it is."""
+
+
+def _no_model() -> Any:
+    raise UsageError("there is no model to measure: give one, or the folder of a finished training")
+
+
+def _no_data() -> Any:
+    raise UsageError("there are no data to measure on: give some")
+
+
+def _no_attack(name: str | None) -> Any:
+    raise UsageError("there is no attack to read: attack the model first, or name a file of adversarial texts")
+
+
+@dataclass(eq=False)
+class Subject:
+    """What is measured. Model and data are loaded when they are first asked for."""
+
+    name: str
+    load_model: Callable[[], Classifier] = _no_model
+    load_splits: Callable[[], Splits] = _no_data
+    facts: Facts = field(default_factory=Facts)
+    asked: Asked = field(default_factory=Asked)
+    snapshots: Mapping[int, Callable[[Classifier], None]] = field(default_factory=dict)
+    """For every epoch that was kept, what puts its weights into the model."""
+    adversarial: Callable[[str | None], Adversarial] = _no_attack
+    """Adversarial texts by the name of an attack or of a file; None takes the first attack there is."""
+    robustness: Callable[[str | None], Robustness] = _no_attack
+    """The outcome of an attack or an evaluation, by name."""
+    others: tuple[Subject, ...] = ()
+    """Further runs, for a measure that compares."""
+    step: Step = lambda _title, _done, _total: None
+
+    @classmethod
+    def of(cls, model: Classifier, splits: Splits, asked: Asked | None = None, name: str = "model") -> Self:
+        """A model and data at hand."""
+        return cls(name, lambda: model, lambda: splits, asked=asked or Asked())
+
+    @cached_property
+    def model(self) -> Classifier:
+        """The classifier, not in training."""
+        return self.load_model().eval()
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Every split."""
+        return self.load_splits()
+
+    def split_names(self, default: Sequence[str] = ("train", "dev", "test")) -> tuple[str, ...]:
+        """The splits asked for, or those of `default` that there are."""
+        if self.asked.splits:
+            return tuple(self.splits.named(split).split for split in self.asked.splits)
+        found = tuple(split for split in default if split in self.splits)
+        return found or (self.splits.evaluation().split,)
+
+    def sample(self, split: str, default: int | None = None) -> Dataset:
+        """The first n examples of a seeded stratified order of a split, numbered as the model's labels are.
+
+        n is what was asked for, or `default`; None takes them all.
+        """
+        data = self.splits.named(split).sample(self.asked.n if self.asked.n is not None else default, self.asked.seed)
+        return data.aligned(self.model.labels) if data.labels else data
+
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs whose weights were kept; an error that says how to keep them where there are none."""
+        if not self.snapshots:
+            raise UsageError(
+                f"{self.name} kept no weights of single epochs: train it with -S snapshots=true to measure every epoch"
+            )
+        return tuple(sorted(self.snapshots))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Base of all measures: a frozen dataclass of parameters with one method to write."""
+
+    reads: ClassVar[tuple[Source, ...]] = ("model", "data")
+    compares: ClassVar[bool] = False
+    """Whether it looks at all runs given at once; else each is measured by itself."""
+
+    @final
+    @property
+    def name(self) -> str:
+        """The name `isthmus list measures` shows: the file's name, or the class's for a class of your own."""
+        module = type(self).__module__
+        own = module.startswith(__name__.rpartition(".")[0] + ".")
+        return module.rpartition(".")[2] if own else type(self).__name__
+
+    @abstractmethod
+    def measure(self, subject: Subject) -> Measurement:
+        """Look at the subject."""
+
+    @final
+    def __call__(self, model: Classifier, data: Splits, /, **asked: Any) -> Measurement:
+        """Measure a model on data at hand; `asked` are the fields of `Asked`."""
+        return self.measure(Subject.of(model, data, Asked(**asked)))

@@ -1,0 +1,187 @@
+"""Draws the plots of measures: into the page in its own colours, and as SVG and PNG files in its light dress."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isthmus.core.errors import MissingExtra
+from isthmus.core.files import write_atomic
+from isthmus.measures.base import Plot, Series
+from isthmus.report import figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PAPER = "#010207"
+_MARKERS = ("o", "^", "s", "D", "v", "P")
+_FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif'
+_HEIGHT = 4.2
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a figure."""
+
+    ink: str = figures._INK
+    muted: str = figures._MUTED
+    rule: str = figures._RULE
+    clean: str = figures._CLEAN
+    paper: str = _PAPER
+    series: tuple[str, ...] = figures._SERIES
+
+    def of(self, number: int) -> str:
+        """The colour of a series."""
+        return self.series[number % len(self.series)]
+
+
+@functools.cache
+def light() -> dict[str, str]:
+    """What the stand-in colours mean in the page's light dress: they are read from its style sheet."""
+    css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    values = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-fA-F]{3,8})", css.split("@media")[0]))
+    variables = {**figures._VARIABLES, _PAPER: "var(--paper)"}
+    return {stand_in: values[variable[6:-1]] for stand_in, variable in variables.items()}
+
+
+def inline(plot: Plot, scope: str = "") -> str:
+    """The plot as SVG for the page; `scope` keeps the ids of two measures apart."""
+    return figures._svg(f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), _HEIGHT)
+
+
+def save(plot: Plot, stem: Path) -> list[Path]:
+    """Write the plot as an SVG and a PNG file, and return their paths."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "report", "figure files") from None
+    import io
+
+    colours = light()
+    svg = inline(plot)
+    for stand_in, colour in colours.items():
+        svg = svg.replace({**figures._VARIABLES, _PAPER: "var(--paper)"}[stand_in], colour)
+    svg = svg.replace("<svg", f"<svg style='background:{colours[_PAPER]};font-family:{_FONT}'", 1)
+    plain = ("ink", "muted", "rule", "clean", "paper")
+    own = Palette(
+        **{name: colours[getattr(Palette, name)] for name in plain},
+        series=tuple(colours[each] for each in Palette.series),
+    )
+    style = {key: colours.get(value, value) if isinstance(value, str) else value for key, value in
+             figures.style(plot.name).items()}  # fmt: skip
+    buffer = io.BytesIO()
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(figures._WIDTH, _HEIGHT), layout="constrained", facecolor=own.paper)
+        draw(figure, plot, own)
+        figure.savefig(buffer, format="png", dpi=160)
+    paths = [stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")]
+    write_atomic(paths[0], svg.encode("utf-8", errors="replace"))
+    write_atomic(paths[1], buffer.getvalue())
+    return paths
+
+
+def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
+    """Draw a plot with the colours of `palette`."""
+    axes = figure.add_subplot()
+    kinds = {"line": _lines, "path": _paths, "points": _points, "bars": _bars}
+    if plot.diagonal:
+        axes.plot([0, 1], [0, 1], color=palette.clean, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    kinds[plot.kind](axes, plot, palette)
+    axes.set_title(plot.title, loc="left", fontsize=10.5, color=palette.ink, pad=10)
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.y_label)
+    axes.grid(axis="both" if plot.kind in ("path", "points") else "y", color=palette.rule)
+    axes.spines["left"].set_visible(False)
+    if plot.ticks:
+        axes.set_xticks(range(len(plot.ticks)), plot.ticks)
+        axes.tick_params(axis="x", labelcolor=palette.ink)
+    for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        if which in plot.percent:
+            axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    if len(plot.series) > 1:
+        axes.legend(frameon=False, labelcolor=palette.ink, fontsize=9)
+
+
+def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
+    for number, series in enumerate(plot.series):
+        colour = palette.of(number)
+        if series.y_bounds:
+            low, high = zip(*series.y_bounds, strict=True)
+            axes.fill_between(series.x, low, high, color=colour, alpha=0.14, linewidth=0)
+        axes.plot(series.x, series.y, color=colour, linewidth=1.6, marker="o", markersize=4, label=series.name)
+
+
+def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:
+    """Points in the colours of their order, joined by a thin line; one shape for every series."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.ticker import MaxNLocator
+
+    # These read on light and on dark paper alike.
+    colours = LinearSegmentedColormap.from_list("order", ["#7a5cc4", "#c2528b", "#e8743b", "#e0a526"])
+    steps = [float(label) for series in plot.series for label in series.labels] or [0.0, 1.0]
+    scale = Normalize(min(steps), max(max(steps), min(steps) + 1))
+    for number, series in enumerate(plot.series):
+        order = [float(label) for label in series.labels] or list(range(len(series.x)))
+        axes.plot(series.x, series.y, color=palette.clean, linewidth=1, zorder=2, linestyle=figures._DASHES[number % 6])
+        _error_bars(axes, series, palette.clean)
+        marker = _MARKERS[number % len(_MARKERS)]
+        axes.scatter(
+            series.x, series.y, c=[colours(scale(step)) for step in order], marker=marker, s=44, zorder=3,
+            edgecolors=palette.paper, linewidths=0.8,
+        )  # fmt: skip
+        axes.plot([], [], marker, color=palette.muted, label=series.name)
+    bar = axes.figure.colorbar(
+        ScalarMappable(scale, colours), ax=axes, pad=0.02, aspect=28, ticks=MaxNLocator(8, integer=True)
+    )
+    bar.outline.set_visible(False)
+    bar.set_label(plot.order_label or "order")
+
+
+def _points(axes: Axes, plot: Plot, palette: Palette) -> None:
+    for number, series in enumerate(plot.series):
+        colour = palette.of(number)
+        _error_bars(axes, series, colour)
+        axes.plot(series.x, series.y, color=colour, linewidth=0.9, alpha=0.5, linestyle=figures._DASHES[number % 6])
+        axes.plot(
+            series.x,
+            series.y,
+            _MARKERS[number % len(_MARKERS)],
+            color=colour,
+            markersize=7,
+            label=series.name,
+            zorder=3,
+        )
+        for x, y, label in zip(series.x, series.y, series.labels, strict=False):
+            axes.annotate(label, (x, y), xytext=(7, 6), textcoords="offset points", color=palette.ink, fontsize=9)
+
+
+def _bars(axes: Axes, plot: Plot, palette: Palette) -> None:
+    places = sorted({x for series in plot.series for x in series.x})
+    gap = min(np.diff(places), default=1.0)
+    width = 0.8 * float(gap) / len(plot.series)
+    for number, series in enumerate(plot.series):
+        shift = (number - (len(plot.series) - 1) / 2) * width
+        moved = [x + shift for x in series.x]
+        colour = palette.of(number)
+        axes.bar(moved, series.y, width=0.9 * width, color=colour, alpha=0.55, label=series.name)
+        if series.y_bounds:
+            low, high = zip(*series.y_bounds, strict=True)
+            axes.vlines(moved, low, high, color=colour, linewidth=2)
+    axes.axhline(0, color=palette.rule, linewidth=0.8)
+
+
+def _error_bars(axes: Axes, series: Series, colour: str) -> None:
+    for bounds, line in ((series.x_bounds, axes.hlines), (series.y_bounds, axes.vlines)):
+        if bounds:
+            low, high = zip(*bounds, strict=True)
+            fixed: Sequence[float] = series.y if line == axes.hlines else series.x
+            line(fixed, low, high, color=colour, linewidth=1.3, alpha=0.75)

@@ -1,0 +1,151 @@
+"""A run folder as a measure sees it: model, data, log, snapshots and attacks, each read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.core.errors import DataError, RunError, UnknownName, UsageError
+from isthmus.core.types import Example
+from isthmus.measures.base import Adversarial, Asked, Facts, Robustness, Source, Step, Subject
+from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
+from isthmus.runs.provenance import fingerprint
+from isthmus.runs.sources import DataRequest, ModelSource, trainable
+from isthmus.runs.summary import is_correct
+
+if TYPE_CHECKING:
+    from isthmus.data import Dataset, Splits
+    from isthmus.models import Classifier
+
+
+def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, step: Step | None = None) -> Subject:
+    """The run as it is measured; nothing heavy is loaded yet."""
+    record = folder.record()
+    defence = record.defence
+    subject = Subject(
+        name=folder.name,
+        load_model=lambda: load_run_model(folder, device),
+        load_splits=lambda: load_run_data(record),
+        facts=Facts(
+            defence=None if defence is None else defence.name,
+            parameters={} if defence is None else defence.parameters,
+            settings=record.training or {},
+            seed=record.seed,
+            log=folder.train_log(),
+        ),
+        asked=asked,
+        snapshots=snapshots(folder),
+    )
+    subject.adversarial = lambda name: _adversarial(folder, subject, name)
+    subject.robustness = lambda name: _robustness(folder, name)
+    if step is not None:
+        subject.step = step
+    return subject
+
+
+def stamp_of(folder: RunFolder, reads: tuple[Source, ...]) -> dict[str, Any]:
+    """What tells whether a source has changed since it was measured."""
+    every: dict[Source, Callable[[], Any]] = {
+        "model": lambda: fingerprint(folder.model_path),
+        "data": lambda: folder.record().data.fingerprints,
+        "log": lambda: len(folder.train_log()),
+        "snapshots": lambda: sorted(snapshots(folder)),
+        "attacks": lambda: {file.key: [file.header().get("hash"), len(file.rows())] for file in folder.attack_files()},
+    }
+    return {source: every[source]() for source in reads}
+
+
+def load_run_model(folder: RunFolder, device: str | None = None) -> Classifier:
+    """The trained classifier of a run, on the accelerator if there is one."""
+    import torch
+
+    from isthmus.models import load_model
+
+    if folder.record().training is None:
+        raise RunError(
+            f"{folder.path} holds attacks on a model that was not trained here, so there is none to measure: train one "
+            "with `isthmus train --out …`"
+        )
+    return load_model(
+        ModelSource.of(str(folder.path)).spec, device=device or ("cuda" if torch.cuda.is_available() else "cpu")
+    )
+
+
+def load_run_data(record: RunRecord) -> Splits:
+    """The data a run was trained with, its splits as they were then."""
+    from isthmus.data import Splits
+
+    splits = DataRequest.from_record(record.data).load()
+    if record.training is None:
+        return splits
+    splits = trainable(splits, record.seed)
+    size = record.data.sizes.get("train")
+    if size is not None and "train" in splits and size < len(splits.train):
+        splits = Splits(splits.name, {**splits, "train": splits.train.sample(size, record.seed)})
+    for split, code in record.data.fingerprints.items():
+        if split in splits and splits[split].fingerprint != code:
+            raise DataError(
+                f"the {split} split of {record.data.source} is not what the model was trained with: its fingerprint is "
+                f"{splits[split].fingerprint} and was {code}. Put the old data back, or train again"
+            )
+    return splits
+
+
+def snapshots(folder: RunFolder) -> Mapping[int, Callable[[Classifier], None]]:
+    """The epochs whose weights were kept, and what puts them into the model."""
+    from isthmus.training.snapshots import load_snapshot
+
+    found = {int(path.stem): path for path in folder.snapshots_path.glob("*.safetensors") if path.stem.isdigit()}
+    return {
+        epoch: lambda model, path=path: load_snapshot(model, path)  # type: ignore[misc]
+        for epoch, path in sorted(found.items())
+    }
+
+
+def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
+    files = {file.key: file for file in folder.attack_files() if file.rows()}
+    if not files:
+        raise UsageError(
+            f"{folder.path} was not attacked yet, and {purpose}: isthmus attack {folder.path} --attack textfooler"
+        )
+    if name is None:
+        return next(iter(files.values()))
+    if name not in files:
+        raise UnknownName(f"attack in {folder.path}", name, files)
+    return files[name]
+
+
+def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adversarial:
+    """Texts that fooled the run's model, with the texts they came from; or those of an exported file."""
+    if name is not None and Path(name).suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
+        (data, *more) = DataRequest(name).load().values()
+        if more:
+            raise UsageError(f"{name} has several splits: give a single file of adversarial texts")
+        return Adversarial(Path(name).name, data.aligned(subject.model.labels), None)
+    file = _attack(folder, name, "adversarial texts come from an attack")
+    rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
+    if not rows:
+        raise UsageError(f"{file.key} fooled nothing in {folder.path}: there are no adversarial texts")
+    labels = tuple(str(label) for label in file.header().get("labels") or ())
+    return Adversarial(file.key, _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels))
+
+
+def _texts(subject: Subject, rows: list[dict[str, Any]], side: str, labels: tuple[str, ...]) -> Dataset:
+    from isthmus.core.types import Classification
+    from isthmus.data import Dataset
+
+    examples = tuple(Example(str(row["id"]), dict(row[side]), int(row["label"])) for row in rows)
+    task = Classification(labels or subject.model.labels, subject.model.task.fields)
+    return Dataset(subject.name, side, task, examples).aligned(subject.model.labels)
+
+
+def _robustness(folder: RunFolder, name: str | None) -> Robustness:
+    file = _attack(folder, name, "robust accuracy comes from an attack")
+    threshold = file.header().get("threshold")
+    rows = file.rows()
+    clean = np.array([is_correct(row, threshold) for row in rows], dtype=np.bool_)
+    held = np.array([row["outcome"] == "failed" for row in rows], dtype=np.bool_)
+    return Robustness(file.key, clean, clean & held)

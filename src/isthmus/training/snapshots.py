@@ -1,0 +1,57 @@
+"""The trainable weights after every epoch, so that anything can be measured over a training when it is over.
+
+    snapshots/1.safetensors, snapshots/2.safetensors, …     by the name each parameter has in the classifier
+
+What a defence keeps beside the model (a critic, a teacher) is left out, as it is of a saved classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.core.errors import RunError
+from isthmus.training.checkpoints import save_tensors
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FOLDER = "snapshots"
+_BESIDE = "companions."
+
+
+def save_snapshot(model: nn.Module, trained: Iterable[nn.Parameter], folder: Path, epoch: int) -> None:
+    """Write the parameters of `model` that were trained, after `epoch` epochs."""
+    chosen = {id(parameter) for parameter in trained}
+    tensors = {
+        name: parameter.detach().contiguous()
+        for name, parameter in model.named_parameters()
+        if id(parameter) in chosen and not name.startswith(_BESIDE)
+    }
+    save_tensors(tensors, folder / FOLDER / f"{epoch}.safetensors")
+
+
+def load_snapshot(model: nn.Module, path: Path) -> None:
+    """Put the weights of an epoch into a classifier of the same run."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    known = dict(model.named_parameters())
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot read {path} ({error}): delete it, and that epoch is left out") from error
+    for name, tensor in tensors.items():
+        if name not in known or known[name].shape != tensor.shape:
+            raise RunError(f"{path} does not fit the model of its run: {name} is not in it, or has another shape")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            known[name].copy_(tensor)
+
+
+def clear_snapshots(folder: Path) -> None:
+    """Remove what an earlier training in the same folder left."""
+    for path in (folder / FOLDER).glob("*.safetensors"):
+        path.unlink()
