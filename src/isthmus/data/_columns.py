@@ -10,18 +10,24 @@ from typing import Any
 
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.types import Classification, Example
+from isthmus.data._questions import holds_questions
 from isthmus.data._tables import Table
 from isthmus.data.dataset import Dataset, Rejected
 
 _PAIRS = (
     ("premise", "hypothesis"),
+    ("context", "hypothesis"),
     ("question1", "question2"),
     ("sentence1", "sentence2"),
     ("question", "sentence"),
     ("text1", "text2"),
 )
 _TEXTS = ("text", "sentence", "review", "content", "document", "comment", "message", "body", "tweet", "question")
-_LABELS = ("label", "labels", "class", "target", "category", "sentiment", "coarse_label", "y")
+_LABELS = ("label", "labels", "gold_label", "class", "target", "category", "sentiment", "coarse_label", "y")
+_DISAGREED = "gold_label", "-"
+"""SNLI and MNLI write so that the annotators found no majority."""
+_INFERENCE = ("entailment", "neutral", "contradiction")
+"""The labels of natural-language inference in the order in which SNLI, MNLI and ANLI number them."""
 _MOST_NUMBERED = 1_000
 """More classes than this under plain numbers are not class numbers but something else (an id, a price)."""
 
@@ -38,6 +44,11 @@ class Columns:
         """A single text is called ``text`` whatever its column, so that one model fits files of any origin."""
         return self.texts if len(self.texts) > 1 else ("text",)
 
+    @property
+    def is_inference(self) -> bool:
+        """Whether the pair is one of natural-language inference."""
+        return len(self.texts) > 1 and self.texts[1].lower() == "hypothesis"
+
 
 def choose_columns(table: Table, text: str | None, label: str | None, pair: tuple[str, str] | None) -> Columns:
     """The columns asked for, or the usual names."""
@@ -49,8 +60,21 @@ def choose_columns(table: Table, text: str | None, label: str | None, pair: tupl
             raise UnknownName(f"column in {table.source}", column, table.columns)
     if len({*asked, label}) != len(asked) + 1:
         raise UsageError(f"texts and label must be different columns, not {', '.join(map(repr, (*asked, label)))}")
+    if label is None and holds_questions(table) and not has_label(table):
+        found = ", ".join(table.columns)
+        raise DataError(
+            f"{table.source} does not fit the task: classification needs a text or a pair of texts and a label; it "
+            f"holds questions with answers (columns {found}). To learn to answer them, choose the task qa (--task qa)."
+        )
     label = label or _usual_label(table, asked)
     return Columns(tuple(asked) or _usual_texts(table, label), label)
+
+
+def has_label(table: Table, label: str | None = None) -> bool:
+    """Whether a table has the column `label`, or one of the usual names of labels."""
+    if label is not None:
+        return label in table.columns
+    return any(column.lower() in _LABELS for column in table.columns)
 
 
 def _usual_label(table: Table, taken: Sequence[str]) -> str:
@@ -81,24 +105,31 @@ class LabelNames:
 
     Names that are given (by the caller, a ``meta.json``, or the hub's features) fix the order, and whole numbers are
     positions in them. Otherwise texts are sorted by name; numbers that begin at 0 are class numbers, and other numbers
-    (1 to 5 stars) are sorted.
+    (1 to 5 stars) are sorted. The three labels of natural-language inference are one set however they are written
+    (names, ``e n c``, or 0 to 2 beside a hypothesis), so that a model of SNLI can be tried on ANLI.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], short: Mapping[str, str] | None = None) -> None:
+        """`short` are other spellings of the names."""
         if len(set(names)) != len(names):
             raise UsageError(f"label names must differ: {', '.join(names)}")
         self.names = tuple(names)
         self._known = {name: index for index, name in enumerate(self.names)}
+        self._known |= {other: self._known[name] for other, name in (short or {}).items()}
         self._numbered = all(_whole(name) is not None for name in self.names)
 
     @classmethod
-    def found_in(cls, values: Iterable[Any], source: str) -> LabelNames:
-        """The names in a column none were given for."""
+    def found_in(cls, values: Iterable[Any], source: str, *, inference: bool = False) -> LabelNames:
+        """The names in a column none were given for; `inference` says that the texts are premise and hypothesis."""
         distinct = {_plain(value) for value in values if not is_missing(value)}
         numbers = [_whole(value) for value in distinct]
         whole = [number for number in numbers if number is not None]
         if not distinct:
             raise DataError(f"{source}: no row has a label")
+        if inference and distinct <= set("enc"):
+            return cls(_INFERENCE, {name[0]: name for name in _INFERENCE})
+        if distinct == set(_INFERENCE) or (inference and set(whole) == {0, 1, 2} and len(whole) == len(numbers)):
+            return cls(_INFERENCE)
         if len(whole) < len(numbers):
             return cls(sorted(map(str, distinct)))
         if min(whole) == 0 and max(whole) < _MOST_NUMBERED:
@@ -123,6 +154,11 @@ class LabelNames:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(self.names[:20]) + (", …" if len(self.names) > 20 else "")
         return f"unknown label {_plain(value)!r}.{hint} Known labels: {shown}."
+
+
+def is_unlabelled(value: Any, column: str) -> bool:
+    """Whether a row of the label column has no label, or one on which its annotators did not agree."""
+    return is_missing(value) or (column.lower(), value) == _DISAGREED
 
 
 def is_missing(value: Any) -> bool:
@@ -181,6 +217,8 @@ def _unusable(row: Mapping[str, Any], columns: Columns) -> str | None:
             return f"{column!r} holds half of a surrogate pair, which no tokenizer can read"
     if is_missing(row.get(columns.label)):
         return "no label"
+    if is_unlabelled(row.get(columns.label), columns.label):
+        return "no label: its annotators did not agree on one"
     if isinstance(row[columns.label], dict | list):
         return f"{columns.label!r} holds {_kind(row[columns.label])}, not a label"
     return None

@@ -17,6 +17,8 @@ _FULL_NAMES = {
     "snli": "stanfordnlp/snli",
     "mnli": "nyu-mll/glue:mnli",
     "qnli": "nyu-mll/glue:qnli",
+    "anli": "facebook/anli",
+    "squad": "rajpurkar/squad",
     "yelp_polarity": "fancyzhx/yelp_polarity",
     "dbpedia_14": "fancyzhx/dbpedia_14",
 }

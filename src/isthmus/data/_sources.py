@@ -18,6 +18,8 @@ from isthmus.data.dataset import SPLIT_ALIASES
 _META = "meta.json"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _SPLITS = ("train", "dev", "test")
+_VERSIONED = re.compile(r"(?:snli|multinli)_\d+\.\d+_(.+)|(train|dev|test)-v\d+(?:\.\d+)?")
+"""``dev`` of ``dev-v1.1`` and ``snli_1.0_dev``, as SQuAD, SNLI and MNLI name their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,10 @@ def from_path(path: Path) -> Source:
 
 
 def canonical(split: str) -> str:
-    """``dev`` for ``validation`` and its like."""
-    return SPLIT_ALIASES.get(split.lower(), split)
+    """``dev`` for ``validation`` and its like, and for ``snli_1.0_dev`` and its like."""
+    versioned = _VERSIONED.fullmatch(split)
+    bare = split if versioned is None else versioned[1] or versioned[2]
+    return SPLIT_ALIASES.get(bare.lower(), bare)
 
 
 def _nearest_file(path: Path) -> str:

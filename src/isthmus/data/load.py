@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Literal, overload
 
 from isthmus.core import assets
-from isthmus.core.errors import DataError, UnknownName
-from isthmus.data._columns import Columns, LabelNames, choose_columns, is_missing, make_dataset
+from isthmus.core.errors import DataError, UnknownName, UsageError
+from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
+from isthmus.data._questions import choose_question_columns, make_questions
 from isthmus.data._sources import Source, canonical, from_path
 from isthmus.data._tables import Table, is_readable
 from isthmus.data.dataset import Dataset, Splits
+
+TaskName = Literal["classification", "qa"]
 
 
 @overload
@@ -24,6 +28,7 @@ def load_data(
     pair: tuple[str, str] | None = None,
     labels: Sequence[str] | None = None,
     name: str | None = None,
+    task: TaskName = "classification",
 ) -> Splits: ...
 @overload
 def load_data(
@@ -35,6 +40,7 @@ def load_data(
     pair: tuple[str, str] | None = None,
     labels: Sequence[str] | None = None,
     name: str | None = None,
+    task: TaskName = "classification",
 ) -> Dataset: ...
 def load_data(
     source: str | Path,
@@ -45,6 +51,7 @@ def load_data(
     pair: tuple[str, str] | None = None,
     labels: Sequence[str] | None = None,
     name: str | None = None,
+    task: TaskName = "classification",
 ) -> Splits | Dataset:
     """Read a data set, or one `split` of it.
 
@@ -54,10 +61,19 @@ def load_data(
     labels: label names in the order the data numbers them; otherwise those of the folder's ``meta.json`` or of the
         hub, otherwise those found in the training split (in all splits where there is none).
     name: what to call it in results; otherwise its own name.
+    task: ``classification`` or ``qa`` (questions with contexts and answers, SQuAD's JSON or one row a question; `pair`
+        then names the columns of question and context and `label` that of the answers).
     """
     found = _find(source)
     title = name or found.name
-    reading = _Reading(found, title, text, label, pair, tuple(labels) if labels is not None else None)
+    given = tuple(labels) if labels is not None else None
+    reading: _Reading | _Questions
+    if task == "qa":
+        reading = _Questions(found, title, text, label, pair, given)
+    elif task == "classification":
+        reading = _Reading(found, title, text, label, pair, given)
+    else:
+        raise UnknownName("task", task, ("classification", "qa"))
     if split is not None:
         wanted = split if split in found.splits else canonical(split)
         if wanted not in found.splits:
@@ -65,7 +81,7 @@ def load_data(
         return reading.dataset(wanted)
     usable = [part for part in found.splits if reading.is_labelled(part)]
     if not usable:
-        raise DataError(f"no row of {title} has a label")
+        raise DataError(f"no row of {title} has {reading.wanted}")
     return Splits(title, {part: reading.dataset(part) for part in usable})
 
 
@@ -93,8 +109,33 @@ def _looks_like_path(source: str) -> bool:
     return is_readable(Path(source)) or source.startswith((".", "~", "/")) or "\\" in source or source.count("/") > 1
 
 
+class _Questions:
+    """One call of `load_data` for questions."""
+
+    wanted = "a question with an answer that can be found in its context"
+
+    def __init__(
+        self,
+        source: Source,
+        title: str,
+        text: str | None,
+        label: str | None,
+        pair: tuple[str, str] | None,
+        labels: tuple[str, ...] | None,
+    ) -> None:
+        if labels is not None:
+            raise UsageError(f"questions have answers and no labels ({', '.join(labels)}): leave the labels out")
+        self.columns = choose_question_columns(text, label, pair)
+        self.dataset = functools.cache(lambda split: make_questions(source.splits[split](), self.columns, title, split))
+
+    def is_labelled(self, split: str) -> bool:
+        return len(self.dataset(split)) > 0
+
+
 class _Reading:
-    """One call of `load_data`: columns and label names are settled once and hold for every split."""
+    """One call of `load_data` for labelled texts: columns and names are settled once and hold for every split."""
+
+    wanted = "a label"
 
     def __init__(
         self,
@@ -117,8 +158,13 @@ class _Reading:
 
     def is_labelled(self, split: str) -> bool:
         table = self.source.splits[split]()
+        if not has_label(table, self.label) and any(has_label(read(), self.label) for read in self._others(split)):
+            return False  # A test split whose labels were never published, as in GLUE.
         label = self._columns(table).label
-        return not all(is_missing(row.get(label)) for row in table.rows)
+        return not all(is_unlabelled(row.get(label), label) for row in table.rows)
+
+    def _others(self, split: str) -> list[Callable[[], Table]]:
+        return [read for part, read in self.source.splits.items() if part != split]
 
     def _columns(self, table: Table) -> Columns:
         return choose_columns(table, self.text, self.label, self.pair)
@@ -127,7 +173,14 @@ class _Reading:
         known = self.labels or self.source.labels(split, self._columns(self.source.splits[split]()).label)
         if known is not None:
             return LabelNames(known)
+        columns = self._columns(self.source.splits[split]())
         deciding = ["train"] if "train" in self.source.splits else list(self.source.splits)
         tables = [self.source.splits[part]() for part in deciding]
-        values = [row.get(self._columns(table).label) for table in tables for row in table.rows]
-        return LabelNames.found_in(values, self.title)
+        labels = [
+            (row.get(column), column)
+            for table in tables
+            for column in [self._columns(table).label]
+            for row in table.rows
+        ]
+        values = [value for value, column in labels if not is_unlabelled(value, column)]
+        return LabelNames.found_in(values, self.title, inference=columns.is_inference)
