@@ -20,6 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import question_toys
 import training_toys as toys
 
 import isthmus.training.fit
@@ -50,6 +51,11 @@ class DiesAt:
 def train_toy(folder: Path, defence: Defence | None = None, progress: Any = None) -> Classifier:
     options: dict[str, Any] = {"settings": SETTINGS, "folder": folder, "progress": progress, "device": "cpu"}
     return train(toys.splits(32, 16), toys.classifier(), defence, **options)
+
+
+def train_questions(folder: Path, progress: Any = None) -> Classifier:
+    data = question_toys.splits(20, 8)
+    return train(data, question_toys.answerer(), settings=SETTINGS, folder=folder, progress=progress, device="cpu")
 
 
 def fresh_words(folder: Path) -> toys.FreshWords:
@@ -115,6 +121,7 @@ SCENARIOS: dict[str, Callable[[Path], Any]] = {
     "examples_in_the_second_epoch": lambda folder: train_toy(folder, fresh_words(folder), DiesAt(7)),
     "examples_at_the_start_of_the_third": lambda folder: train_toy(folder, fresh_words(folder), DiesAt(9)),
     "resident": lambda folder: train_vectors(folder, DiesAt(13)),
+    "questions": lambda folder: train_questions(folder, DiesAt(8)),
 }
 
 
@@ -139,6 +146,13 @@ def descend(folder: Path, settings: TrainingSettings, defence: Defence) -> Class
     return train(data, toys.classifier(dropout=0.0), defence, settings=settings, folder=folder, device="cpu")
 
 
+def descend_questions(folder: Path, batch_size: int) -> Classifier:
+    isthmus.training.fit.make_optimizer = toys.plain_descent
+    settings = replace(TOGETHER, batch_size=batch_size)
+    data = question_toys.splits(21, 7)  # Their windows fill whole batches, so that none is read twice.
+    return train(data, question_toys.answerer(dropout=0.0), settings=settings, folder=folder, device="cpu")
+
+
 def one_of_two(root: Path, rank: int, port: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -148,6 +162,7 @@ def one_of_two(root: Path, rank: int, port: int) -> None:
         for parameter in largest:
             torch.distributed.all_reduce(parameter, op=torch.distributed.ReduceOp.MAX)
         assert all(torch.equal(mine, most) for mine, most in zip(model.parameters(), largest, strict=True))
+    descend_questions(root / "questions", TOGETHER.batch_size)
 
 
 @dataclass(frozen=True)

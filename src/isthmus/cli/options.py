@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from isthmus.data.load import TaskName
 
 DATA, METHOD, OUTPUT, MACHINE = "Data", "Method", "Output", "Machine"
 
@@ -16,6 +19,9 @@ Data = Annotated[
     typer.Option(
         "--data", help="A name (isthmus list data), a file, a folder of splits, or a hub name.", rich_help_panel=DATA
     ),
+]
+Task = Annotated[
+    str, typer.Option("--task", help="classification, or qa: find the answer in a context.", rich_help_panel=DATA)
 ]
 Text = Annotated[str | None, typer.Option("--text", help="Column of the text.", rich_help_panel=DATA)]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", rich_help_panel=DATA)]
@@ -70,6 +76,15 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def task_name(given: str) -> TaskName:
+    """The task that a command names."""
+    if given == "qa":
+        return "qa"
+    if given == "classification":
+        return "classification"
+    raise UnknownName("task", given, ("classification", "qa"))
 
 
 def names(given: str | None) -> tuple[str, ...]:

@@ -66,6 +66,10 @@ def trained_on(results: Mapping[str, Any]) -> str:
             interval = wilson(round(float(results["dev_accuracy"]) * n), n)
             text += f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
         parts.append(text)
+    if results.get("dev_f1") is not None:
+        parts.append(f"development F1 {100 * float(results['dev_f1']):.1f} %")
+        if results.get("dev_exact_match") is not None:
+            parts.append(f"exact match {100 * float(results['dev_exact_match']):.1f} %")
     return ", ".join(parts)
 
 

@@ -119,6 +119,8 @@ class TrainingBar:
             parts.append(f"loss {self._figures['loss']:.3f}")
         if "dev_accuracy" in self._figures:
             parts.append(f"dev {100 * self._figures['dev_accuracy']:.1f} %")
+        if "dev_f1" in self._figures:
+            parts.append(f"dev F1 {100 * self._figures['dev_f1']:.1f} %")
         return "  ".join(parts)
 
 

@@ -20,6 +20,7 @@ def train(
     defence: Annotated[str, typer.Option("--defence", help="How to train (isthmus list defences).")] = "standard",
     parameter: options.Parameters = None,
     seed: options.Seed = 0,
+    task: options.Task = "classification",
     text: options.Text = None,
     label: options.Label = None,
     pair: options.Pair = None,
@@ -32,7 +33,8 @@ def train(
         typer.Option("--limit", min=1, help="Train on so many examples only.", rich_help_panel="Data"),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", help="Passes over the data. (default: 3)", rich_help_panel=_TRAINING)
+        int | None,
+        typer.Option("--epochs", help="Passes over the data. (default: 3; qa: 2)", rich_help_panel=_TRAINING),
     ] = None,
     batch_size: Annotated[
         int | None,
@@ -40,7 +42,9 @@ def train(
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", "--lr", help="Largest step. (default: 1e-4)", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--learning-rate", "--lr", help="Largest step. (default: 1e-4; qa: 3e-5)", rich_help_panel=_TRAINING
+        ),
     ] = None,
     precision: Annotated[
         str | None,
@@ -62,6 +66,8 @@ def train(
     """Fine-tune a classifier, plain or with a defence. The same command again continues an interrupted run.
 
     isthmus train --data rotten_tomatoes --backbone minilm --epochs 1 --out runs/demo
+
+    isthmus train --task qa --data squad.json --backbone minilm --out runs/answers
     """
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
@@ -75,17 +81,18 @@ def train(
 
     if data is None:
         raise UsageError("say what to train on: --data rotten_tomatoes, --data reviews.csv --text review --label stars")
+    wanted = options.task_name(task)
     given = {
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
         "precision": precision, "patience": patience,
     }  # fmt: skip
     request = TrainRequest(
-        data=DataRequest(data, text, label, options.pair(pair), options.names(labels) or None),
+        data=DataRequest(data, text, label, options.pair(pair), options.names(labels) or None, wanted),
         backbone=backbone,
         defence=defence,
         parameters=options.key_values(parameter),
         settings=training_settings(
-            {key: value for key, value in given.items() if value is not None}, options.key_values(setting, "-S")
+            {key: value for key, value in given.items() if value is not None}, options.key_values(setting, "-S"), wanted
         ),
         limit=limit,
         seed=seed,
@@ -105,26 +112,34 @@ def train(
         bar.close()
     if done.was_finished:
         bar.meter.note(f"{done.folder.path} holds this model already; nothing was trained")
+    if done.rejected:
+        bar.meter.note(_put_aside([row.reason for row in done.rejected]))
     view = read_run(done.folder)
     print_run(results(as_json, quiet), view, after="train")
     if as_json:
         print_json({**run_json(view), **(done.record.results or {})})
 
 
-def training_settings(given: dict[str, Any], others: dict[str, str]) -> Any:
+def _put_aside(reasons: list[str]) -> str:
+    """What to say of rows that could not be used."""
+    shown = "; ".join(reasons[:3]) + ("; …" if len(reasons) > 3 else "")
+    return f"{len(reasons):,} row{'s' * (len(reasons) > 1)} of the data could not be used ({shown})"
+
+
+def training_settings(given: dict[str, Any], others: dict[str, str], task: str = "classification") -> Any:
     """Training settings from options and ``-S`` strings."""
     import dataclasses
 
     from isthmus.core._convert import convert
     from isthmus.core.errors import UnknownName
-    from isthmus.training.settings import TrainingSettings
+    from isthmus.training.settings import TrainingSettings, settings_for
 
     known = {entry.name: entry for entry in dataclasses.fields(TrainingSettings)}
     for key, value in others.items():
         if key not in known:
             raise UnknownName("training setting", key, known)
         given[key] = convert(value, _annotation(str(known[key].type)), f"-S {key}")
-    return TrainingSettings(**given)
+    return settings_for(task, **given)
 
 
 def _annotation(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.defences._ascent import Ascent, Climb, at_least
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
@@ -54,6 +55,11 @@ class StochasticBottleneck(Ascent):
         """Fill the bottleneck slot."""
         if self.off:
             return
+        if getattr(model, "answers_questions", False):
+            raise UsageError(
+                f"{self.name} squeezes one vector per text, but a model that answers questions reads a vector of every "
+                "token: choose infobert, whose bottleneck is on the words, or train a classifier"
+            )
         from isthmus.models._hub import seeded
         from isthmus.models.bottleneck import GaussianBottleneck
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences.base import Batch, Defence, Terms
+from isthmus.defences._ascent import valid
+from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from isthmus.models import Classifier
 
 
@@ -45,11 +48,19 @@ class LabelSmoothing(Defence):
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """One term, the cross-entropy against the smoothed target."""
-        from torch.nn import functional
-
         if self.epsilon == 0:
             yield from super().losses(model, batch)
             return
         output: Output = model(**batch.inputs)
-        smoothed = functional.cross_entropy(output.logits.float(), batch.labels, label_smoothing=self.epsilon)
-        yield Terms({"smoothed_cross_entropy": smoothed})
+        yield Terms({"smoothed_cross_entropy": self._smoothed(output, batch)})
+
+    def _smoothed(self, output: Output, batch: Batch) -> Tensor:
+        from torch.nn import functional
+
+        logits = output.logits.float()
+        if logits.dim() == 2:
+            return functional.cross_entropy(logits, batch.labels, label_smoothing=self.epsilon)
+        # The classes of an end of an answer are the tokens of its window: padding is none of them.
+        tokens = valid(batch).transpose(1, 2).to(logits.dtype)
+        evenly = -(logits.log_softmax(dim=-1) * tokens).sum(dim=-1) / tokens.sum(dim=-1)
+        return (1 - self.epsilon) * cross_entropy(output, batch) + self.epsilon * evenly.mean()

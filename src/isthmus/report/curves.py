@@ -1,4 +1,4 @@
-"""The training log as curves: every loss term by step, and the development accuracy."""
+"""The training log as curves: every loss term by step, and the development accuracy (of answers: F1)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 Curve = tuple[list[int], list[float]]
 
+_METRICS = {"dev_accuracy": "accuracy", "dev_f1": "F1"}
 # Keys of a log row that are not terms of the loss.
 _NOT_TERMS = {"step", "epoch", "learning_rate", "gradient_norm", "examples"}
 
@@ -18,6 +19,8 @@ class Curves:
 
     terms: Mapping[str, Curve] = field(default_factory=dict)
     accuracy: Curve | None = None
+    metric: str = "accuracy"
+    """What `accuracy` is: accuracy, or F1 of answers."""
 
 
 def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
@@ -27,7 +30,7 @@ def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
     for row in log:
         numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
         for key, value in numbers.items() if "step" in numbers else ():
-            if key == "dev_accuracy":
+            if key in _METRICS:
                 curve = accuracy
             elif key in _NOT_TERMS or key.startswith("dev_"):
                 continue
@@ -38,4 +41,5 @@ def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
     # With one term the sum says the same thing twice.
     if len(terms) == 2 and "loss" in terms:
         terms = {name: curve for name, curve in terms.items() if name != "loss"}
-    return Curves(terms, accuracy if accuracy[0] else None)
+    metric = next((name for key, name in _METRICS.items() if any(key in row for row in log)), "accuracy")
+    return Curves(terms, accuracy if accuracy[0] else None, metric)

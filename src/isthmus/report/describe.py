@@ -245,6 +245,8 @@ def commands(run: RunView) -> list[str]:
 def next_steps(run: RunView, after: str = "report") -> list[tuple[str, str]]:
     """What to run next and why, after ``train``, ``attack`` or ``report``."""
     path = shlex.quote(run.folder.path.as_posix())
+    if run.record.data.options.get("task") == "qa":
+        return [(f"isthmus evaluate {path}", "exact match and F1 with their intervals")]
     attack = (f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")
     if after == "train":
         return [attack]

@@ -199,11 +199,11 @@ def training(log: Sequence[Mapping[str, Any]]) -> str:
                 f"{100 * values[best]:.1f} %", (steps[best], values[best]), xytext=(0, 8), textcoords="offset points",
                 ha="center", color=_INK, fontsize=9,
             )  # fmt: skip
-            right.set_title("development accuracy", loc="left", fontsize=10, color=_INK, pad=8)
+            right.set_title(f"development {curves.metric}", loc="left", fontsize=10, color=_INK, pad=8)
             _percent_axis(right, "y")
             _step_axis(right)
 
-    return _svg("training", "Training loss and development accuracy", draw, 2.5)
+    return _svg("training", f"Training loss and development {curves.metric}", draw, 2.5)
 
 
 def _step_axis(axes: Axes) -> None:

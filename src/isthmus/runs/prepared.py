@@ -49,7 +49,9 @@ class Prepared:
         """Find everything that is wrong before anything is loaded or written."""
         if self.request.precision not in ("fp32", "bf16"):
             raise UsageError(f"--precision is fp32 or bf16, not {self.request.precision!r}")
-        _ = self.preset, self.methods, self.source, self.sample
+        _ = self.preset, self.methods
+        self._refuse_questions()
+        _ = self.sample
         self.protection.check(self.data.fields)
         self.request.goal.target(self.data)
         if self.request.goal.at_fpr is not None and "dev" not in self.splits:
@@ -58,6 +60,14 @@ class Prepared:
                 f"(it has {', '.join(self.splits)}): give --threshold instead, or data with a dev split"
             )
         _ = self.folder
+
+    def _refuse_questions(self) -> None:
+        run = self.source.run
+        if run is not None and run.record().data.options.get("task") == "qa":
+            raise UsageError(
+                f"{run.path} answers questions, and attacks are on classifiers: they look for another class. To see "
+                f"how it does on adversarial questions, evaluate it: isthmus evaluate {run.path} --on addsent.json"
+            )
 
     # ------------------------------------------------------------------ what the command names
 

@@ -13,6 +13,7 @@ from isthmus.runs.provenance import fingerprint, without_secrets
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits
+    from isthmus.data.load import TaskName
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class DataRequest:
     pair: tuple[str, str] | None = None
     labels: tuple[str, ...] | None = None
     """Label names in the order the data numbers them."""
+    task: TaskName = "classification"
 
     @classmethod
     def from_record(cls, record: DataRecord) -> DataRequest:
@@ -41,13 +43,16 @@ class DataRequest:
     def options(self) -> dict[str, Any]:
         """What has to be known, beside the source, to load the same data again."""
         every = {"text": self.text, "label": self.label, "pair": self.pair, "labels": self.labels}
-        return {key: value for key, value in every.items() if value is not None}
+        found: dict[str, Any] = {key: value for key, value in every.items() if value is not None}
+        return found if self.task == "classification" else {**found, "task": self.task}
 
     def load(self) -> Splits:
         """Every split."""
         from isthmus.data import load_data
 
-        return load_data(self.source, text=self.text, label=self.label, pair=self.pair, labels=self.labels)
+        return load_data(
+            self.source, text=self.text, label=self.label, pair=self.pair, labels=self.labels, task=self.task
+        )
 
     def record(self, parts: Mapping[str, Dataset]) -> DataRecord:
         """What run.json keeps of the splits that were used."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
@@ -16,7 +16,7 @@ from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, trainable
 
 if TYPE_CHECKING:
-    from isthmus.data import Splits
+    from isthmus.data import Rejected, Splits
     from isthmus.defences.base import Defence
     from isthmus.training.settings import Progress, TrainingSettings
 
@@ -46,21 +46,26 @@ class TrainReport:
     record: RunRecord
     was_finished: bool
     """Whether the folder held the finished model already."""
+    rejected: tuple[Rejected, ...] = ()
+    """Rows of the data that could not be used."""
 
 
 def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
     """Train into a run folder; a finished run of the same settings is left as it is."""
-    from isthmus.training.settings import TrainingSettings
+    from isthmus.training.settings import settings_for
 
-    settings = request.settings or TrainingSettings()
+    settings = request.settings or settings_for(request.data.task)
     defence: Defence = catalog.build("defences", request.defence, request.parameters)
     name = catalog.find("defences", request.defence).name
-    splits = _limited(trainable(request.data.load(), request.seed), request.limit, request.seed)
+    loaded = request.data.load()
+    splits = _limited(trainable(loaded, request.seed), request.limit, request.seed)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
     record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
+    rejected = tuple(row for data in loaded.values() for row in data.rejected)
     if record.results is not None and folder.model_path.is_dir():
-        return TrainReport(folder, record, was_finished=True)
-    return TrainReport(folder, _train(request, splits, defence, settings, folder, record, progress), False)
+        return TrainReport(folder, record, True, rejected)
+    record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
+    return TrainReport(folder, record, False, rejected)
 
 
 def _train(
@@ -71,6 +76,7 @@ def _train(
     folder: RunFolder,
     record: RunRecord,
     progress: Progress | None,
+    rejected: int,
 ) -> RunRecord:
     from isthmus.training import train as fit
 
@@ -86,12 +92,12 @@ def _train(
         device=request.device,
     )
     log = folder.train_log()
-    accuracies = [float(row["dev_accuracy"]) for row in log if "dev_accuracy" in row]
     results = {
         "examples": len(splits.train),
         "steps": max((int(row["step"]) for row in log if "step" in row), default=0),
-        "dev_accuracy": max(accuracies, default=None),
+        **_best(log, "dev_f1" if model.answers_questions else "dev_accuracy"),
         "dev_examples": len(splits.dev),
+        "rejected": rejected,
         "wall_s": round(time.perf_counter() - began, 2),
     }
     labels = tuple(model.labels)
@@ -103,6 +109,15 @@ def _train(
     )
     folder.write(finished)
     return finished
+
+
+def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | None]:
+    """The development figures of the weights that were kept: those of the first best row."""
+    rows = [row for row in log if chooses in row]
+    if not rows:
+        return {chooses: None}
+    best = max(rows, key=lambda row: float(row[chooses]))
+    return {name: float(best[name]) for name in (chooses, "dev_exact_match") if name in best}
 
 
 def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:

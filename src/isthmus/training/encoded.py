@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.core.errors import DataError
-from isthmus.core.types import Example, Ints
+from isthmus.core.types import Example
 from isthmus.defences.base import Batch
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from isthmus.models import Classifier
 
+Row = NDArray[Any]
 _CHUNK = 256
 """Texts tokenised at once; they are padded to the longest of the chunk for a moment."""
 
@@ -38,8 +40,8 @@ class EncodedExamples:
             {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id},
             model.tokenizer.padding_side == "left",
         )
-        self.labels = [_label(example, len(model.labels)) for example in self.examples]
-        self.rows: list[dict[str, Ints]] = []
+        self.labels: list[Any] = [_label(example, len(model.labels)) for example in self.examples]
+        self.rows: list[dict[str, Row]] = []
         for start in range(0, len(self.examples), _CHUNK):
             self.rows += _encode(model, self.examples[start : start + _CHUNK], fields)
 
@@ -60,7 +62,7 @@ class EncodedExamples:
             "examples": tuple(item["example"] for item in items),
         }
 
-    def _pad(self, rows: Sequence[Ints], name: str) -> torch.Tensor:
+    def _pad(self, rows: Sequence[Row], name: str) -> torch.Tensor:
         import torch
 
         length = max(1, *(len(row) for row in rows))
@@ -87,7 +89,16 @@ class EncodedExamples:
             yield Batch(inputs, batch["labels"].to(device)), rows
 
 
-def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Ints]]:
+def encode_examples(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> EncodedExamples:
+    """The rows a model is trained on: one a text, or one a window of a question and its context."""
+    if model.answers_questions:
+        from isthmus.training.questions import EncodedWindows
+
+        return EncodedWindows(model, examples)
+    return EncodedExamples(model, examples, fields)
+
+
+def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Row]]:
     """The token rows of `examples`, without padding."""
     texts = [_texts(example, fields) for example in examples]
     try:

@@ -22,6 +22,15 @@ class DevMetrics:
     accuracy: float
     loss: float
 
+    @property
+    def score(self) -> float:
+        """What chooses the best weights."""
+        return self.accuracy
+
+    def row(self) -> dict[str, float]:
+        """A row of the log, what chooses first."""
+        return {"dev_accuracy": self.accuracy, "dev_loss": self.loss}
+
 
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast, total: Callable[[Tensor], Tensor] | None = None
@@ -47,7 +56,9 @@ def evaluate(
 
 
 class Selection:
-    """Keeps the weights of the best development accuracy (of equals the first), and counts evaluations since.
+    """Keeps the weights of the best development score (of equals the first), and counts evaluations since.
+
+    The score is accuracy, or F1 of questions.
 
     With a folder the weights are a file there named after their step, which a checkpoint can refer to; else a copy in
     memory.
@@ -56,14 +67,14 @@ class Selection:
     def __init__(self, patience: int | None, folder: Path | None, *, writes: bool = True) -> None:
         self.patience, self.folder, self.writes = patience, folder, writes
         self.best_step: int | None = None
-        self.best_accuracy = -1.0
+        self.best_score = -1.0
         self.stale = 0
         self._copy: dict[str, Any] = {}
 
-    def judge(self, step: int, accuracy: float, model: nn.Module) -> bool:
+    def judge(self, step: int, score: float, model: nn.Module) -> bool:
         """Take note of an evaluation; True when patience is at its end."""
-        if accuracy > self.best_accuracy:
-            self.best_step, self.best_accuracy, self.stale = step, accuracy, 0
+        if score > self.best_score:
+            self.best_step, self.best_score, self.stale = step, score, 0
             self._keep(step, model)
         else:
             self.stale += 1
@@ -101,11 +112,11 @@ class Selection:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must remember."""
-        return {"best_step": self.best_step, "best_accuracy": self.best_accuracy, "stale": self.stale}
+        return {"best_step": self.best_step, "best_score": self.best_score, "stale": self.stale}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from what a checkpoint remembers."""
-        self.best_step, self.best_accuracy, self.stale = state["best_step"], state["best_accuracy"], state["stale"]
+        self.best_step, self.best_score, self.stale = state["best_step"], state["best_score"], state["stale"]
 
 
 def _copied(value: Any) -> Any:

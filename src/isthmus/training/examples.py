@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import write_atomic
-from isthmus.core.types import Example
+from isthmus.core.types import Answer, Example, Label
 from isthmus.training import processes
 
 Examples = Sequence[Example]
@@ -52,12 +52,19 @@ class ExampleStore:
         path = self._file(epoch)
         try:
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-            return tuple(Example(row["id"], row["fields"], row["label"]) for row in rows)
+            return tuple(Example(row["id"], row["fields"], _label(row["label"])) for row in rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"cannot read the generated examples in {path} ({error}): delete the file") from error
 
 
 def _row(example: Example) -> dict[str, Any]:
-    if not isinstance(example.label, int) or len(example.texts) != len(example.fields):
-        raise DataError(f"the generated example {example.id} must hold texts and a class index to be written to a file")
-    return {"id": example.id, "fields": example.texts, "label": example.label}
+    if len(example.texts) != len(example.fields):
+        raise DataError(f"the generated example {example.id} must hold nothing but texts to be written to a file")
+    label = (
+        example.label if isinstance(example.label, int) else [[answer.start, answer.text] for answer in example.label]
+    )
+    return {"id": example.id, "fields": example.texts, "label": label}
+
+
+def _label(value: Any) -> Label:
+    return value if isinstance(value, int) else tuple(Answer(int(start), str(text)) for start, text in value)

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import DataError, TrainingError, UsageError
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example
+from isthmus.core.types import Example, QuestionAnswering
 from isthmus.data import Splits
 from isthmus.defences.base import Defence
 from isthmus.training import processes
 from isthmus.training.checkpoints import Checkpoint, CheckpointFolder
-from isthmus.training.encoded import EncodedExamples
+from isthmus.training.encoded import EncodedExamples, encode_examples
 from isthmus.training.evaluation import Selection
 from isthmus.training.examples import ExampleStore
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
-from isthmus.training.settings import Progress, TrainingSettings
+from isthmus.training.settings import Progress, TrainingSettings, settings_for
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -46,13 +46,13 @@ def train(
     progress: Progress | None = None,
     device: str | None = None,
 ) -> Classifier:
-    """Train a classifier with a defence, and return it with the weights of the best development accuracy.
+    """Train a model with a defence, and return it with the weights of the best development accuracy (F1 of answers).
 
     Args:
         data: splits with at least ``train``; where there is no ``dev``, a tenth of ``train`` becomes it.
         backbone: a name, a folder, or a classifier, which is then trained in place.
         defence: how to train; plain fine-tuning by default.
-        settings: how long, how fast, in which precision.
+        settings: how long, how fast, in which precision; by default `settings_for` the task of the data.
         folder: where to write ``train.jsonl``, ``model/``, generated examples and, until the end, checkpoints. An
             unfinished training found there is continued. Without a folder nothing is written.
         seed: of initialisation, order, dropout and everything a defence draws.
@@ -60,7 +60,7 @@ def train(
         device: ``cpu`` or ``cuda``; by default the accelerator if there is one.
     """
     defence = _default_defence() if defence is None else defence
-    settings = TrainingSettings() if settings is None else settings
+    settings = settings_for(data.task.name) if settings is None else settings
     _check(data, device)
     splits = data.with_dev(seed)
     with preserved_randomness(), _folder_or_temporary(folder) as place:
@@ -143,6 +143,8 @@ class _Session:
         from isthmus.training.head import train_head
 
         default = "cuda" if torch.cuda.is_available() else "cpu"
+        if isinstance(self.splits.task, QuestionAnswering):
+            raise UsageError("trains=head is for classifiers, whose head reads one vector a text: take trains=all")
         model = self._model(backbone).to(self.device or default)
         seed_everything(derive(self.seed, "prepare"))
         self.defence.prepare(model, self.train_data)
@@ -170,8 +172,11 @@ class _Session:
             model = backbone
         else:
             texts = [text for texts in data.texts() for text in texts.values()]
+            task = data.task
+            if isinstance(task, QuestionAnswering) and self.settings.stride is not None:
+                task = dataclasses.replace(task, stride=self.settings.stride)
             model = Classifier.create(
-                backbone, data.labels, data.fields, seed=self.seed, texts=texts, max_tokens=self.settings.max_tokens
+                backbone, task=task, seed=self.seed, texts=texts, max_tokens=self.settings.max_tokens
             )
         self.train_data, self.dev_data = data.aligned(model.labels), self.splits.dev.aligned(model.labels)
         return model
@@ -215,7 +220,7 @@ class _Session:
             defence=self.defence,
             settings=self.settings,
             seed=self.seed,
-            dev=EncodedExamples(model, self.dev_data.examples, self.dev_data.fields),
+            dev=encode_examples(model, self.dev_data.examples, self.dev_data.fields),
             autocast=autocast_on(model.device, self.settings.precision),
             log=log,
             selection=selection,
@@ -237,7 +242,7 @@ class _Session:
             examples = self._examples(run, epoch, steps, resumed)
             if examples is not None or encoded is None:
                 examples = self.train_data.examples if examples is None else examples
-                encoded = EncodedExamples(run.model, examples, self.train_data.fields)
+                encoded = encode_examples(run.model, examples, self.train_data.fields)
             trainer = WalkingTrainer(run, Stage(epoch, length, steps), encoded, optimizer, self.device)
             trainer.train(resume_from_checkpoint=str(resumed.path) if resumed else None)
             steps = trainer.step

@@ -2,6 +2,7 @@
 
     {"step": 10, "epoch": 0.05, "cross_entropy": 0.69, "loss": 0.69, "learning_rate": 8e-05, "gradient_norm": 1.7}
     {"step": 200, "epoch": 1.0, "dev_accuracy": 0.83, "dev_loss": 0.41}
+    {"step": 200, "epoch": 1.0, "dev_f1": 0.71, "dev_exact_match": 0.6, "dev_loss": 1.3}        question answering
 
 A checkpoint remembers how long the file was; a resumed run cuts it back to that length, so the same lines follow.
 """

@@ -51,13 +51,15 @@ class TrainingSettings:
     trains: Literal["all", "head"] = "all"
     """Train the whole model, or only what follows the encoder, on vectors that are computed once."""
     max_tokens: int | None = None
-    """Longest input the model reads; by default what its encoder can."""
+    """Longest input the model reads; by default what its encoder can, but 384 of a question and its context."""
+    stride: int | None = None
+    """Question answering: tokens by which a window lies further on than the one before; by default 128."""
     precision: Precision = "auto"
     """``bf16`` computes under autocast and keeps float32 weights; ``auto`` does so where that is faster."""
     group_by_length: bool = True
     """Batch texts of similar length, so that little is spent on padding."""
     patience: int | None = None
-    """Stop after so many evaluations without a better development accuracy; None never stops early."""
+    """Stop after so many evaluations without a better development accuracy (or F1); None never stops early."""
     evaluation_batch_size: int = 128
     """Examples in one forward pass of an evaluation."""
     evaluate_every: int | None = None
@@ -82,7 +84,7 @@ class TrainingSettings:
             self._require(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
         for name in ("epochs", "batch_size", "accumulation", "decay_epochs", "evaluation_batch_size", "log_every"):
             self._require(name, _is_count(getattr(self, name)), "a whole number that is at least 1")
-        for name in ("patience", "evaluate_every", "checkpoint_every", "max_tokens"):
+        for name in ("patience", "evaluate_every", "checkpoint_every", "max_tokens", "stride"):
             value = getattr(self, name)
             self._require(name, value is None or _is_count(value), "a whole number that is at least 1, or none")
         for name in ("weight_decay", "max_grad_norm"):
@@ -112,6 +114,15 @@ class TrainingSettings:
         else:
             factor = rise
         return self.learning_rate * factor
+
+
+def settings_for(task: str, **given: Any) -> TrainingSettings:
+    """Settings where nothing else is `given`: for question answering those of the InfoBERT paper.
+
+    Two epochs, batches of 32, a largest step of 3e-5 that falls from the start, windows of 384 tokens, a stride of 128.
+    """
+    usual: dict[str, Any] = {"epochs": 2, "learning_rate": 3e-5, "warmup": 0.0} if task == "qa" else {}
+    return TrainingSettings(**{**usual, **given})
 
 
 def _is_count(value: Any) -> bool:

@@ -31,9 +31,10 @@ from isthmus.models import Classifier
 from isthmus.training import processes
 from isthmus.training.checkpoints import CheckpointFolder, Position, load_weights, save_weights
 from isthmus.training.encoded import EncodedExamples
-from isthmus.training.evaluation import Selection, evaluate
+from isthmus.training.evaluation import DevMetrics, Selection, evaluate
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import Autocast
+from isthmus.training.questions import AnswerMetrics, EncodedWindows, evaluate_windows
 from isthmus.training.settings import Progress, TrainingSettings
 from isthmus.training.walk import Ledger, not_finite, walk
 
@@ -229,22 +230,27 @@ class WalkingTrainer(Trainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Evaluate on the development data, keep the best weights, and stop when patience is at its end."""
-        run = self.run
-        batches = run.dev.batches(
-            run.settings.evaluation_batch_size,
-            self.args.device,
-            part=self.args.process_index,
-            parts=self.args.world_size,
-        )
-        metrics = evaluate(run.model, batches, autocast=run.autocast, total=_sum_over(self.accelerator))
-        self._write({"dev_accuracy": metrics.accuracy, "dev_loss": metrics.loss})
-        run.latest.update(dev_accuracy=metrics.accuracy)
-        run.finished = run.selection.judge(self.step, metrics.accuracy, run.model)
-        named = {"eval_accuracy": metrics.accuracy, "eval_loss": metrics.loss}
+        run, metrics = self.run, self._measure()
+        row = metrics.row()
+        self._write(row)
+        run.latest.update({name: value for name, value in row.items() if name != "dev_loss"})
+        run.finished = run.selection.judge(self.step, metrics.score, run.model)
+        named = {name.replace("dev_", "eval_", 1): value for name, value in row.items()}
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, named)
         if run.finished:
             self.control.should_training_stop = True
         return named
+
+    def _measure(self) -> DevMetrics | AnswerMetrics:
+        run, size = self.run, self.run.settings.evaluation_batch_size
+        part, parts = self.args.process_index, self.args.world_size
+        total = _sum_over(self.accelerator)
+        if isinstance(run.dev, EncodedWindows):
+            return evaluate_windows(
+                run.model, run.dev, size, autocast=run.autocast, part=part, parts=parts, total=total
+            )
+        batches = run.dev.batches(size, self.args.device, part=part, parts=parts)
+        return evaluate(run.model, batches, autocast=run.autocast, total=total)
 
     # Checkpoints: weights as safetensors, and where the run stands.
 

@@ -55,6 +55,10 @@ class ClassifierVictim:
     ) -> None:
         if precision not in ("fp32", "bf16"):
             raise UsageError(f"precision is 'fp32' or 'bf16', not {precision!r} (fp16 overflows in some encoders)")
+        if model.answers_questions:
+            raise UsageError(
+                "this model answers questions: it has no class probabilities, and cannot be attacked as it is"
+            )
         self.model = model.eval()
         if precision == "bf16" and not bfloat16_works(model.device.type):
             warnings.warn("bfloat16 arithmetic crashes on this machine's CPU: scoring in float32", stacklevel=2)
