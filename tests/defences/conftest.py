@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "training")]
+_TESTS = Path(__file__).parent.parent
+sys.path[:0] = [str(_TESTS / folder) for folder in ("defences", "training", "models")]
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,10 @@ from torch.nn import functional
 
 from isthmus import defences
 from isthmus.core.errors import UsageError
+from isthmus.defences import Batch
 from isthmus.defences._ascent import Dice, start, within
 from isthmus.defences._smoothness import kl, symmetric_kl
+from isthmus.defences.alum import both_ways
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -82,9 +84,97 @@ def test_pgd_trains_at_a_worse_place_and_mixes_with_the_clean_one() -> None:
     mixed = [
         terms.total() for terms in defences.PGD(steps=3, step_size=0.5, max_norm=2, clean=0.25).losses(model, batch)
     ]
-    assert float(sum(mixed)) == pytest.approx(float(0.25 * clean + 0.75 * worse), rel=1e-5)
+    assert float(sum(mixed).detach()) == pytest.approx(float(0.25 * clean + 0.75 * worse), rel=1e-5)
     only_clean = gradients(defences.PGD(steps=2, clean=1.0), model, batch)
     assert close(only_clean, gradients(defences.Standard(), model, batch))
+
+
+def test_pgd_is_climbing_first_and_training_at_the_end() -> None:
+    model = toys.classifier(dropout=0.3).train()
+    batch = batch_of(model)
+    found = gradients(defences.PGD(steps=2, step_size=0.4, init_magnitude=0.2, max_norm=0.5), model, batch)
+    model.zero_grad()
+    mask = batch.inputs["attention_mask"].unsqueeze(-1).float()
+    delta = start(model.embed(batch.inputs["input_ids"]).detach(), mask, 0.2, batch.stream("pgd"))
+    for step in range(3):
+        delta = delta.detach().requires_grad_(step < 2)
+        torch.manual_seed(3)
+        logits = model(**batch.inputs, inputs_embeds=model.embed(batch.inputs["input_ids"]) + delta).logits
+        loss = functional.cross_entropy(logits, batch.labels)
+        if step == 2:
+            loss.backward()
+            break
+        (gradient,) = torch.autograd.grad(loss, delta)
+        gradient = gradient * mask
+        delta = within(delta.detach() + 0.4 * gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1), 0.5)
+    assert close(found, {name: value.grad for name, value in model.named_parameters() if value.grad is not None})
+
+
+def expected_smoothness(defence: Any, model: Any, batch: Batch, divergence: Any) -> None:
+    """Leave the gradients of SMART or ALUM behind, each pass with the dice of the first, written out."""
+    embed, labels = model.embed, batch.labels
+    ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"].unsqueeze(-1).float()
+    torch.manual_seed(3)
+    clean = model(**batch.inputs).logits
+    noise = torch.randn(*ids.shape, 16, generator=batch.stream(defence.name)) * defence.noise * mask
+    noise.requires_grad_()
+    torch.manual_seed(3)
+    p = model(**batch.inputs, inputs_embeds=embed(ids).detach() + noise).logits.log_softmax(-1)
+    q = clean.detach().log_softmax(-1)
+    inner = (p.exp() * (p - q)).sum()
+    if isinstance(defence, defences.SMART):
+        inner = inner + (q.exp() * (q - p)).sum()
+    (gradient,) = torch.autograd.grad(inner, noise)
+    if defence.mode == "paper":
+        largest = gradient.flatten(1).abs().amax(1).view(-1, 1, 1)
+        delta = (noise.detach() + defence.step_size * gradient / largest).clamp(-defence.radius, defence.radius)
+    else:
+        delta = noise.detach() + defence.step_size * gradient
+        delta = delta / delta.abs().amax(-1, keepdim=True)
+    delta = torch.where(mask.bool(), delta, torch.zeros_like(delta))
+    torch.manual_seed(3)
+    moved = model(**batch.inputs, inputs_embeds=embed(ids) + delta).logits
+    loss = functional.cross_entropy(clean, labels) + defence.strength * divergence(moved, clean)
+    if "teacher" in model.companions:
+        taught = model.companions["teacher"].eval()(**batch.inputs).logits.detach()
+        loss = loss + defence.proximal * symmetric_kl(clean, taught)
+    loss.backward()
+
+
+def both_detached(moved: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
+    one = functional.kl_div(clean.detach().log_softmax(-1), moved.softmax(-1), reduction="batchmean")
+    other = functional.kl_div(moved.detach().log_softmax(-1), clean.softmax(-1), reduction="batchmean")
+    return one + other
+
+
+@pytest.mark.parametrize("mode", ["paper", "released"])
+@pytest.mark.parametrize("cls", [defences.ALUM, defences.SMART])
+def test_smoothness_is_its_formula(cls: Any, mode: Any) -> None:
+    defence = cls(mode=mode, strength=3.0, noise=0.02, step_size=0.05, radius=0.04)
+    model = toys.classifier(dropout=0.2).train()
+    defence.prepare(model, toys.dataset("train", 4, 0))
+    if "teacher" in model.companions:
+        with torch.no_grad():
+            model.companions["teacher"].backbone.own_head().weight.mul_(1.5)
+    batch = batch_of(model)
+    batch.opens_step = False  # a teacher that stands still is easier to write out
+    found = gradients(defence, model, batch)
+    model.zero_grad()
+    expected_smoothness(defence, model, batch, both_detached if cls is defences.ALUM else symmetric_kl)
+    expected = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    assert close(found, expected, 3e-6)
+
+
+def test_alum_holds_the_target_of_each_direction_fixed() -> None:
+    """Only the weight of a side's own entropy is left: d KL(p ‖ sg q) = d Σ p (log p - log q)."""
+    p, q = torch.randn(5, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    both_ways(p, q).backward()
+    log_p, log_q = p.detach().log_softmax(-1), q.detach().log_softmax(-1)
+    for logits, own, other in ((p, log_p, log_q), (q, log_q, log_p)):
+        gap = own - other
+        expected = own.exp() * (gap - (own.exp() * gap).sum(-1, keepdim=True)) / 5
+        assert logits.grad is not None
+        assert torch.allclose(logits.grad, expected, atol=1e-6)
 
 
 def test_divergences() -> None:
@@ -107,6 +197,20 @@ def test_smoothness_needs_a_perturbation(cls: Any) -> None:
     loud = cls(mode="released", **({"proximal": 0.0} if cls is defences.SMART else {}))
     (terms,) = list(loud.losses(model, batch))
     assert float(terms.values["smoothness"]) > 1e-4
+
+
+def test_a_search_does_not_depend_on_how_many_sentences_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode of the released code adds the gradient as it is: the mean over a batch would shrink it."""
+    monkeypatch.setattr("isthmus.defences._smoothness.gaussian_start", lambda like, _: torch.full_like(like, 0.1))
+    model = toys.classifier(dropout=0.0).train()
+    whole = batch_of(model, 6)
+    one = Batch({name: value[:1] for name, value in whole.inputs.items()}, whole.labels[:1], seed=5)
+    defence = defences.ALUM(mode="released", noise=1.0, step_size=0.5)
+    found = []
+    for batch in (whole, one):
+        clean = model(**batch.inputs)
+        found.append(defence.perturbed(model, batch, clean, Dice(model), both_ways).embeddings)
+    assert torch.allclose(found[0][:1], found[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["paper", "released"])
@@ -149,12 +253,33 @@ def test_smarts_teacher_follows_and_is_not_saved(tmp_path: Any) -> None:
         (defences.SMART, {"strength": -1.0}),
         (defences.SMART, {"momentum": 1.0}),
         (defences.ALUM, {"noise": float("nan")}),
+        (defences.FreeLB, {"steps": 2.5}),
+        (defences.FreeLB, {"max_norm": math.inf}),
+        (defences.PGD, {"steps": -1}),
+        (defences.SMART, {"proximal": -0.5}),
+        (defences.SMART, {"mode": "papers"}),
+        (defences.ALUM, {"radius": -1e-5}),
         (defences.InfoBERT, {"beta": -0.1}),
+        (defences.InfoBERT, {"alpha": -5e-3}),
+        (defences.InfoBERT, {"alpha": math.nan}),
         (defences.InfoBERT, {"lowest": 0.9, "highest": 0.5}),
+        (defences.InfoBERT, {"lowest": 0.5, "highest": 0.5}),
+        (defences.InfoBERT, {"lowest": -0.1}),
+        (defences.InfoBERT, {"highest": 1.1}),
+        (defences.InfoBERT, {"mode": "released code"}),
+        (defences.InfoBERT, {"adversary": "fgsm"}),
+        (defences.InfoBERT, {"p_t_given_x": "aux"}),
+        (defences.InfoBERT, {"p_t_given_x": "auxiliary", "features": "global"}),
         (defences.VIB, {"beta": -1.0}),
+        (defences.VIB, {"beta": math.inf}),
+        (defences.VIB, {"deterministic": True}),
+        (defences.VIB, {"shift": math.nan}),
         (defences.VUB, {"latent": -1}),
+        (defences.VUB, {"cap": "examples"}),
+        (defences.VUB, {"entropy_weight": -1.0}),
     ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "-".join(f"{k}={v}" for k, v in value.items()),
 )
 def test_wrong_settings_are_refused(cls: Any, parameters: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(parameters))):
+    with pytest.raises(UsageError, match=next(iter(parameters)).removeprefix("p_t_given_")):
         cls(**parameters)

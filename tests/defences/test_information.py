@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from defence_toys import batch_of, close, gradients
 from isthmus import defences
 from isthmus.defences import Batch
 from isthmus.defences._anchors import anchored, most_anchors, ranks
+from isthmus.defences._ascent import ascended, start, within
 from isthmus.defences.vub import label_entropy
 from isthmus.models.auxiliary import AuxiliaryGaussian
 from isthmus.models.bottleneck import GaussianBottleneck
@@ -49,7 +51,7 @@ def test_one_partner_for_each_is_unbiased_and_never_padding() -> None:
 
 @pytest.mark.parametrize("correlation", [0.3, 0.8])
 def test_club_with_the_true_density_has_its_closed_form(correlation: float) -> None:
-    size, width = 4000, 3
+    size, width = 2000, 3
     x = torch.randn(size, width, generator=stream(), dtype=torch.float64)
     noise = torch.randn(size, width, generator=stream(1), dtype=torch.float64)
     t = correlation * x + math.sqrt(1 - correlation**2) * noise
@@ -147,6 +149,95 @@ def prepared(defence: Any, dropout: float = 0.2, seed: int = 0) -> tuple[Any, Ba
     return model, batch_of(model)
 
 
+def test_anchors_of_short_sentences_are_defined() -> None:
+    """Where no rank lies in the band the one at floor(c_l n) is taken: of one to three tokens exactly one."""
+    gradient = torch.arange(1.0, 5.0).view(1, 4, 1).expand(4, 4, 2) * torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1)
+    lengths = torch.tensor([1, 2, 3, 0])
+    mask = (torch.arange(4)[None] < lengths[:, None]).long()
+    chosen = anchored(gradient, mask, 0.7, 0.8)
+    assert [row.nonzero().flatten().tolist() for row in chosen] == [[0], [1], [2], []]  # norms ascend: rank = place
+    wide = anchored(gradient, mask, 0.5, 0.9)
+    assert [row.nonzero().flatten().tolist() for row in wide] == [[0], [1], [2], []]
+
+
+@pytest.mark.parametrize("mode", ["released", "paper"])
+def test_sentences_without_words_train(mode: Any) -> None:
+    """Texts of a word or none have one anchor, and in the paper's mode perhaps nothing to hold it against."""
+    defence = defences.InfoBERT(alpha=0.5, beta=0.5, mode=mode, adversary="freelb", steps=2)
+    model = toys.classifier(dropout=0.0).train()
+    defence.prepare(model, toys.dataset("train", 8, 0))
+    batch = Batch(model.encode([{"text": text} for text in ("", "film", "a film")]), torch.tensor([0, 1, 0]), seed=1)
+    found = gradients(defence, model, batch)
+    assert all(torch.isfinite(value).all() for value in found.values())
+    alone = Batch(model.encode([{"text": ""}]), torch.tensor([0]), seed=1)
+    assert all(torch.isfinite(value).all() for value in gradients(defence, model, alone).values())
+
+
+def test_adversarial_training_is_the_loop_of_the_released_code() -> None:
+    """Two backward passes a step, anchors and climb from the gradient the first leaves behind, no other state."""
+    defence = defences.InfoBERT(
+        alpha=0.3, beta=0.2, adversary="freelb", steps=3, step_size=0.3, max_norm=0.4, init_magnitude=0.2
+    )
+    model, batch = prepared(defence)
+    found = gradients(defence, model, batch)
+    model.zero_grad()
+    ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
+    like = model.embed(ids).detach()
+    delta = start(like, mask.unsqueeze(-1).float(), 0.2, batch.stream("infobert"))
+    for step in range(3):
+        delta = delta.detach().requires_grad_()
+        torch.manual_seed(3)
+        output = model(**batch.inputs, inputs_embeds=model.embed(ids) + delta, hidden=True)
+        local, whole = output.hidden[0], output.hidden[-1][:, 0]
+        narrow = sampled_spread(local, mask, batch.stream(f"infobert bottleneck {step}"))
+        task = torch.nn.functional.cross_entropy(output.logits, batch.labels)
+        ((task + 0.2 * narrow) / 3).backward(retain_graph=True)
+        assert delta.grad is not None
+        first = delta.grad.clone()
+        chosen = anchored(first, mask, 0.5, 0.9)
+        bound = info_nce(
+            model.companions["critic"], local, whole, chosen, int(chosen.sum()), 6,
+            batch.stream(f"infobert anchored {step}"),
+        )  # fmt: skip
+        (-0.3 * bound / 3).backward()
+        delta = within(ascended(delta.detach(), first, 0.3), 0.4)
+    expected = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    assert close(found, expected, 2e-6)
+
+
+def test_each_regulariser_stands_alone() -> None:
+    model, batch = prepared(defences.InfoBERT())
+    for parameters, names in (
+        ({"alpha": 0.0}, ["cross_entropy", "bottleneck"]),
+        ({"beta": 0.0}, ["cross_entropy", "anchored"]),
+        ({}, ["cross_entropy", "bottleneck", "anchored"]),
+    ):
+        (terms,) = list(defences.InfoBERT(**parameters).losses(model, batch))
+        assert list(terms.values) == names
+    bottleneck = gradients(defences.InfoBERT(alpha=0.0, beta=0.5), model, batch)
+    plain = gradients(defences.Standard(), model, batch)
+    upper = [name for name in bottleneck if "encoder.layer" in name or "pooler" in name]
+    assert upper
+    # The embedding block's output is all that the bottleneck sees: the encoder learns from the task alone.
+    assert close({name: bottleneck[name] for name in upper}, {name: plain[name] for name in upper})
+    assert not close(bottleneck, plain)
+
+
+def test_the_papers_anchors_are_those_of_the_task_at_the_clean_text() -> None:
+    """Whether they take a pass of their own (with an adversary) or not: another bottleneck, the same anchors."""
+    defence = defences.InfoBERT(alpha=0.3, beta=5.0, mode="paper")
+    model, batch = prepared(defence, dropout=0.0)
+    clean = defence._clean_anchors(model, batch)
+    delta = torch.zeros(*batch.inputs["input_ids"].shape, 16, requires_grad=True)
+    logits = model(**batch.inputs, inputs_embeds=model.embed(batch.inputs["input_ids"]) + delta).logits
+    (gradient,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, batch.labels), delta)
+    assert torch.equal(clean, anchored(gradient, batch.inputs["attention_mask"], 0.5, 0.9))
+    still = {"step_size": 0.0, "init_magnitude": 0.0, "steps": 1}
+    one_pass = gradients(defence, model, batch)
+    own_pass = gradients(dataclasses.replace(defence, adversary="freelb", **still), model, batch)
+    assert close(one_pass, own_pass)
+
+
 @pytest.mark.parametrize("adversary", ["none", "freelb"])
 def test_one_backward_pass_equals_two(adversary: Any) -> None:
     """The released code differentiates cross-entropy and bottleneck first, and the anchored term by itself."""
@@ -169,6 +260,9 @@ def test_without_regularisers_it_is_freelb() -> None:
     free = gradients(defences.FreeLB(init_magnitude=0.0), model, same)
     info = gradients(defences.InfoBERT(alpha=0, beta=0, adversary="freelb", init_magnitude=0.0), model, batch)
     assert close(free, info)
+    pgd = defences.PGD(init_magnitude=0.0, steps=2)
+    info = gradients(defences.InfoBERT(alpha=0, beta=0, adversary="pgd", init_magnitude=0.0, steps=2), model, batch)
+    assert close(gradients(pgd, model, same), info)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +319,55 @@ def test_vub_lies_between_vib_and_vib_less_the_entropy_of_the_labels(cap: Any) -
     term = with_entropy.pop("entropy")
     assert with_entropy == without
     assert -math.log(2) - 1e-6 <= term <= 0
+    rewind(model)
+    torch.manual_seed(0)
+    p = model(**batch.inputs).logits.softmax(-1)
+    smaller = (-(p * p.log()).sum(-1)).clamp(max=math.log(2)).mean()
+    assert term == pytest.approx(
+        -float(smaller.detach()), abs=1e-6
+    )  # balanced labels: both caps are above all entropies
+
+
+def test_the_two_caps_differ_where_some_predictions_are_surer_than_the_labels() -> None:
+    model, batch = prepared(defences.VUB(beta=0.0), dropout=0.0)
+    with torch.no_grad():
+        model.head.weight.mul_(8)
+    each = entropies(model, batch)
+    cap = float(each.median())
+    assert float(each.min()) < cap < float(each.max())
+    model.companions["labels"].value.fill_(cap)
+    by_example = values_of(defences.VUB(beta=0.0), model, batch)["entropy"]
+    by_batch = values_of(defences.VUB(beta=0.0, cap="batch"), model, batch)["entropy"]
+    assert by_example == pytest.approx(-float(each.clamp(max=cap).mean()), abs=1e-6)
+    assert by_batch == pytest.approx(-min(float(each.mean()), cap), abs=1e-6)
+    assert by_batch < by_example
+
+
+def entropies(model: Any, batch: Batch) -> torch.Tensor:
+    torch.manual_seed(0)
+    p = rewind(model)(**batch.inputs).logits.detach().softmax(-1)
+    return -(p * p.log()).sum(-1)
+
+
+def test_without_rate_and_draws_vub_is_the_confidence_penalty() -> None:
+    defence = defences.VUB(beta=0.0, deterministic=True)
+    model, batch = prepared(defence)
+    assert model.slots.bottleneck is None
+    penalty = gradients(defences.ConfidencePenalty(gamma=1.0), model, batch)
+    assert toys.same_bits(gradients(defence, model, batch), penalty)
+    model.companions["labels"].value.fill_(0.0)  # labels all alike: nothing is rewarded
+    assert close(gradients(defence, model, batch), gradients(defences.Standard(), model, batch))
+
+
+def test_a_bottleneck_comes_with_the_layers_of_the_released_code() -> None:
+    model, _ = prepared(defences.VIB())
+    slot = model.slots.bottleneck
+    assert (slot.first.out_features, slot.second.out_features, slot.latent_size) == (16, 16, 8)
+    assert model.head.in_features == 8
+    for layer in (slot.first, slot.second, model.head):
+        assert not layer.bias.any()
+        bound = math.sqrt(6 / (layer.in_features + layer.out_features))
+        assert 0.7 * bound < float(layer.weight.detach().abs().max()) <= bound
 
 
 def test_where_the_cap_binds_the_entropy_has_no_gradient() -> None:
@@ -257,6 +400,16 @@ def test_a_bottleneck_draws_in_training_and_gives_the_mean_afterwards() -> None:
     assert not torch.equal(slot(pooled).sample, slot(pooled).sample)
     free = GaussianBottleneck(8, last_relu=False)
     assert float(free.eval()(pooled).mean.detach().min()) < 0
+
+
+@pytest.mark.parametrize(("adversary", "plain"), [("freelb", defences.FreeLB), ("pgd", defences.PGD)])
+def test_a_bottleneck_without_a_price_under_an_adversary_is_that_adversary(adversary: Any, plain: Any) -> None:
+    """Composition by arguments: the same climb, with the bottleneck's draws shared by all its passes."""
+    settings: dict[str, Any] = {"steps": 2, "step_size": 0.3, "init_magnitude": 0.0}
+    both = defences.VUB(beta=0.0, entropy_weight=0.0, adversary=adversary, **settings)
+    model, batch = prepared(both)
+    expected = gradients(plain(**settings), rewind(model), batch)
+    assert close(gradients(both, rewind(model), batch), expected)
 
 
 @pytest.mark.parametrize("adversary", ["freelb", "pgd"])

@@ -1,97 +1,14 @@
-"""Tiny random encoders of every architecture, saved as the folders a user would have."""
-
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedTokenizerFast
 
-WORDS = [
-    "a",
-    "an",
-    "the",
-    "film",
-    "movie",
-    "fine",
-    "dull",
-    "moving",
-    "quiet",
-    "story",
-    "was",
-    "is",
-    "not",
-    "very",
-    "long",
-    "too",
-    "and",
-    "but",
-    "nobody",
-    "saw",
-    "it",
-    "twice",
-]
-PIECES = ["##s", "##ly", "##ing", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
-SPECIALS = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
-VOCABULARY = [*SPECIALS, *WORDS, *PIECES, *"abcdefghijklmnopqrstuvwxyz.,!?'"]
+sys.path.insert(0, str(Path(__file__).parent))
 
-SMALL = {
-    "vocab_size": len(VOCABULARY) + 3,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 66,
-    "pad_token_id": 0,
-}
-
-CONFIGS = {
-    "bert": lambda: transformers.BertConfig(**SMALL),
-    "roberta": lambda: transformers.RobertaConfig(**SMALL, type_vocab_size=1),
-    "distilbert": lambda: transformers.DistilBertConfig(
-        vocab_size=SMALL["vocab_size"], dim=32, n_layers=3, n_heads=2, hidden_dim=48, max_position_embeddings=66
-    ),
-    "deberta-v2": lambda: transformers.DebertaV2Config(
-        **SMALL, relative_attention=True, position_buckets=8, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm"
-    ),
-    "mpnet": lambda: transformers.MPNetConfig(**SMALL),
-    "electra": lambda: transformers.ElectraConfig(**SMALL, embedding_size=16),
-    "albert": lambda: transformers.AlbertConfig(**SMALL, embedding_size=16),
-    "t5": lambda: transformers.T5Config(
-        vocab_size=SMALL["vocab_size"], d_model=32, d_kv=16, d_ff=48, num_layers=3, num_heads=2, pad_token_id=0
-    ),
-}
-
-TEXTS = [
-    {"text": "a moving, quiet film"},
-    {"text": "the story was very very dull and it was too long!"},
-    {"text": ""},
-    {"text": "nobody saw it twice"},
-    {"text": "fine."},
-]
-
-
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordPiece({piece: index for index, piece in enumerate(VOCABULARY)}, unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 2), ("</s>", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=64,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        pad_token="<pad>",
-        unk_token="<unk>",
-        cls_token="<s>",
-        sep_token="</s>",
-        mask_token="<mask>",
-    )
+from encoder_toys import save_encoder
 
 
 @pytest.fixture(scope="session")
@@ -101,13 +18,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def make(architecture: str) -> Path:
         if architecture not in made:
-            folder = tmp_path_factory.mktemp(architecture)
-            auto = AutoModelForTextEncoding if architecture == "t5" else AutoModel
-            with torch.random.fork_rng():
-                torch.manual_seed(1)
-                auto.from_config(CONFIGS[architecture]()).save_pretrained(folder)
-            tiny_tokenizer().save_pretrained(folder)
-            made[architecture] = folder
+            made[architecture] = save_encoder(architecture, tmp_path_factory.mktemp(architecture))
         return made[architecture]
 
     return make

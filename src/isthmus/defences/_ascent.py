@@ -9,13 +9,12 @@ is the perturbation alone. Afterwards the streams stand where one pass leaves th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences.base import Batch, Defence
+from isthmus.defences._checks import at_least, needs_words, whole
+from isthmus.defences.base import Batch, Defence, Labelled
 
 if TYPE_CHECKING:
     import torch
@@ -38,20 +37,18 @@ class Ascent(Defence):
     """Largest norm of the perturbation of a whole sequence; 0 leaves it unlimited."""
 
     def __post_init__(self) -> None:
-        at_least(self.name, "steps", self.steps, 1)
+        whole(self.name, "steps", self.steps, 1)
         for name in ("step_size", "init_magnitude", "max_norm"):
             at_least(self.name, name, getattr(self, name), 0)
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """Nothing is put into the model, but it must have word embeddings."""
+        needs_words(self.name, model)
 
     @property
     def moves_inputs(self) -> bool:
         """A climb moves the embeddings."""
         return True
-
-
-def at_least(defence: str, name: str, value: float, least: float) -> None:
-    """Refuse a hyper-parameter that is too small or not a number."""
-    if not (math.isfinite(value) and value >= least):
-        raise UsageError(f"{defence}: {name} is {value}; it must be a number that is at least {least}")
 
 
 class Climb:
@@ -61,8 +58,8 @@ class Climb:
         """Start at random, or `still` at the clean embeddings."""
         self.ascent, self.model, self.inputs = ascent, model, batch.inputs
         self.dice = Dice(model)
-        with _no_gradient():
-            like = model.embed(batch.inputs["input_ids"])
+        # Only the shape matters, so no words are looked up.
+        like = model.table.weight.new_empty((*batch.inputs["input_ids"].shape, model.table.embedding_dim))
         self.mask = valid(batch).to(like.dtype)
         magnitude = 0.0 if still else ascent.init_magnitude
         self.delta = start(like, self.mask, magnitude, batch.stream(ascent.name)).requires_grad_()
@@ -133,11 +130,12 @@ class Dice:
         self.streams = [module for module in model.modules() if isinstance(module, Stream)]
         self.counts = [stream.count for stream in self.streams]
         self.device = model.device
-        self.state = (torch.cuda if self.device.type == "cuda" else torch).get_rng_state(*self._where)
-
-    @property
-    def _where(self) -> tuple[torch.device, ...]:
-        return (self.device,) if self.device.type == "cuda" else ()
+        if self.device.type == "cuda":
+            self.state = torch.cuda.get_rng_state(self.device)
+        elif self.device.type == "mps":
+            self.state = torch.mps.get_rng_state()
+        else:
+            self.state = torch.get_rng_state()
 
     def restore(self) -> None:
         """Put the streams back to where they stood."""
@@ -145,13 +143,9 @@ class Dice:
 
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(self.state, self.device)
+        elif self.device.type == "mps":
+            torch.mps.set_rng_state(self.state)
         else:
             torch.set_rng_state(self.state)
         for stream, count in zip(self.streams, self.counts, strict=True):
             stream.count = count
-
-
-def _no_gradient() -> torch.no_grad:
-    import torch
-
-    return torch.no_grad()

@@ -1,16 +1,23 @@
-"""What VIB and VUB share: the Gaussian bottleneck, its rate, and the loss under any adversary."""
+"""What VIB and VUB share: the Gaussian bottleneck, its rate, and the loss under any adversary.
+
+    loss = -log p(y | z) + β · R + what the method adds,     z ~ N(μ(x), σ(x)²)
+
+All terms are means over the batch of what each example has by itself, so that they do not depend on how a batch is cut
+into passes or over processes; the one exception, VUB's cap="batch", says so.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences._ascent import Ascent, Climb, at_least
-from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+from isthmus.defences._ascent import Ascent, Climb
+from isthmus.defences._checks import at_least, finite, needs_one_vector, needs_words, one_of, whole
+from isthmus.defences.base import Batch, Labelled, Terms, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +33,7 @@ class StochasticBottleneck(Ascent):
     """The settings of a Gaussian bottleneck between encoder and head."""
 
     beta: float = 1e-3
-    """Price of one nat that passes the bottleneck; 0 without `stochastic` is no bottleneck at all."""
+    """Price of one nat that passes the bottleneck."""
     latent: int = 0
     """Width of the latent code; 0 takes half of the encoder's."""
     shift: float = -1.0
@@ -35,37 +42,44 @@ class StochasticBottleneck(Ascent):
     """Whether a relu follows the second layer, as in the released code; means are then never negative."""
     adversary: Adversary = "none"
     """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
+    deterministic: bool = False
+    """With beta = 0: leave the bottleneck out, so that nothing is squeezed and nothing drawn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self.name, "beta", self.beta, 0)
-        at_least(self.name, "latent", self.latent, 0)
+        whole(self.name, "latent", self.latent, 0)
+        finite(self.name, "shift", self.shift)
+        one_of(self.name, "adversary", self.adversary, get_args(Adversary))
+        if self.deterministic and self.beta:
+            raise UsageError(
+                f"{self.name}: deterministic leaves the bottleneck out, so there is nothing that beta = {self.beta} "
+                "could price: set beta = 0, or leave deterministic off"
+            )
 
     @property
     def moves_inputs(self) -> bool:
         """Only an adversary moves the embeddings."""
         return self.adversary != "none"
 
-    @property
-    def off(self) -> bool:
-        """Whether it is plain training: then there is no bottleneck either."""
-        return False
-
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Fill the bottleneck slot."""
-        if self.off:
+        if self.moves_inputs:
+            needs_words(self.name, model)
+        if self.deterministic:
             return
-        if getattr(model, "answers_questions", False):
-            raise UsageError(
-                f"{self.name} squeezes one vector per text, but a model that answers questions reads a vector of every "
-                "token: choose infobert, whose bottleneck is on the words, or train a classifier"
-            )
+        from torch import nn
+
         from isthmus.models._hub import seeded
         from isthmus.models.bottleneck import GaussianBottleneck
 
+        needs_one_vector(self.name, model)
         with seeded(model.seed, "bottleneck"):
             slot = GaussianBottleneck(model.pooled_size, self.latent or None, self.shift, self.last_relu)
-        model.fill(bottleneck=slot)
+            model.fill(bottleneck=slot)
+            assert model.head is not None
+            nn.init.xavier_uniform_(model.head.weight)
+            nn.init.zeros_(model.head.bias)
 
     @abstractmethod
     def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
@@ -75,9 +89,6 @@ class StochasticBottleneck(Ascent):
         """Cross-entropy, rate and what the method adds, at every step of the climb if there is one."""
         import torch
 
-        if self.off:
-            yield from Defence.losses(self, model, batch)
-            return
         if self.adversary == "none":
             yield Terms(self._values(model, model(**batch.inputs), batch, 1))
             return
@@ -93,9 +104,9 @@ class StochasticBottleneck(Ascent):
                 climb.step(climb.delta.grad)
 
     def _values(self, model: Classifier, output: Output, batch: Batch, steps: int) -> dict[str, Tensor]:
-        latent: GaussianLatent = output.latent
         values = {"cross_entropy": cross_entropy(output, batch)}
         if self.beta:
+            latent: GaussianLatent = output.latent
             values["rate"] = self.beta * latent.rate().mean()
         values |= self.terms(model, output)
         return {name: value / steps for name, value in values.items()} if steps > 1 else values

@@ -4,19 +4,24 @@ smoothness(x) = max_{δ small} KL_sym(p(· | e + δ), p(· | e)),     KL_sym(p, 
 
 paper       δ ← clip(δ + η · g / ‖g‖_∞, -ε, ε)                    ‖·‖_∞ over the sequence
 released    δ ← (δ + η · g) / ‖δ + η · g‖_∞                       per token: perturbations of size one
+
+The gradient g is that of a divergence which vanishes at δ = 0, so that the start decides how much of it is left above
+rounding: a start of 1e-5 is at the edge of float32, and in bfloat16 the search climbs little better than at random.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.types import Output
-from isthmus.defences._ascent import Dice, at_least, valid
-from isthmus.defences.base import Batch, Defence
+from isthmus.defences._ascent import Dice, valid
+from isthmus.defences._checks import at_least, needs_words, one_of, whole
+from isthmus.defences.base import Batch, Defence, Labelled
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from isthmus.models import Classifier
@@ -43,9 +48,14 @@ class Smoothness(Defence):
     """Whose projection: the paper's, or the released code's."""
 
     def __post_init__(self) -> None:
-        at_least(self.name, "steps", self.steps, 1)
+        whole(self.name, "steps", self.steps, 1)
+        one_of(self.name, "mode", self.mode, get_args(Mode))
         for name in ("strength", "step_size", "noise", "radius"):
             at_least(self.name, name, getattr(self, name), 0)
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """Nothing is put into the model, but it must have word embeddings."""
+        needs_words(self.name, model)
 
     @property
     def moves_inputs(self) -> bool:
@@ -59,14 +69,13 @@ class Smoothness(Defence):
         target = clean.logits.detach()
         embeddings = model.embed(batch.inputs["input_ids"])
         mask = valid(batch).to(embeddings.dtype)
-        stream = batch.stream(self.name)
-        draws = torch.randn(embeddings.shape, generator=stream, device=embeddings.device, dtype=embeddings.dtype)
-        delta = self.noise * draws * mask
+        delta = self.noise * gaussian_start(embeddings, batch.stream(self.name)) * mask
         for _ in range(self.steps):
             delta.requires_grad_()
             dice.restore()
             moved: Output = model(**batch.inputs, inputs_embeds=embeddings.detach() + delta)
-            (gradient,) = torch.autograd.grad(divergence(moved.logits, target), delta)
+            # The sum over the batch: how far a sentence moves must not depend on how many others there are.
+            (gradient,) = torch.autograd.grad(divergence(moved.logits, target) * len(target), delta)
             delta = self._step(delta.detach(), gradient * mask)
         dice.restore()
         output: Output = model(**batch.inputs, inputs_embeds=embeddings + delta)
@@ -78,6 +87,13 @@ class Smoothness(Defence):
             return moved / moved.abs().amax(dim=-1, keepdim=True).clamp(min=1e-6)
         largest = gradient.flatten(1).abs().amax(dim=1).view(-1, 1, 1).clamp(min=1e-30)
         return (delta + self.step_size * gradient / largest).clamp(-self.radius, self.radius)
+
+
+def gaussian_start(like: Tensor, stream: torch.Generator) -> Tensor:
+    """Standard normal draws, of the shape of the embeddings."""
+    import torch
+
+    return torch.randn(like.shape, generator=stream, device=like.device, dtype=like.dtype)
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class ALUM(Smoothness):
 
         loss = -log p(y | e) + λ · [ KL(p(· | e + δ) ‖ sg p(· | e)) + KL(p(· | e) ‖ sg p(· | e + δ)) ]
 
-    with sg for "no gradient", and δ found by one step of ascent on the same divergence.
+    with sg for "no gradient", and δ found by one step of ascent on the first of the two divergences.
 
     References:
         Liu, Cheng, He, Chen, Wang, Poon and Gao (2020), Adversarial Training for Large Neural Language Models,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.defences._anchors import anchored, most_anchors
-from isthmus.defences._ascent import Ascent, Climb, at_least
+from isthmus.defences._ascent import Ascent, Climb
+from isthmus.defences._checks import at_least, one_of
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
 
     from isthmus.models import Classifier
 
 Adversary = Literal["none", "freelb", "pgd"]
 Mode = Literal["released", "paper"]
+Density = Literal["encoder", "auxiliary"]
+Features = Literal["local", "global"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class InfoBERT(Ascent):
         N = InfoNCE(t_k ; z)                      over the anchored tokens t_k of a sentence and its vector z
 
     Anchored are the tokens whose gradient norm ranks from c_l to c_h of the sentence: below lie the unuseful words,
-    above the non-robust ones. With an adversary every step of the climb has this loss.
+    above the non-robust ones. With an adversary every step of the climb has this loss. U and N are figures of a batch:
+    a step that accumulates passes, or runs in several processes, has the mean of the passes' own.
 
     References:
         Wang, Wang, Cheng, Gan, Jia, Li and Liu (2021), InfoBERT: Improving Robustness of Language Models from An
@@ -40,8 +46,11 @@ class InfoBERT(Ascent):
         `released` (default) follows the authors' code: negatives are the other anchored words of the chunk, and anchors
         come from the gradient of cross-entropy and bottleneck at the perturbation as it stands. `paper` scores an
         anchor against the words of its sentence that are not anchored, and ranks by the gradient of the cross-entropy
-        at the clean text. Gradient accumulation divides every term (the code divides the cross-entropy only), and the
-        critic is clipped with the model. A sentence with no rank in the band has one anchor, at rank floor(c_l n).
+        at the clean text. U has the code's scale in both: ½ and no factor n, for which the values of beta were chosen.
+        Gradient accumulation divides every term (the code divides the cross-entropy only), and the critic is clipped
+        with the model. A sentence with no rank in the band has one anchor, at rank floor(c_l n). z is the last layer
+        at [CLS], or its mean over tokens where the tokenizer puts no [CLS] first. `pgd` climbs on the cross-entropy
+        alone, `freelb` on cross-entropy and bottleneck.
 
     Relations:
         With adversary=freelb and alpha = beta = 0 it is `freelb`; without an adversary either, `standard`. beta alone
@@ -54,7 +63,7 @@ class InfoBERT(Ascent):
     alpha: float = 5e-3
     """Weight of the anchored words' information (0: leave it out)."""
     beta: float = 5e-2
-    """Weight of the bottleneck (0: leave it out)."""
+    """Weight of the bottleneck (0: leave it out); the paper took 5e-2 for RoBERTa, 1e-3 for BERT."""
     lowest: float = 0.5
     """Share of tokens, by gradient norm, below the anchored ones (c_l)."""
     highest: float = 0.9
@@ -63,15 +72,24 @@ class InfoBERT(Ascent):
     """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
     mode: Mode = "released"
     """Whose negatives and anchors: the authors' code, or the paper."""
-    p_t_given_x: Literal["encoder", "auxiliary"] = "encoder"
+    p_t_given_x: Density = "encoder"
     """The density behind the bottleneck: a unit Gaussian around the embedding, or a network that is fitted (CLUB)."""
-    features: Literal["local", "global"] = "local"
+    features: Features = "local"
     """What the bottleneck narrows: every token, or the sentence's vector."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self.name, "alpha", self.alpha, 0)
         at_least(self.name, "beta", self.beta, 0)
+        one_of(self.name, "adversary", self.adversary, get_args(Adversary))
+        one_of(self.name, "mode", self.mode, get_args(Mode))
+        one_of(self.name, "p_t_given_x", self.p_t_given_x, get_args(Density))
+        one_of(self.name, "features", self.features, get_args(Features))
+        if self.p_t_given_x == "auxiliary" and self.features == "global":
+            raise UsageError(
+                "infobert: the auxiliary network predicts a token's features from its word, and a sentence is no word: "
+                "take p_t_given_x=encoder with features=global"
+            )
         if not 0 <= self.lowest < self.highest <= 1:
             raise UsageError(
                 f"infobert: anchors lie between lowest = {self.lowest} and highest = {self.highest}; "
@@ -88,7 +106,14 @@ class InfoBERT(Ascent):
         from isthmus.models._hub import seeded
         from isthmus.models.information import Critic
 
-        local, whole = _widths(model)
+        super().prepare(model, data)
+        block, last = _block(model)
+        if self.beta and self.features == "local" and not block.requires_grad:
+            raise UsageError(
+                "infobert: the word embeddings of this model are frozen, so there is nothing for the bottleneck to "
+                "narrow: set beta = 0, or features=global"
+            )
+        local, whole = block.shape[-1], last.shape[-1]
         with seeded(model.seed, "infobert"):
             if self.alpha:
                 model.companions["critic"] = Critic(local, whole).to(model.device)
@@ -105,7 +130,7 @@ class InfoBERT(Ascent):
             yield from Defence.losses(self, model, batch)
             return
         climb = Climb(self, model, batch, still=self.adversary == "none")
-        anchors = self._clean_anchors(model, batch) if self.mode == "paper" and self.alpha else None
+        anchors = self._clean_anchors(model, batch) if self._looks_back else None
         if self.adversary == "pgd":
             for _ in range(self.steps):
                 climb.step(torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0])
@@ -119,12 +144,23 @@ class InfoBERT(Ascent):
             if self.alpha:
                 if anchors is None or step + 1 < steps:
                     # The perturbation's gradient alone: half of a backward pass, instead of a second whole one.
-                    gradient = torch.autograd.grad(Terms(values).total(), climb.delta, retain_graph=True)[0]
+                    loss = values["cross_entropy"] if self._ranks_by_the_task else Terms(values).total()
+                    gradient = torch.autograd.grad(loss, climb.delta, retain_graph=True)[0]
                 chosen = anchors if anchors is not None else self._anchors(gradient, climb)
                 values["anchored"] = -self.alpha / steps * self._information(model, batch, output, chosen, climb, step)
             yield Terms(values)
             if step + 1 < steps:
                 climb.step(climb.delta.grad if gradient is None else gradient)
+
+    @property
+    def _ranks_by_the_task(self) -> bool:
+        """Whether the pass it takes anyway is the clean one the paper's anchors come from."""
+        return self.mode == "paper" and self.adversary == "none"
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether the paper's anchors take a clean pass of their own."""
+        return self.mode == "paper" and self.adversary != "none" and self.alpha > 0
 
     def _narrowness(self, model: Classifier, batch: Batch, climb: Climb, output: Output, step: int) -> Tensor:
         import torch
@@ -172,11 +208,18 @@ class InfoBERT(Ascent):
 
 
 def sentence_vectors(model: Classifier, output: Output, mask: Tensor) -> Tensor:
-    """The last layer at the first token, or its mean over tokens where the tokenizer puts no [CLS] there."""
+    """The last layer at [CLS], or its mean over tokens where the tokenizer puts no [CLS] first."""
     from isthmus.models.backbones import mean_pool
 
     last = _hidden(output)[-1]
-    return last[:, 0] if model.tokenizer.cls_token_id is not None else mean_pool(last, mask.squeeze(-1))
+    return last[:, 0] if starts_with_cls(model.tokenizer) else mean_pool(last, mask.squeeze(-1))
+
+
+@functools.lru_cache(maxsize=8)
+def starts_with_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the first token of every text is the one that stands for the whole of it."""
+    first: int = tokenizer("a")["input_ids"][0]
+    return tokenizer.cls_token_id is not None and first == tokenizer.cls_token_id
 
 
 def _hidden(output: Output) -> tuple[Tensor, ...]:
@@ -184,15 +227,10 @@ def _hidden(output: Output) -> tuple[Tensor, ...]:
     return output.hidden
 
 
-def _widths(model: Classifier) -> tuple[int, int]:
-    """Widths of the embedding block's output and of the last layer."""
-    import torch
-
-    if not hasattr(model, "table"):
-        raise UsageError("infobert works on word embeddings: it cannot train a model of resident tensors")
+def _block(model: Classifier) -> tuple[Tensor, Tensor]:
+    """What the embedding block and the last layer make of a one-word text."""
     training = model.training
-    with torch.no_grad():
-        inputs = model.eval().encode([dict.fromkeys(model.task.fields, "a")])
-        hidden = model(**{name: value.to(model.device) for name, value in inputs.items()}, hidden=True).hidden
+    inputs = model.eval().encode([dict.fromkeys(model.task.fields, "a")])
+    hidden = _hidden(model(**{name: value.to(model.device) for name, value in inputs.items()}, hidden=True))
     model.train(training)
-    return int(hidden[0].shape[-1]), int(hidden[-1].shape[-1])
+    return hidden[0], hidden[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._ascent import Ascent, Climb, at_least
+from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class PGD(Ascent):
         https://arxiv.org/abs/1605.07725
 
     Where we depart:
-        The perturbation lives in the word embeddings, in an L2 ball over the whole sequence, instead of in pixels.
+        The perturbation lives in the word embeddings, in an L2 ball over the whole sequence, instead of in pixels, and
+        steps have a fixed length along the gradient instead of along its sign. Dropout masks are shared by all passes.
 
     Relations:
         `freelb` uses the gradients of all steps for training and is cheaper. With steps = 0 it is `standard`.
@@ -42,7 +43,6 @@ class PGD(Ascent):
     def __post_init__(self) -> None:
         if self.steps != 0:
             super().__post_init__()
-        at_least(self.name, "steps", self.steps, 0)
         if not 0 <= self.clean <= 1:
             raise UsageError(f"pgd: clean is {self.clean}; it is a share from 0 to 1")
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences._ascent import Dice, at_least
+from isthmus.defences._ascent import Dice
+from isthmus.defences._checks import at_least
 from isthmus.defences._smoothness import Smoothness, symmetric_kl
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
 
@@ -33,7 +34,8 @@ class SMART(Smoothness):
     Where we depart:
         Dropout masks are shared by all passes of a step, so that the first divergence measures the perturbation and
         not the dropout; the teacher runs without dropout. The released code lacks the teacher and makes the
-        perturbation of size one per token (`released`); the paper's is clipped to the radius (`paper`).
+        perturbation of size one per token (`released`); the paper's is clipped to the radius (`paper`). The paper
+        raises the momentum to 0.999 after a tenth of the run; ours stays.
 
     Relations:
         `alum` is the smoothness term alone, with targets held fixed. With strength = proximal = 0 it is `standard`.
@@ -55,6 +57,7 @@ class SMART(Smoothness):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Put a teacher beside the model: a copy that is averaged and never trained."""
+        super().prepare(model, data)
         if self.proximal:
             model.companions["teacher"] = alone(model).requires_grad_(False)
 
@@ -95,6 +98,9 @@ def alone(model: Classifier) -> nn.Module:
 
 def follow(teacher: nn.Module, model: nn.Module, momentum: float) -> None:
     """Move every weight of the teacher towards the model's."""
-    ours = {name: value for name, value in model.named_parameters() if not name.startswith("companions.")}
-    for name, value in teacher.named_parameters():
-        value.lerp_(ours[name].to(value.dtype), 1 - momentum)
+    import torch
+
+    ours = dict(model.named_parameters())
+    names, theirs = zip(*teacher.named_parameters(), strict=True)
+    # All at once: a GPU would otherwise be handed one small job per weight.
+    torch._foreach_lerp_(theirs, [ours[name] for name in names], 1 - momentum)

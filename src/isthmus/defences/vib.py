@@ -27,23 +27,17 @@ class VIB(StochasticBottleneck):
         https://arxiv.org/abs/1612.00410
 
     Where we depart:
-        The encoder of the code is that of the VUB paper: two layers as wide as the pooled vector, means behind a relu
-        unless last_relu is off. With beta = 0 and deterministic=True there is no bottleneck at all.
+        The encoder of the code is that of the VUB paper's code: two layers as wide as the pooled vector, means behind a
+        relu unless last_relu is off, so that no deviation is under softplus(shift). One draw a step in training, the
+        mean afterwards.
 
     Relations:
-        `vub` subtracts an entropy and so rewards predictions that stay uncertain.
+        `vub` subtracts an entropy and so rewards predictions that stay uncertain. With beta = 0 and deterministic=True
+        it is `standard`.
 
     Example:
         ``train(data, backbone="minilm", defence=defences.VIB(beta=1e-3))``
     """
-
-    deterministic: bool = False
-    """With beta = 0: leave the bottleneck out, which is plain training."""
-
-    @property
-    def off(self) -> bool:
-        """Whether it is plain training."""
-        return self.deterministic and self.beta == 0 and self.adversary == "none"
 
     def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
         """Nothing beside cross-entropy and rate."""

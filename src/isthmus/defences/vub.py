@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from isthmus.core.types import Ints, Output
 from isthmus.defences._bottleneck import StochasticBottleneck
+from isthmus.defences._checks import at_least, needs_one_vector, one_of
 from isthmus.defences.base import Labelled
 from isthmus.defences.confidence_penalty import entropy
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.models import Classifier
+
+Cap = Literal["example", "batch"]
 
 
 @dataclass(frozen=True)
@@ -38,29 +41,28 @@ class VUB(StochasticBottleneck):
         training labels.
 
     Relations:
-        `vib` is the same without the entropy; `confidence_penalty` is the entropy without the bottleneck.
+        `vib` is the same without the entropy; `confidence_penalty` is the entropy without the bottleneck, and so is
+        this with beta = 0 and deterministic=True while H(Y) does not bind. With entropy_weight = 0 too, `standard`.
 
     Example:
         ``train(data, backbone="minilm", defence=defences.VUB(beta=1e-3))``
     """
 
-    cap: Literal["example", "batch"] = "example"
-    """Where the minimum with H(Y) is taken."""
+    cap: Cap = "example"
+    """Where the minimum with H(Y) is taken; of a `batch` the mean entropy is capped, whatever the batch is."""
     entropy_weight: float = 1.0
     """Weight of the entropy; 1 is the bound, 0 is VIB."""
-    deterministic: bool = False
-    """With beta = 0 and entropy_weight = 0: leave the bottleneck out, which is plain training."""
 
-    @property
-    def off(self) -> bool:
-        """Whether it is plain training."""
-        nothing = self.beta == 0 and self.entropy_weight == 0 and self.adversary == "none"
-        return self.deterministic and nothing
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self.name, "entropy_weight", self.entropy_weight, 0)
+        one_of(self.name, "cap", self.cap, get_args(Cap))
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Fill the bottleneck slot, and note the entropy of the training labels."""
         super().prepare(model, data)
         if self.entropy_weight:
+            needs_one_vector(self.name, model)
             from isthmus.models.bottleneck import LabelEntropy
 
             model.companions["labels"] = LabelEntropy(label_entropy(data.label_indices())).to(model.device)

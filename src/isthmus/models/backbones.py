@@ -136,7 +136,7 @@ class StockBackbone(Backbone):
             inputs["token_type_ids"] = types
         if hidden:
             inputs["output_hidden_states"] = True
-        if mask is not None and mask.is_cuda and self._prepares_mask and not self.training:
+        if mask is not None and mask.is_cuda and self._prepares_mask:
             # A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
             mask = mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
         output = self.model(attention_mask=mask, **inputs)

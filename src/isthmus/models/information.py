@@ -30,6 +30,7 @@ def spread(features: Tensor, mask: Tensor) -> Tensor:
 def sampled_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
     """The same from one random partner for each row; its expectation is `spread`."""
     rows, valid = features.reshape(-1, features.shape[-1]), mask.reshape(-1).bool()
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     count = valid.sum()
     draws = torch.rand(len(rows), generator=stream, device=rows.device)
     # Valid rows first, so that the i-th valid row is the i-th of the order.
@@ -63,11 +64,18 @@ class Critic(nn.Module):
         return self.score(*self.halves(local, whole))
 
     def matrix(self, left: Tensor, right: Tensor) -> Tensor:
-        """S[i, j] = f(local j, whole i) for halves [C, width], computed again in the backward pass."""
-        scores: Tensor = checkpoint(
-            self.score, left.unsqueeze(0), right.unsqueeze(1), use_reentrant=False, preserve_rng_state=False
-        )
+        """S[i, j] = f(local j, whole i) for halves [chunks, C, width]; where they are many the sums are not kept."""
+        pair = left.unsqueeze(1), right.unsqueeze(2)
+        if left.numel() * left.shape[1] <= _KEPT:
+            return self.score(*pair)
+        scores: Tensor = checkpoint(self.score, *pair, use_reentrant=False, preserve_rng_state=False)
         return scores
+
+
+_KEPT = 2**22
+"""Numbers that may be kept for the backward pass rather than computed again."""
+_AT_ONCE = 2**24
+"""Numbers that are computed at once: enough to fill a GPU, few enough for any memory."""
 
 
 def info_nce(
@@ -75,31 +83,35 @@ def info_nce(
 ) -> Tensor:
     """InfoNCE of the chosen words [batch, length] with their sentences, in shuffled chunks of `size` pairs.
 
-    The negatives of a pair are the other chosen words of its chunk. `most` is a bound on how many are chosen.
+    The negatives of a pair are the other chosen words of its chunk. `most` is a bound on how many are chosen. A value
+    of one batch: two halves of a batch have other chunks, and the mean of their values is not its value.
     """
     words = chosen.reshape(-1)
     keys = torch.rand(len(words), generator=stream, device=words.device)
     order = torch.argsort(torch.where(words, keys, keys + 2))[: max(1, most)]
     left, right = critic.halves(local.reshape(-1, local.shape[-1])[order], whole[order // chosen.shape[1]])
-    there = words[order]
-    total, chunks = left.new_zeros(()), left.new_zeros(())
-    for start in range(0, len(order), size):
-        part = slice(start, start + size)
-        scores = critic.matrix(left[part], right[part]).float()
-        value, any_there = _chunk(scores, there[part])
-        total, chunks = total + value, chunks + any_there
-    return total / chunks.clamp(min=1)
+    size = min(size, len(order))
+    left, right, there = (_in_chunks(part, size) for part in (left, right, words[order].unsqueeze(1)))
+    together = max(1, _AT_ONCE // (left.shape[-1] * size * size))
+    parts = zip(torch.split(left, together), torch.split(right, together), strict=True)
+    scores = torch.cat([critic.matrix(*part).float() for part in parts])
+    return _mean_of_chunks(scores, there.squeeze(-1))
 
 
-def _chunk(scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-    """InfoNCE of one chunk whose rows may be padding, and whether there is a pair in it at all."""
-    count = there.sum().clamp(min=1)
-    columns = scores.masked_fill(~there, -math.inf)
-    # A chunk without pairs must not become infinite minus infinite.
-    against = torch.where(there.any(), columns, torch.zeros_like(columns)).logsumexp(dim=1)
-    value = ((scores.diagonal() - against) * there).sum() / count + count.float().log()
-    any_there = there.any().to(value.dtype)
-    return value * any_there, any_there
+def _in_chunks(rows: Tensor, size: int) -> Tensor:
+    """Rows [rows, width] as [chunks, size, width], the last filled up with zeros."""
+    spare = -len(rows) % size
+    return functional.pad(rows, (0, 0, 0, spare)).view(-1, size, rows.shape[1])
+
+
+def _mean_of_chunks(scores: Tensor, there: Tensor) -> Tensor:
+    """Mean InfoNCE of chunks [chunks, size, size] whose rows may be padding, over those with a pair in them."""
+    count = there.sum(dim=1).clamp(min=1)
+    # The lowest number and not infinity, so that a chunk without pairs does not become infinite minus infinite.
+    against = scores.masked_fill(~there.unsqueeze(1), torch.finfo(scores.dtype).min).logsumexp(dim=2)
+    values = ((scores.diagonal(dim1=1, dim2=2) - against) * there).sum(dim=1) / count + count.float().log()
+    filled = there.any(dim=1)
+    return (values * filled).sum() / filled.sum().clamp(min=1)
 
 
 def info_nce_within(critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, others: Tensor) -> Tensor:
