@@ -6,15 +6,18 @@ pays for the imports.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -25,10 +28,14 @@ import training_toys as toys
 
 import isthmus.training.fit
 import isthmus.training.trainer
+from isthmus import defences
+from isthmus.core.seeds import derive
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
-from isthmus.models import Classifier
+from isthmus.models import Classifier, randomness
 from isthmus.training import Resident, TrainingSettings, train, train_resident
+from isthmus.training.numerics import autocast_on
+from isthmus.training.walk import walk
 
 SETTINGS = TrainingSettings(
     precision="fp32", epochs=3, batch_size=8, learning_rate=1e-2, log_every=3, checkpoint_every=3, patience=3
@@ -140,6 +147,43 @@ ALONE = replace(TOGETHER, batch_size=8)
 SHARED_DEFENCES = {"ascent": toys.Ascent(steps=3, size=0.5, start=0.0), "examples": toys.FreshWords()}
 
 
+LOUD: dict[str, Any] = {"noise": 0.05, "step_size": 0.05, "radius": 0.1}
+"""Far from what rounding decides."""
+BY_PROCESS: dict[str, Defence] = {
+    "freelb": defences.FreeLB(steps=2, step_size=0.3, init_magnitude=0.2),
+    "infobert": defences.InfoBERT(alpha=0.1, beta=0.1, adversary="freelb", steps=2, step_size=0.3),
+    "smart": defences.SMART(**LOUD, momentum=0.5),
+    "vub": defences.VUB(beta=0.05, adversary="pgd", steps=2, step_size=0.3),
+}
+"""What they draw, and what InfoBERT measures, belongs to one process and its share of the batch."""
+
+
+@dataclass(frozen=True)
+class InHalves(Defence):
+    """One process that does what two would: each half of a batch by itself, with the draws of its process."""
+
+    inner: Defence
+    taken: list[int] = field(default_factory=list, repr=False)
+
+    def prepare(self, model: Classifier, data: Any) -> None:
+        self.inner.prepare(model, data)
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        self.taken.append(len(batch))
+        streams = [module for module in model.modules() if isinstance(module, randomness.Stream)]
+        counts = [stream.count for stream in streams]
+        for rank, rows in enumerate((slice(0, 4), slice(4, 8))):
+            for stream, count in zip(streams, counts, strict=True):
+                stream.count = count
+            length = int(batch.inputs["attention_mask"][rows].sum(1).max())
+            inputs = {name: value[rows, :length] for name, value in batch.inputs.items()}
+            seed = derive(0, "batch", len(self.taken), 0, rank)
+            half = Batch(inputs, batch.labels[rows], seed=seed, opens_step=rank == 0)
+            with mock.patch.object(randomness, "_rank", return_value=rank):
+                for terms in self.inner.losses(model, half):
+                    yield Terms({name: value / 2 for name, value in terms.values.items()}, terms.retain_graph)
+
+
 def descend(folder: Path, settings: TrainingSettings, defence: Defence) -> Classifier:
     isthmus.training.fit.make_optimizer = toys.plain_descent
     data = toys.splits(32, 15)
@@ -156,7 +200,7 @@ def descend_questions(folder: Path, batch_size: int) -> Classifier:
 def one_of_two(root: Path, rank: int, port: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    for name, defence in SHARED_DEFENCES.items():
+    for name, defence in (SHARED_DEFENCES | BY_PROCESS).items():
         model = descend(root / name, TOGETHER, defence)
         largest = [parameter.detach().clone() for parameter in model.parameters()]
         for parameter in largest:
@@ -181,6 +225,33 @@ def in_bf16(folder: Path) -> None:
     train(data, model, WatchesTypes(), settings=settings, folder=folder, device="cpu")
     assert "forward" not in vars(model)
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    (folder / "gradients.json").write_text(json.dumps({name: nearness(defence) for name, defence in NEAR.items()}))
+
+
+NEAR: dict[str, Defence] = {
+    **BY_PROCESS,
+    "pgd": defences.PGD(steps=2, step_size=0.3),
+    "alum": defences.ALUM(**LOUD),
+    "vib": defences.VIB(beta=0.05),
+    "infobert-standard": defences.InfoBERT(alpha=0.1, beta=0.1),
+}
+
+
+def nearness(defence: Defence) -> dict[str, float]:
+    """How far a step in bfloat16 agrees with one in float32: cosine and length of the gradients."""
+    found = []
+    for autocast in (contextlib.nullcontext, autocast_on(torch.device("cpu"), "bf16")):
+        model = toys.classifier(dropout=0.0).train()
+        defence.prepare(model, data := toys.dataset("train", 16, 0))
+        labels = torch.tensor(data.label_indices())
+        batch = Batch(model.encode([example.texts for example in data]), labels, seed=3)
+        walk(defence, model, batch, backward=lambda loss, keep: loss.backward(retain_graph=keep), autocast=autocast)
+        gradients = [value.grad for value in model.parameters() if value.grad is not None]
+        assert all(gradient.dtype == torch.float32 for gradient in gradients)
+        found.append(torch.cat([gradient.flatten() for gradient in gradients]))
+    exact, rounded = found
+    cosine = torch.nn.functional.cosine_similarity(exact, rounded, dim=0)
+    return {"cosine": float(cosine), "length": float(rounded.norm() / exact.norm())}
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> int:

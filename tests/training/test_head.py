@@ -45,6 +45,41 @@ def test_only_the_head_moves_and_it_learns(defence: Any, tmp_path: Path) -> None
     assert not (tmp_path / "checkpoints").exists()
 
 
+class CountsDraws(toys.Recorder):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.draws = model, []
+
+    def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
+        self.draws.append(self.model.slots.bottleneck.stream.count)
+
+
+def test_the_code_is_drawn_from_the_first_step_on() -> None:
+    settings = TrainingSettings(precision="fp32", epochs=2, batch_size=16, trains="head")
+    counts = CountsDraws(model := toys.classifier())
+    train(toys.splits(64, 16), model, defences.VIB(), settings=settings, progress=counts, device="cpu")
+    assert counts.draws == list(range(1, 9))
+
+
+@pytest.mark.parametrize("defence", [defences.VIB(beta=1e-2), defences.VUB(beta=1e-2)], ids=["vib", "vub"])
+def test_the_papers_schedule(defence: Any, tmp_path: Path) -> None:
+    """Adam with a first moment of 0.5, 1e-4 that falls by 3 % every two epochs, batches of 16 (and fewer epochs)."""
+    settings = TrainingSettings(
+        precision="fp32", trains="head", epochs=20, batch_size=16, learning_rate=1e-4, warmup=0.0, optimizer="adam",
+        betas=(0.5, 0.999), weight_decay=0.0, max_grad_norm=0.0, schedule="staircase", decay=0.97, decay_epochs=2,
+        log_every=1000,
+    )  # fmt: skip
+    model = train(
+        toys.splits(64, 32), toys.classifier(width=32), defence, settings=settings, folder=tmp_path, device="cpu"
+    )
+    rows = [row for row in toys.rows(tmp_path) if "learning_rate" in row]
+    assert len(rows) == 20
+    rates = [1e-4 * 0.97 ** ((row["epoch"] - 0.1) // 2) for row in rows]
+    assert [row["learning_rate"] for row in rows] == pytest.approx(rates)
+    assert sum(row["loss"] for row in rows[-5:]) < sum(row["loss"] for row in rows[:5])
+    assert model.slots.bottleneck is not None
+
+
 def test_it_repeats_to_the_last_bit() -> None:
     runs = [
         toys.weights(train(toys.splits(), toys.classifier(), defences.VUB(), settings=SETTINGS, seed=4, device="cpu"))

@@ -87,8 +87,8 @@ class Stream(nn.Module):
         return self.keys.to(like.device)
 
     def _next(self, device: torch.device) -> torch.Generator:
-        rank = torch.distributed.get_rank() if _distributed() else 0
-        generator = torch.Generator(device).manual_seed(derive(self.seed, "slot", self.name, rank, self.count))
+        seed = derive(self.seed, "slot", self.name, _rank(), self.count)
+        generator = torch.Generator(device).manual_seed(seed)
         self.count += 1
         return generator
 
@@ -101,8 +101,10 @@ class Stream(nn.Module):
         self.count = int(state)
 
 
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def _rank() -> int:
+    """Which of the processes that train together this is."""
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_rank() if together else 0
 
 
 @contextlib.contextmanager

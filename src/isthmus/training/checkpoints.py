@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import IsthmusError, RunError, UsageError
+from isthmus.core.errors import IsthmusError, RunError, TrainingError, UsageError
 from isthmus.core.files import make_folder, read_json, write_json, writing
 
 if TYPE_CHECKING:
@@ -114,6 +114,18 @@ class CheckpointFolder:
         """The checkpoint to continue from."""
         found = self.found()
         return found[-1] if found else None
+
+    @contextlib.contextmanager
+    def naming_the_last(self) -> Iterator[None]:
+        """Where training fails inside the block, the error says what is left of it."""
+        try:
+            yield
+        except TrainingError as error:
+            last = self.newest()
+            left = "No checkpoint had been written before."
+            if last is not None:
+                left = f"What was learnt until step {last.position.step} is kept in {last.path}."
+            raise TrainingError(f"{error} {left}") from error
 
     def prune(self) -> None:
         """Keep the newest two."""

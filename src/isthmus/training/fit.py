@@ -125,7 +125,8 @@ class _Session:
             self.defence.prepare(model, self.train_data)
             run = self._shared(model, checkpoints, start)
             if not run.finished:
-                self._run_stages(run, start)
+                with checkpoints.naming_the_last() if self.keeps else contextlib.nullcontext():
+                    self._run_stages(run, start)
         processes.wait()
         run.selection.restore(model)
         model.eval()

@@ -9,6 +9,7 @@ resuming follow the same rules; a checkpoint is safetensors and JSON.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -140,7 +141,10 @@ class _Loop:
         seed_everything(derive(self.seed, "stage", 0))
         if start is not None:
             self._load(start)
-        self._train()
+        # Its parts may be in another mode than itself, which a look at its own flag would not show.
+        self.model.train()
+        with checkpoints.naming_the_last() if checkpoints else contextlib.nullcontext():
+            self._train()
         self.selection.restore(self.model)
         self.model.eval()
         if self.folder is not None and checkpoints is not None and self.whole:

@@ -98,6 +98,5 @@ class Ledger:
 def not_finite(name: str, value: float, step: int) -> TrainingError:
     """The error for a term or a gradient that stopped being a number."""
     return TrainingError(
-        f"{name} became {value} at step {step}. Lower the learning rate, or the strength of the defence; "
-        "the last good checkpoint is kept"
+        f"{name} became {value} at step {step}. Lower the learning rate, or the strength of the defence."
     )
