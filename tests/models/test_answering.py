@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+from isthmus import defences
 from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.types import OUTSIDE, Answer, Example, QuestionAnswering
 from isthmus.models import Classifier, Noise, WordMask, load_model, register_slot
 from isthmus.models.answering import answer, predictions, window_logits, windows_of
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.windows import Window, best_spans, cut_windows
+from isthmus.training.questions import EncodedWindows
 
 Cut = Callable[..., list[Window]]
 ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "albert", "t5")
@@ -233,6 +235,26 @@ def test_every_encoder_answers(architecture: str, encoder: Callable[[str], Path]
     for prediction, example in zip(found, EXAMPLES, strict=True):
         assert prediction.text
         assert prediction.text in example.texts["context"]
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+@pytest.mark.parametrize(
+    "defence", [defences.InfoBERT(adversary="freelb", steps=2), defences.SMART(mode="released")], ids=lambda d: d.name
+)
+def test_defences_move_the_words_of_every_encoder(
+    architecture: str, defence: Any, encoder: Callable[[str], Path]
+) -> None:
+    model = make(encoder, architecture).train()
+    defence.prepare(model, EXAMPLES)
+    (batch,) = EncodedWindows(model, EXAMPLES).batches(100, torch.device("cpu"))
+    seen = set()
+    for terms in defence.losses(model, batch):
+        seen |= set(terms.values)
+        terms.total().backward()
+    assert seen > {"cross_entropy"}
+    assert model.table.weight.grad is not None
+    assert model.table.weight.grad.abs().sum() > 0
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)

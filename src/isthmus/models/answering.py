@@ -8,7 +8,7 @@ Scores are compared across the windows of a context as they are. Windows of simi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ class Prediction:
 
 def answer(
     model: Classifier,
-    examples: Sequence[Example],
+    examples: Iterable[Example],
     *,
     n_best: int = 20,
     batch_size: int = 32,
@@ -62,6 +62,7 @@ def answer(
     autocast: Autocast = contextlib.nullcontext,
 ) -> list[Prediction]:
     """The model's answers, one per example, in order; a model with noise draws it from (seed, id, window)."""
+    examples = tuple(examples)
     windows = windows_of(model, examples)
     logits = dict(window_logits(model, windows, examples, batch_size=batch_size, seed=seed, autocast=autocast))
     return predictions(windows, [logits[number] for number in range(len(windows))], examples, model.task.fields, n_best)
