@@ -19,7 +19,7 @@ from isthmus.core.types import OUTSIDE, Answer, Example, QuestionAnswering
 from isthmus.models import Classifier, Noise, WordMask, load_model, register_slot
 from isthmus.models.answering import answer, predictions, window_logits, windows_of
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.windows import Window, best_spans, cut_windows
+from isthmus.models.windows import Window, best_spans, cut_windows, most_given
 from isthmus.training.questions import EncodedWindows
 
 Cut = Callable[..., list[Window]]
@@ -121,6 +121,13 @@ def test_the_target_is_the_answer_where_the_window_holds_all_of_it(cut: Cut) -> 
     for window in windows:
         seen = window.offsets[window.inside]
         assert (window.target != (0, 0)) == (seen[0, 0] <= place and seen[-1, 1] >= place + len("quiet film"))
+
+
+def test_a_question_is_trained_on_the_answer_most_annotators_gave(tokenizer: Any) -> None:
+    places = [Answer(8, "film"), Answer(0, "a"), Answer(2, "quiet"), Answer(2, "quiet"), Answer(0, "a")]
+    assert most_given(places) == places[1], "of equals the first"
+    (window,) = cut_windows(tokenizer, ["film ?"], ["a quiet film"], [[*places, places[2]]], max_tokens=16, stride=4)
+    assert window.offsets[window.target[0]].tolist() == [2, 7]
 
 
 @pytest.mark.parametrize(

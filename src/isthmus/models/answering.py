@@ -69,7 +69,7 @@ def answer(
 
 
 def windows_of(model: Classifier, examples: Sequence[Example], *, labelled: bool = False) -> list[Window]:
-    """The windows of all examples; `labelled` ones know where the first true answer lies."""
+    """The windows of all examples; `labelled` ones know where the answer most annotators gave lies."""
     task = model.task
     if not isinstance(task, QuestionAnswering):
         raise UsageError(

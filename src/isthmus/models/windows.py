@@ -10,6 +10,7 @@ context itself and never put together from pieces.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ class Window:
     offsets: NDArray[np.int32]  # [length, 2], the characters of the context that a token stands for
     inside: Bools  # [length], True for tokens of the context
     target: tuple[int, int]
-    """First and last token of the first true answer; (0, 0) where the window does not hold all of it."""
+    """First and last token of the true answer; (0, 0) where the window does not hold all of it."""
 
     def __len__(self) -> int:
         return len(self.inside)
@@ -69,9 +70,14 @@ def cut_windows(
     for start in range(0, len(questions), _CHUNK):
         part = slice(start, start + _CHUNK)
         for number, whole in enumerate(_tokenised(tokenizer, questions[part], contexts[part]), start=start):
-            first = answers[number][0] if answers is not None and answers[number] else None
-            windows += _windows(whole, number, first, max_tokens, stride)
+            wanted = most_given(answers[number]) if answers is not None and answers[number] else None
+            windows += _windows(whole, number, wanted, max_tokens, stride)
     return windows
+
+
+def most_given(answers: Sequence[Answer]) -> Answer:
+    """The answer that most annotators gave, of equals the first: a model is trained to give one answer."""
+    return Counter(answers).most_common(1)[0][0]
 
 
 @dataclass(frozen=True, slots=True)
