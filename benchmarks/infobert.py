@@ -1,0 +1,228 @@
+"""InfoBERT beside standard training, FreeLB, SMART and ALUM on SNLI + MNLI: the tables in docs/results/infobert.md.
+
+    python benchmarks/infobert.py --data PACK --out RUNS search               one seed of every candidate, dev data only
+    python benchmarks/infobert.py --data PACK --out RUNS train --part 0/6     a sixth of the runs; start six beside
+    python benchmarks/infobert.py --data PACK --out RUNS sets                 TextFooler on the standard models
+    python benchmarks/infobert.py --data PACK --out RUNS test --part 0/6      every set, and a direct attack
+    python benchmarks/infobert.py --data PACK --out RUNS --write docs/results/infobert.md
+
+PACK is a folder with snli, mnli and anli in it (.jsonl.gz with premise, hypothesis and label). `search` tries strengths
+of the regularisers and of the climb on development data alone: accuracy on its clean pairs, and accuracy left by
+TextFooler on the first `--search-n` of them; the best candidate of each method, by their mean, is what `train` trains.
+Adversarial sets are static: TextFooler's successes against the standard models, given to every other model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import gzip
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.files import make_folder, read_json, write_atomic, write_json
+from isthmus.data import Dataset, load_data
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.sources import DataRequest
+from isthmus.training.settings import TrainingSettings
+from proof.grid import Clock, Grid, Method, attack_run, console, parser
+from proof.scores import accuracy_on
+
+LABELS = ["entailment", "neutral", "contradiction"]
+SETTINGS = TrainingSettings(epochs=3, batch_size=128, learning_rate=2e-4, max_tokens=128, checkpoint_every=None)
+"""Of every method alike; the step size is that of MiniLM, chosen for standard training on development data."""
+
+CANDIDATES: dict[str, list[Method]] = {
+    "standard": [Method("standard")],
+    "infobert": [
+        Method(f"infobert b{beta:g} a{alpha:g}", "infobert", {"beta": beta, "alpha": alpha})
+        for beta in (5e-2, 5e-3, 1e-3)
+        for alpha in (5e-3, 5e-2)
+    ],
+    "freelb": [
+        Method(f"freelb s{size:g}", "freelb", {"step_size": size, "max_norm": norm})
+        for size, norm in ((0.1, 0.3), (0.3, 1.0), (1.0, 3.0))
+    ],
+    "smart": [Method(f"smart l{strength:g}", "smart", {"strength": strength}) for strength in (1, 5)],
+    "alum": [Method(f"alum l{strength:g}", "alum", {"strength": strength}) for strength in (1, 10)],
+}
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("work", nargs="?", choices=("search", "train", "sets", "test"))
+    options.add_argument("--data", type=Path, help="folder with snli, mnli and anli")
+    options.add_argument("--backbone", default="minilm")
+    options.add_argument("--methods", nargs="+", help="only these rows")
+    options.add_argument("--n", type=int, default=500, help="pairs attacked directly")
+    options.add_argument("--search-n", type=int, default=300)
+    options.add_argument("--set-n", type=int, default=1000, help="pairs of which adversarial sets are made")
+    options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    options.add_argument("--limit", type=int, help="train on so many pairs, for a quick look")
+    return options.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.write is not None:
+        from proof.infobert_page import page
+
+        options.write.write_text(page(options.out, options.seeds), encoding="utf-8")
+        return
+    missing = [name for name in ("snli", "mnli", "anli") if not (options.data and (options.data / name).is_dir())]
+    if missing or options.work is None:
+        sys.exit(f"give what to do (search, train, sets, test) and --data; it lacks {', '.join(missing) or 'nothing'}")
+    joined = join(options.data, options.out / "data")
+    {"search": search, "train": train_all, "sets": make_sets, "test": test_all}[options.work](options, joined)
+
+
+# ---------------------------------------------------------------------- data
+
+
+def join(pack: Path, out: Path) -> Path:
+    """SNLI and MNLI as one data set: train, and a dev split of 2,000 pairs of each."""
+    if not (out / "meta.json").is_file():
+        make_folder(out)
+        for split, most in (("train", None), ("dev", 2000)):
+            parts = [load_data(pack / name, split).aligned(LABELS) for name in ("snli", "mnli")]
+            rows = [row for part in parts for row in rows_of(part if most is None else part.sample(most, 0))]
+            write_atomic(out / f"{split}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_json(out / "meta.json", {"labels": LABELS})
+    return out
+
+
+def rows_of(data: Dataset) -> Iterator[dict[str, Any]]:
+    for example in data:
+        yield {**example.texts, "label": example.label}
+
+
+def test_sets(pack: Path) -> dict[str, Dataset]:
+    """The clean and the collected sets by name."""
+    found = {"snli": load_data(pack / "snli", "test")}
+    found |= {f"mnli {part}": load_data(pack / "mnli", f"test_{part}") for part in ("matched", "mismatched")}
+    found |= {f"anli r{number}": load_data(pack / "anli", f"dev_r{number}") for number in (1, 2, 3)}
+    return {name: data.aligned(LABELS) for name, data in found.items()}
+
+
+# ---------------------------------------------------------------------- choosing on development data
+
+
+def search(options: argparse.Namespace, joined: Path) -> None:
+    """One seed of every candidate; figures from development data alone."""
+    methods = [method for candidates in CANDIDATES.values() for method in candidates]
+    grid = make_grid(options, joined, methods, "search", seeds=1)
+    Clock(options.minutes).while_time(
+        functools.partial(try_out, grid, method, options) for method, _ in grid.cells(options.part)
+    )
+
+
+def try_out(grid: Grid, method: Method, options: argparse.Namespace) -> None:
+    folder = grid.train(method, 0)
+    attack_run(folder.path, "textfooler", n=options.search_n, split="dev", precision=options.precision)
+
+
+def judged(folder: Path) -> tuple[float, float]:
+    """Clean and robust accuracy of a candidate on development data."""
+    run = RunFolder(folder)
+    results = run.record().results or {}
+    (summary,) = [file.header()["summary"] for file in run.attack_files()]
+    return float(results["dev_accuracy"]), float(summary["racc"])
+
+
+def chosen(out: Path) -> dict[str, Method]:
+    """The rows of the table: the best candidate of each method, and what is made of it."""
+    best = {}
+    for name, candidates in CANDIDATES.items():
+        scored = [
+            (sum(judged(candidate.folder(out / "search", 0))) / 2, -place, candidate)
+            for place, candidate in enumerate(candidates)
+            if (candidate.folder(out / "search", 0) / "attacks").is_dir()
+        ]
+        if not scored:
+            sys.exit(f"no candidate of {name} was tried: run `search` first")
+        best[name] = max(scored, key=lambda entry: entry[:2])[2]
+    climb = {key: best["freelb"].parameters[key] for key in ("step_size", "max_norm")}
+    information = dict(best["infobert"].parameters)
+    rows = {name: dataclasses.replace(method, name=name) for name, method in best.items()}
+    rows["bottleneck only"] = Method("bottleneck only", "infobert", {**information, "alpha": 0})
+    rows["anchors only"] = Method("anchors only", "infobert", {**information, "beta": 0})
+    together = {**information, **climb, "adversary": "freelb"}
+    rows["infobert freelb"] = Method("infobert freelb", "infobert", together)
+    rows["freelb bottleneck"] = Method("freelb bottleneck", "infobert", {**together, "alpha": 0})
+    rows["freelb anchors"] = Method("freelb anchors", "infobert", {**together, "beta": 0})
+    return rows
+
+
+# ---------------------------------------------------------------------- training and testing
+
+
+def make_grid(
+    options: argparse.Namespace, joined: Path, methods: Iterable[Method], place: str, seeds: int | None = None
+) -> Grid:
+    wanted = [method for method in methods if options.methods is None or method.name in options.methods]
+    data, out = DataRequest(str(joined)), options.out / place
+    return Grid(wanted, seeds or options.seeds, data, options.backbone, SETTINGS, out, options.limit)
+
+
+def train_all(options: argparse.Namespace, joined: Path) -> None:
+    grid = make_grid(options, joined, chosen(options.out).values(), "runs")
+    Clock(options.minutes).while_time(functools.partial(grid.train, *cell) for cell in grid.cells(options.part))
+
+
+def make_sets(options: argparse.Namespace, joined: Path) -> None:
+    """TextFooler's successes against the standard model of every seed."""
+    (standard,) = [method for method in chosen(options.out).values() if method.name == "standard"]
+    for name, split in (("snli", "test"), ("mnli", "test_matched"), ("mnli", "test_mismatched")):
+        for seed in range(options.seeds):
+            folder = standard.folder(options.out / "runs", seed)
+            data = DataRequest(str(options.data / name))
+            request = {"data": data, "split": split, "n": options.set_n, "precision": options.precision}
+            attack_run(folder, "textfooler", **request)
+            write_set(folder, name, split, options.out / "sets" / f"{name}-{split}-seed{seed}.jsonl.gz")
+
+
+def write_set(folder: Path, name: str, split: str, path: Path) -> None:
+    """The successes of one attack as a file of pairs."""
+    for file in RunFolder(folder).attack_files():
+        header = file.header()
+        if header["data"]["split"] == split and header["data"]["name"] == name:
+            fooled = [row for row in file.rows() if row["outcome"] == "succeeded"]
+            rows = [{**row["perturbed"], "label": row["label"]} for row in fooled]
+            make_folder(path.parent)
+            write_atomic(path, gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0))
+            console.print(f"{path.name}: {len(rows)} pairs")
+
+
+def test_all(options: argparse.Namespace, joined: Path) -> None:
+    """Every set on every run, and TextFooler on the first n pairs of SNLI."""
+    grid = make_grid(options, joined, chosen(options.out).values(), "runs")
+    sets = test_sets(options.data)
+    for path in sorted((options.out / "sets").glob("*.jsonl.gz")):
+        sets[path.name.split(".")[0]] = load_data(path, path.name.split(".")[0], labels=LABELS)
+    Clock(options.minutes).while_time(
+        functools.partial(test_one, method.folder(grid.out, seed), sets, options)
+        for method, seed in grid.cells(options.part)
+    )
+
+
+def test_one(folder: Path, sets: dict[str, Dataset], options: argparse.Namespace) -> None:
+    if not (folder / "model").is_dir():
+        console.print(f"{folder.name} is not trained yet")
+        return
+    accuracy_on(folder, sets)
+    data = DataRequest(str(options.data / "snli"))
+    request = {"data": data, "split": "test", "n": options.n, "precision": options.precision}
+    attack_run(folder, "textfooler", **request)
+
+
+def read_scores(folder: Path) -> dict[str, Any]:
+    path = folder / "sets.json"
+    return read_json(path) if path.is_file() else {}
+
+
+if __name__ == "__main__":
+    main()

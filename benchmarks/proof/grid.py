@@ -1,0 +1,122 @@
+"""A grid of runs: every method with every seed, each a run folder that is made once and never again.
+
+The work may be cut into parts that run beside each other, and stopped at any moment: a finished run is left as it is,
+an unfinished one is continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from isthmus.core.errors import IsthmusError
+from isthmus.runs.attack import attack
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.request import AttackRequest
+from isthmus.runs.sources import DataRequest
+from isthmus.runs.train import TrainRequest, train
+from isthmus.training.settings import TrainingSettings
+
+console = Console(width=150)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table: a defence with its parameters."""
+
+    name: str
+    defence: str = "standard"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def folder(self, out: Path, seed: int) -> Path:
+        """Where its run with this seed lies."""
+        return out / f"{self.name.replace(' ', '-')}-seed{seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Methods and seeds on one data set and one backbone."""
+
+    methods: Sequence[Method]
+    seeds: int
+    data: DataRequest
+    backbone: str
+    settings: TrainingSettings
+    out: Path
+    limit: int | None = None
+
+    def cells(self, part: str = "0/1") -> list[tuple[Method, int]]:
+        """The runs of one part, seed by seed, so that a cut leaves whole seeds."""
+        number, parts = map(int, part.split("/"))
+        return [(method, seed) for seed in range(self.seeds) for method in self.methods][number::parts]
+
+    def train(self, method: Method, seed: int) -> RunFolder:
+        """The trained run, trained now unless that was done."""
+        began = time.monotonic()
+        report = train(
+            TrainRequest(
+                self.data,
+                backbone=self.backbone,
+                defence=method.defence,
+                parameters={key: str(value) for key, value in method.parameters.items()},
+                settings=self.settings,
+                limit=self.limit,
+                seed=seed,
+                out=method.folder(self.out, seed),
+            )
+        )
+        if not report.was_finished:
+            results = report.record.results or {}
+            scores = ", ".join(
+                f"{key} {results[key]:.4f}" for key in results if key.startswith("dev_") and results[key]
+            )
+            console.print(f"{method.name:24} seed {seed}: {scores} ({time.monotonic() - began:.0f} s)")
+        return report.folder
+
+
+def attack_run(folder: Path, name: str, **request: Any) -> dict[str, Any] | None:
+    """The summary of one attack on one run; what goes wrong is said, and the next one begins."""
+    began = time.monotonic()
+    try:
+        report = attack(AttackRequest(str(folder), (name,), **request))
+    except IsthmusError as error:
+        console.print(f"[red]{folder.name} {name}: {error}[/red]")
+        return None
+    (outcome,) = report.outcomes
+    summary: dict[str, Any] = outcome.header["summary"]
+    if outcome.attacked:
+        rates = f"sacc {summary['sacc']:.3f} racc {summary['racc']:.3f} queries {summary['avg_queries'] or 0:.0f}"
+        console.print(f"{folder.name:28} {name:12} n={summary['n']} {rates} ({time.monotonic() - began:.0f} s)")
+    return summary
+
+
+class Clock:
+    """Says whether there is time to begin something."""
+
+    def __init__(self, minutes: float) -> None:
+        self.end = time.monotonic() + 60 * minutes
+
+    def while_time(self, tasks: Iterable[Callable[[], object]]) -> None:
+        """Do one after the other until the time is over."""
+        for task in tasks:
+            if time.monotonic() > self.end:
+                console.print("the time is over: the same command again goes on")
+                return
+            task()
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """The options every grid has."""
+    found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    found.add_argument("--seeds", type=int, default=3)
+    found.add_argument("--part", default="0/1", metavar="I/K", help="only the I-th of every K runs")
+    found.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after so long")
+    found.add_argument("--write", type=Path, help="write the page there instead of running")
+    return found

@@ -1,0 +1,162 @@
+"""VIB and VUB heads on frozen embeddings, beside the standard head: the tables in docs/results/vub.md.
+
+    python benchmarks/vub.py --data SST2 --backbone FOLDER --out RUNS                  train, score, attack
+    python benchmarks/vub.py --data SST2 --backbone FOLDER --out RUNS --part 0/4       a quarter of the runs
+    python benchmarks/vub.py --out RUNS --write docs/results/vub.md                    only write what is there
+
+FOLDER is a classifier that was fine-tuned on the data (`isthmus train --data SST2`): as in the paper its encoder stands
+still, and only what follows it is trained, for 150 epochs. Every beta is shown, so nothing is chosen on test data. A
+finished run is never made again; the work can be cut into pieces of any length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.core.files import write_json
+from isthmus.core.types import Floats, Ints
+from isthmus.runs.sources import DataRequest
+from isthmus.training.settings import TrainingSettings
+from proof.grid import Clock, Grid, Method, attack_run, parser
+
+SCHEDULE = TrainingSettings(
+    trains="head",
+    epochs=150,
+    batch_size=16,
+    learning_rate=1e-4,
+    schedule="staircase",
+    decay=0.97,
+    decay_epochs=2,
+    warmup=0.0,
+    optimizer="adam",
+    betas=(0.5, 0.999),
+    weight_decay=0.0,
+    max_grad_norm=0.0,
+    precision="fp32",
+    log_every=1000,
+    checkpoint_every=None,
+)
+"""That of the paper."""
+
+METHODS = (
+    Method("standard"),
+    *(Method(f"{name} {beta:g}", name, {"beta": beta}) for name in ("vib", "vub") for beta in (1e-1, 1e-2, 1e-3)),
+)
+WAYS = ("mean", "sample", "average")
+"""How a stochastic head is seen: by its mean code, by one draw, by the average over `--draws` draws."""
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.set_defaults(seeds=5)
+    options.add_argument("--data", type=Path, help="folder with train, dev and test")
+    options.add_argument("--backbone", type=Path, help="a classifier fine-tuned on it")
+    options.add_argument("--n", type=int, default=200, help="test texts attacked")
+    options.add_argument("--attacks", nargs="*", default=["deepwordbug", "pwws"])
+    options.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    options.add_argument("--draws", type=int, default=12)
+    options.add_argument("--max-tokens", type=int, default=128)
+    return options.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.write is not None:
+        from proof.vub_page import page
+
+        options.write.write_text(page(options.out, METHODS, options.seeds), encoding="utf-8")
+        return
+    for name in ("data", "backbone"):
+        folder = getattr(options, name)
+        if folder is None or not folder.is_dir():
+            sys.exit(f"give --{name}: a folder that exists, not {folder}")
+    settings = dataclasses.replace(SCHEDULE, max_tokens=options.max_tokens)
+    data = DataRequest(str(options.data))
+    grid = Grid(METHODS, options.seeds, data, str(options.backbone), settings, options.out)
+    scorer, clock = Scorer(data, options.draws), Clock(options.minutes)
+    cells = grid.cells(options.part)
+    clock.while_time(functools.partial(train_and_score, grid, scorer, *cell) for cell in cells)
+    # Every run has its clean figures before the first is attacked.
+    clock.while_time(
+        functools.partial(attack_head, method.folder(options.out, seed), name, way, options)
+        for method, seed in cells
+        for way in ways_of(method, options.ways)
+        for name in options.attacks
+    )
+
+
+def ways_of(method: Method, wanted: list[str] | tuple[str, ...] = WAYS) -> list[str]:
+    """A head without a bottleneck has one way only."""
+    return [way for way in wanted if way == "mean" or method.parameters]
+
+
+def train_and_score(grid: Grid, scorer: Scorer, method: Method, seed: int) -> None:
+    scorer.score(grid.train(method, seed).path, ways_of(method))
+
+
+class Scorer:
+    """Clean scores on the whole test split, from vectors that all runs share because the encoder stands still."""
+
+    def __init__(self, data: DataRequest, draws: int) -> None:
+        self.data, self.draws = data, draws
+        self.vectors: Any = None
+
+    def score(self, folder: Path, ways: list[str]) -> None:
+        """Accuracy, cross-entropy and calibration of one run, seen in each of its ways."""
+        if (folder / "clean.json").is_file():
+            return
+        import torch
+
+        from isthmus.models import load_model
+        from isthmus.training.head import HeadOnly, vectors_of
+
+        model = load_model(folder)
+        if self.vectors is None:
+            self.vectors = vectors_of(model, self.data.load()["test"].aligned(model.labels), 64)
+        head = HeadOnly(model).eval()
+        found = {}
+        for way in ways:
+            if head.bottleneck is not None:
+                head.bottleneck.inference = "mean" if way == "mean" else "sample"
+            with torch.no_grad():
+                draws = [
+                    torch.softmax(head(**self.vectors.inputs).logits, dim=-1)
+                    for _ in range(self.draws if way == "average" else 1)
+                ]
+            found[way] = figures(torch.stack(draws).mean(dim=0).cpu().numpy(), self.vectors.label_indices())
+        write_json(folder / "clean.json", found)
+
+
+def figures(scores: Floats, labels: Ints) -> dict[str, float]:
+    """Accuracy, cross-entropy and expected calibration error (15 bins of equal width)."""
+    likeliest, right = scores.max(axis=1), scores.argmax(axis=1) == labels
+    bins = np.minimum((likeliest * 15).astype(int), 14)
+    gaps = [abs(float(right[bins == b].mean() - likeliest[bins == b].mean())) * np.mean(bins == b) for b in set(bins)]
+    own = np.clip(scores[np.arange(len(labels)), labels], 1e-12, None)
+    return {
+        "n": len(labels),
+        "accuracy": float(right.mean()),
+        "cross_entropy": float(-np.log(own).mean()),
+        "ece": float(sum(gaps)),
+    }
+
+
+def attack_head(folder: Path, name: str, way: str, options: argparse.Namespace) -> None:
+    """One attack on one run, seen in one way; the texts are the same for every run."""
+    victim: dict[str, Any] = {}
+    if "standard" not in folder.name:
+        victim["latent"] = "mean" if way == "mean" else "sample"
+    if way == "average":
+        victim["draws"] = options.draws
+    attack_run(folder, name, n=options.n, split="test", victim=victim)
+
+
+if __name__ == "__main__":
+    main()
