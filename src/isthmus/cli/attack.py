@@ -223,7 +223,7 @@ def attack(
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
-    print_run(console, view, after="attack", keys=keys, examples=1 if len(keys) <= _FEW else 0)
+    print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0)
     code = bar.judge(console, view, keys) if bar is not None else 0
     if export is not None and form is not None:
         write_export(list(view.attacks), export, form, quiet)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from isthmus.core.statistics import Interval
+    from isthmus.report.evaluations import EvaluationView
     from isthmus.report.view import RunView
 
 _RATES = ("racc", "sacc")
@@ -33,19 +34,19 @@ class Bar:
     least: dict[str, float]
 
     @classmethod
-    def parse(cls, given: str) -> Bar:
+    def parse(cls, given: str, rates: Sequence[str] = _RATES) -> Bar:
         """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``."""
         found: dict[str, float] = {}
         for part in given.split(","):
-            name, _, value = part.partition("=")
-            if name.strip() not in _RATES:
-                raise UnknownName("rate for --fail-under", name.strip(), _RATES)
+            name, _, value = (piece.strip() for piece in part.partition("="))
+            if name not in rates:
+                raise UnknownName("rate for --fail-under", name, rates)
             try:
-                found[name.strip()] = float(value)
+                found[name] = float(value)
             except ValueError:
-                raise UsageError(f"--fail-under takes {name.strip()}=RATE, such as racc=0.40, not {part!r}") from None
-            if not 0 <= found[name.strip()] <= 1:
-                raise UsageError(f"--fail-under: {name.strip()} is a rate between 0 and 1, not {value}")
+                raise UsageError(f"--fail-under takes {name}=RATE, such as {name}=0.40, not {part!r}") from None
+            if not 0 <= found[name] <= 1:
+                raise UsageError(f"--fail-under: {name} is a rate between 0 and 1, not {value}")
         return cls(found)
 
     def to_json(self) -> dict[str, Any]:
@@ -54,14 +55,7 @@ class Bar:
 
     def judge(self, console: Console, run: RunView, keys: Sequence[str]) -> int:
         """Print a line per attack and rate; the worst decides the exit code."""
-        from rich.text import Text
-
         codes = []
-        words = {
-            PASSED: ("passed", "green"),
-            FAILED: ("under the bar", "red"),
-            INCONCLUSIVE: ("inconclusive", "yellow"),
-        }
         judged = [(view.key, view.summary) for view in run.attacks if view.key in keys]
         if run.together is not None and len(judged) > 1:
             judged.append(("all together", run.together))
@@ -73,12 +67,46 @@ class Bar:
                     code = INCONCLUSIVE
                     remedy = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
                 codes.append(code)
-                word, colour = words[code]
-                shown = f"{interval.estimate:.3f} ({interval.low:.3f}–{interval.high:.3f})"
-                console.print(Text.assemble((word, f"bold {colour}"), f"  {name} {rate} {shown}, bar {least:g}"))
-                if code == INCONCLUSIVE:
-                    console.print(Text(f"  {remedy}", style="dim"))
-        return next((code for code in (FAILED, INCONCLUSIVE) if code in codes), PASSED)
+                say(console, code, f"{name} {rate}", interval, least, remedy)
+        return worst(codes)
+
+    def judge_evaluations(self, console: Console, views: Sequence[EvaluationView]) -> int:
+        """Print a line per set and rate; a bar reached only without the texts that had no answer is not reached."""
+        from isthmus.core.statistics import wilson
+
+        codes = []
+        for view in views:
+            for rate, least in self.least.items():
+                interval = view.accuracy
+                code, remedy = verdict(interval, least), "the interval straddles the bar: evaluate on more examples"
+                answered = int(view.summary.get("answered") or 0)
+                right = round(interval.estimate * answered) if answered else 0
+                if code == PASSED and verdict(wilson(right, answered + view.errors), least) != PASSED:
+                    code = INCONCLUSIVE
+                    remedy = f"only without the {view.errors} texts that had no answer is the bar reached"
+                codes.append(code)
+                say(console, code, f"{view.key} {rate}", interval, least, remedy)
+        return worst(codes)
+
+
+def say(console: Console, code: int, what: str, interval: Interval, least: float, remedy: str) -> None:
+    """One line about a rate and its bar, and what to do where the sample cannot tell."""
+    from rich.text import Text
+
+    word, colour = {
+        PASSED: ("passed", "green"),
+        FAILED: ("under the bar", "red"),
+        INCONCLUSIVE: ("inconclusive", "yellow"),
+    }[code]
+    shown = f"{interval.estimate:.3f} ({interval.low:.3f}–{interval.high:.3f})"
+    console.print(Text.assemble((word, f"bold {colour}"), f"  {what} {shown}, bar {least:g}"))
+    if code == INCONCLUSIVE:
+        console.print(Text(f"  {remedy}", style="dim"))
+
+
+def worst(codes: Sequence[int]) -> int:
+    """The exit code of several verdicts."""
+    return next((code for code in (FAILED, INCONCLUSIVE) if code in codes), PASSED)
 
 
 def verdict(interval: Interval, least: float) -> int:

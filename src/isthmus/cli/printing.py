@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.report.describe import next_steps, warnings
+from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
 from isthmus.report.view import AttackView, RunView
 
@@ -20,6 +21,7 @@ def print_run(
     *,
     after: str,
     keys: Sequence[str] | None = None,
+    evaluated: Sequence[str] | None = None,
     examples: int = 2,
     page: Path | None = None,
 ) -> None:
@@ -45,6 +47,11 @@ def print_run(
         console.print()
         for view in views:
             print_examples(console, view, examples)
+    evaluations = [view for view in run.evaluations if evaluated is None or view.key in evaluated]
+    if evaluations:
+        console.print()
+        console.print(evaluation_table(evaluations))
+        console.print(evaluation_notes(evaluations))
     for warning in warnings(run):
         console.print(Text(visible(warning), style="yellow"))
     if page is not None:
@@ -90,6 +97,23 @@ def attack_json(view: AttackView) -> dict[str, Any]:
     return found
 
 
+def evaluation_json(view: EvaluationView) -> dict[str, Any]:
+    """The figures of one evaluation: those of the model as it was saved at the top."""
+    own = view.summary.get("ways", {}).get(view.headline, {})
+    accuracy, ece = own.get("accuracy") or {}, (own.get("calibration") or {}).get("ece") or {}
+    return {
+        "accuracy": accuracy.get("estimate"),
+        "ece": ece.get("estimate"),
+        "intervals": {
+            "accuracy": [accuracy.get("low"), accuracy.get("high")],
+            "ece": [ece.get("low"), ece.get("high")],
+        },
+        **view.summary,
+        "set": view.header.get("set"),
+        "suspicion": view.header.get("suspicion"),
+    }
+
+
 def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
     """The figures of a run: those of its only attack at the top, or of all of them together."""
     views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
@@ -104,6 +128,8 @@ def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
     if run.record.results:
         found["training"] = dict(run.record.results)
     found["attacks"] = each
+    if run.evaluations and keys is None:
+        found["evaluations"] = {view.key: evaluation_json(view) for view in run.evaluations}
     if run.left_out:
         found["left_out"] = run.left_out
     return found

@@ -236,7 +236,11 @@ def commands(run: RunView) -> list[str]:
     """The commands that make the same run again, as far as the folder knows them."""
     found = [
         str(command)
-        for command in (run.record.command, *(view.header.get("command") for view in run.attacks))
+        for command in (
+            run.record.command,
+            *(view.header.get("command") for view in run.attacks),
+            *(view.header.get("command") for view in run.evaluations),
+        )
         if command
     ]
     return list(dict.fromkeys(found))
@@ -249,8 +253,8 @@ def next_steps(run: RunView, after: str = "report") -> list[tuple[str, str]]:
         return [(f"isthmus evaluate {path}", "exact match and F1 with their intervals")]
     attack = (f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")
     if after == "train":
-        return [attack]
-    if after == "attack":
+        return [attack, (f"isthmus evaluate {path}", "accuracy and calibration on texts it has not seen")]
+    if after in ("attack", "evaluate"):
         return [(f"isthmus report {path}", "the page, with figures and more examples")]
     steps = [_more(path, run) if any(view.rows for view in run.attacks) else attack]
     record = run.record

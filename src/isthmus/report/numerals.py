@@ -57,6 +57,13 @@ def two_bounds(interval: Interval) -> str:
     return "–".join(f"{bound:.2f}".replace("0.", ".", 1) for bound in (interval.low, interval.high))
 
 
+def three_bounds(interval: Interval) -> str:
+    """``.012–.034``."""
+    if math.isnan(interval.estimate):
+        return ""
+    return "–".join(f"{bound:.3f}".removeprefix("0") for bound in (interval.low, interval.high))
+
+
 def width(value: float) -> str:
     """A share as the width of a bar."""
     return "0" if math.isnan(value) else f"{100 * value:.2f}%"
@@ -71,5 +78,7 @@ def read_interval(value: Any) -> Interval:
     """An interval as a header holds it; without a number where it holds none."""
     if not isinstance(value, Mapping):
         return Interval(math.nan, 0.0, 1.0)
-    estimate = value.get("estimate")
-    return Interval(math.nan if estimate is None else float(estimate), float(value["low"]), float(value["high"]))
+    estimate, low, high = (value.get(key) for key in ("estimate", "low", "high"))
+    if estimate is None or low is None or high is None:
+        return Interval(math.nan, 0.0, 1.0)
+    return Interval(float(estimate), float(low), float(high))

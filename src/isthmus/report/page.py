@@ -28,8 +28,10 @@ from isthmus.report.describe import (
     warnings,
     without_result,
 )
+from isthmus.report.evaluations import EvaluationView
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
+from isthmus.report.reliability import reliability
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
 
@@ -91,7 +93,10 @@ def render(run: RunView) -> str:
         # What autoescaping leaves: control characters and overrides of the reading direction.
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    for name in ("percent", "bare_percent", "bounds", "decimal", "short_bounds", "width", "three", "two", "two_bounds"):
+    for name in (
+        "percent", "bare_percent", "bounds", "decimal", "short_bounds", "width", "three", "three_bounds", "two",
+        "two_bounds",
+    ):  # fmt: skip
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
     environment.filters |= {"measured": measures.shown, "measured_bounds": measures.bounds, "shade": measures.shade}
@@ -121,6 +126,7 @@ def render(run: RunView) -> str:
         left_out=run.left_out,
         figures={name: Markup(svg) for name, svg in drawn.items()},
         detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
+        evaluations=evaluations_page(run.evaluations, Markup),
         galleries=[
             gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
             for number, view in enumerate(run.attacks)
@@ -131,6 +137,20 @@ def render(run: RunView) -> str:
         provenance=provenance(run),
         commands=commands(run),
     )
+
+
+def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, Any] | None:
+    """What the page shows of evaluations; None where there are none."""
+    if not views:
+        return None
+    finished = [view for view in views if view.is_finished]
+    drawn = [{"key": visible(view.key, everything=True), "svg": markup(reliability(view))} for view in finished]
+    return {
+        "views": finished,
+        "figures": [each for each in drawn if each["svg"]],
+        "remarks": [remark for view in views for remark in view.remarks()],
+        "stochastic": any(len(view.ways) > 1 for view in views),
+    }
 
 
 def gallery(view: AttackView, series: int, shown: int) -> Gallery:

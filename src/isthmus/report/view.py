@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from isthmus.core.errors import RunError
+from isthmus.report.evaluations import EvaluationView, read_evaluations
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
 from isthmus.runs.summary import (
     BudgetCurve,
@@ -138,6 +139,7 @@ class RunView:
     record: RunRecord
     attacks: tuple[AttackView, ...]
     log: Sequence[Mapping[str, Any]]
+    evaluations: tuple[EvaluationView, ...] = ()
 
     @cached_property
     def alike(self) -> tuple[AttackView, ...]:
@@ -191,4 +193,4 @@ def read_attack(file: AttackFile) -> AttackView:
 def read_run(folder: RunFolder) -> RunView:
     """Everything a report shows."""
     attacks = tuple(read_attack(file) for file in folder.attack_files())
-    return RunView(folder.name, folder, folder.record(), attacks, folder.train_log())
+    return RunView(folder.name, folder, folder.record(), attacks, folder.train_log(), read_evaluations(folder))

@@ -6,15 +6,14 @@ same command again skips what has a row, and ends with the same file.
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.core.files import write_json
 from isthmus.runs.detection import detect
+from isthmus.runs.effort import measured, summed
 from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Observer, Row, Silent
@@ -97,7 +96,7 @@ class _Attack:
         header |= {
             "threshold": ready.threshold,
             "detection": None if ready.detector is None else detect(ready.detector, every).to_json(),
-            "effort": _sum(known.get("effort"), effort),
+            "effort": summed(known.get("effort"), effort),
             "summary": summarise(every, ready.threshold).to_json(),
         }
         write_json(file.header_path, header)
@@ -158,7 +157,7 @@ class _Attack:
                     write(_rejected(rejected, ready.request.seed))
             if examples:
                 run = self._start(examples, trace.note if ready.request.trace else None)
-                with _measured(effort):
+                with measured(effort):
                     for result in run:
                         write(result)
                 effort |= _numbers(run.statistics)
@@ -178,14 +177,6 @@ def _rejected(row: Rejected, seed: int) -> AttackResult:
     return AttackResult(row.id, "error", None, {}, {}, seed=seed, reason=row.reason)
 
 
-@contextlib.contextmanager
-def _measured(effort: dict[str, float]) -> Iterator[None]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    yield
-    effort["wall_s"] = time.perf_counter() - wall
-    effort["cpu_s"] = time.process_time() - cpu
-
-
 def _numbers(statistics: Any) -> dict[str, float]:
     """The counters of the engine, flat."""
     found: dict[str, float] = {}
@@ -195,12 +186,3 @@ def _numbers(statistics: Any) -> dict[str, float]:
         elif isinstance(value, int | float) and key != "examples":
             found[key] = value
     return found
-
-
-def _sum(before: Any, effort: Mapping[str, float]) -> dict[str, float]:
-    """Effort of all sessions that ended; one that was killed is not known."""
-    total = dict(before) if isinstance(before, Mapping) else {}
-    for key, value in effort.items():
-        added = total.get(key, 0) + value
-        total[key] = added if isinstance(added, int) else round(added, 4)
-    return total

@@ -7,6 +7,7 @@
     attacks/<name>.jsonl        one row per example; <name>.json beside it is the header
     attacks/<name>@<hex>.jsonl  the same attack with other settings
     attacks/<name>.trace.jsonl  every query, where that was asked for
+    evaluations/<name>.jsonl    one row per example of a set the model was evaluated on; header and names as above
     measures.json               what was measured on the model; its figures are in figures/
     report.html                 the page
 
@@ -128,7 +129,7 @@ def _known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AttackFile:
-    """The rows of one attack with one set of settings, and their header."""
+    """The rows of one attack (or evaluation) with one set of settings, and their header."""
 
     folder: Path
     key: str
@@ -198,6 +199,11 @@ class RunFolder:
         return self.path / "attacks"
 
     @property
+    def evaluations_path(self) -> Path:
+        """The folder of the evaluations' rows."""
+        return self.path / "evaluations"
+
+    @property
     def snapshots_path(self) -> Path:
         """The weights of single epochs."""
         return self.path / "snapshots"
@@ -256,19 +262,33 @@ class RunFolder:
 
     def attack_files(self) -> tuple[AttackFile, ...]:
         """Every attack that has a header, plain names before other settings of the same attack."""
-        found = sorted(path.stem for path in self.attacks_path.glob("*.json"))
-        return tuple(AttackFile(self.attacks_path, key) for key in found)
+        return _files(self.attacks_path)
+
+    def evaluation_files(self) -> tuple[AttackFile, ...]:
+        """Every evaluation that has a header."""
+        return _files(self.evaluations_path)
 
     def attack_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of `attack` with these settings belong.
 
         The first settings used take the plain name; others get their hash. A name without any row is free.
         """
-        file = AttackFile(self.attacks_path, attack)
-        code = short_hash(settings)
-        if not file.header_path.exists() or file.header().get("hash") == code or not file.rows():
-            return file
-        return AttackFile(self.attacks_path, f"{attack}@{code}")
+        return _file(self.attacks_path, attack, settings)
+
+    def evaluation_file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
+        """Where rows of the set `name` with these settings belong, by the same rule."""
+        return _file(self.evaluations_path, name, settings)
+
+
+def _files(folder: Path) -> tuple[AttackFile, ...]:
+    return tuple(AttackFile(folder, key) for key in sorted(path.stem for path in folder.glob("*.json")))
+
+
+def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
+    file, code = AttackFile(folder, name), short_hash(settings)
+    if not file.header_path.exists() or file.header().get("hash") == code or not file.rows():
+        return file
+    return AttackFile(folder, f"{name}@{code}")
 
 
 def _versioned(path: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def check_labels(
         return LabelCheck(0, 0, len(victim.labels))
     check = judge(tolerant_scores(victim, sample.texts()), sample.label_indices(), len(victim.labels))
     if check.is_suspicious:
-        raise SuspiciousLabels(_message(check, victim.labels, names or victim.labels))
+        raise SuspiciousLabels(suspicion(check, victim.labels, names or victim.labels))
     return check
 
 
@@ -89,7 +89,8 @@ def judge(scores: Floats, labels: Ints, classes: int) -> LabelCheck:
     return LabelCheck(right, n, classes, tuple(int(label) for label in renaming), better)
 
 
-def _message(check: LabelCheck, labels: Sequence[str], names: Sequence[str]) -> str:
+def suspicion(check: LabelCheck, labels: Sequence[str], names: Sequence[str]) -> str:
+    """What is suspicious about the answers, and the mapping that would explain it."""
     found = (
         f"clean accuracy is {check.right} of {check.n}, no better than chance (1 in {check.classes}): the model's "
         f"labels ({', '.join(labels[:12])}) do not seem to be those of the data."
@@ -97,7 +98,7 @@ def _message(check: LabelCheck, labels: Sequence[str], names: Sequence[str]) -> 
     if check.renaming is None:
         return (
             f"{found} No renaming of its classes would be much better: is it trained for this data, and is --label the "
-            "right column? --no-label-check attacks it all the same."
+            "right column? --no-label-check goes on all the same."
         )
     swaps = [
         f"what the model calls {labels[column]!r} is {names[meant]!r} in the data"

@@ -6,12 +6,11 @@ A command that only asks for rows that exist already loads no model.
 from __future__ import annotations
 
 import dataclasses
-import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
-from isthmus.core.errors import RunError, UnknownName, UsageError, VictimError, VictimTimeout
+from isthmus.core.errors import RunError, UnknownName, UsageError, VictimTimeout
 from isthmus.core.files import make_folder
 from isthmus.core.seeds import derive
 from isthmus.runs.companions import Companions, Names, names_of
@@ -23,6 +22,7 @@ from isthmus.runs.observer import Observer
 from isthmus.runs.request import AttackRequest, name_models, parameters_of
 from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
+from isthmus.runs.victims import check_precision, deciding, names_in_data, numbering, open_victim, shown_labels
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection
     from isthmus.core.types import Example, Victim
     from isthmus.data import Dataset, Splits
-
-
-_HOW_TO_ASK = {"timeout", "batch_size", "requests_per_second", "retries", "backoff", "headers"}
-"""Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
 
 
 class Prepared:
@@ -47,8 +43,7 @@ class Prepared:
 
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
-        if self.request.precision not in ("fp32", "bf16"):
-            raise UsageError(f"--precision is fp32 or bf16, not {self.request.precision!r}")
+        check_precision(self.request.precision)
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
@@ -199,28 +194,14 @@ class Prepared:
     def victim(self) -> Victim:
         """The model, loaded."""
         self.observer.note(f"loading {self.source.shown}")
-        victim = self._load(self.request.labels)
-        try:
-            _ = victim.labels
-        except VictimError:
-            # A function or a service that cannot be asked for its classes has those of the data.
-            if self.request.labels is not None:
-                raise
-            victim = self._load(self.data.labels)
-        return victim
-
-    def _load(self, labels: tuple[str, ...] | None) -> Victim:
-        from isthmus.models.victims import load_victim
-
-        precision: Literal["fp32", "bf16"] = "bf16" if self.request.precision == "bf16" else "fp32"
-        given = {**self.request.victim, "labels": labels, "device": self.request.device, "precision": precision}
-        try:
-            return load_victim(self.source.spec, **given)
-        except TypeError as error:
-            unknown = [key for key in self.request.victim if repr(key) in str(error)]
-            if not unknown:
-                raise
-            raise UsageError(f"-V {unknown[0]} is no option of this kind of model") from error
+        return open_victim(
+            self.source,
+            self.data.labels,
+            labels=self.request.labels,
+            options=self.request.victim,
+            device=self.request.device,
+            precision=self.request.precision,
+        )
 
     @cached_property
     def aligned(self) -> Dataset:
@@ -230,11 +211,7 @@ class Prepared:
     @cached_property
     def numbering(self) -> dict[int, int]:
         """Label index of the data -> that of the victim."""
-        found = {int(ours.label): int(theirs.label) for ours, theirs in zip(self.data, self.aligned, strict=True)}  # type: ignore[arg-type]
-        for index, name in enumerate(self.data.labels):
-            if index not in found and name in self.victim.labels:
-                found[index] = self.victim.labels.index(name)
-        return found
+        return numbering(self.data, self.aligned)
 
     def _in_victims_numbering(self, index: int | None) -> int | None:
         if index is None:
@@ -268,15 +245,11 @@ class Prepared:
 
     def _names_in_data(self) -> list[str]:
         """What the data calls each of the victim's classes."""
-        names = list(self.victim.labels)
-        for ours, theirs in self.numbering.items():
-            names[theirs] = self.data.labels[ours]
-        return names
+        return names_in_data(self.data, self.victim.labels, self.numbering)
 
     def shown_labels(self) -> list[str]:
         """Class names for people: the victim's own, or the data's where the victim only numbers them."""
-        pairs = zip(self.victim.labels, self._names_in_data(), strict=True)
-        return [theirs if re.fullmatch(r"(?i)(label_)?\d+", ours) else ours for ours, theirs in pairs]
+        return shown_labels(self.victim.labels, self._names_in_data())
 
     def check_labels(self) -> None:
         """Stop if the model's labels cannot be those of the data; looked at once."""
@@ -337,7 +310,7 @@ class Prepared:
             "precision": request.precision,
             "labels": request.labels,
             "data": data,
-            "victim": {key: value for key, value in request.victim.items() if key not in _HOW_TO_ASK},
+            "victim": deciding(request.victim),
             # A folder may be moved; its files stay what they are.
             "model": self.fingerprint or self.source.shown,
             **extra,

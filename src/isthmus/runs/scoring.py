@@ -3,42 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts, Victim
 
 _AT_ONCE = 256
+Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One row per text, NaN where there is no answer, and by position why not."""
+
+    scores: Floats
+    reasons: dict[int, str] = field(default_factory=dict)
 
 
 def tolerant_scores(victim: Victim, texts: Sequence[Texts]) -> Floats:
     """One row per text; NaN for a text the victim fails on. A victim that fails on all of them is an error."""
-    parts = [_scores(victim, texts[at : at + _AT_ONCE]) for at in range(0, len(texts), _AT_ONCE)]
+    parts = [answers(victim, texts[at : at + _AT_ONCE]).scores for at in range(0, len(texts), _AT_ONCE)]
     return np.concatenate(parts) if parts else np.zeros((0, len(victim.labels)), np.float32)
 
 
-def _scores(victim: Victim, texts: Sequence[Texts]) -> Floats:
+def answers(victim: Victim, texts: Sequence[Texts], keys: Keys | None = None, *, probe: bool = True) -> Answers:
+    """Scores of one batch; `keys` as in `Victim.scores`.
+
+    With `probe`, a victim that fails on the first, the middle and the last text is taken to be down, and its error is
+    raised: asking for every text alone would take its time.
+    """
+    reasons: dict[int, str] = {}
     try:
-        return np.asarray(victim.scores(texts), np.float32)
+        scores = _ask(victim, texts, keys)
     except VictimTimeout:
         raise  # Asking again would wait again.
     except VictimError:
-        # A service that is down fails on everything, and takes its time to: three texts tell.
-        probes = [texts[place] for place in sorted({0, len(texts) // 2, len(texts) - 1})]
-        if np.isnan(np.concatenate([_halves(victim, [text]) for text in probes])).all():
+        places = sorted({0, len(texts) // 2, len(texts) - 1})
+        if probe and all(_fails(victim, texts, keys, place) for place in places):
             raise
-        return _halves(victim, texts)
+        scores = _halves(victim, texts, keys, 0, reasons)
+    for place in np.flatnonzero(np.isnan(scores).any(axis=1)).tolist():
+        reasons.setdefault(place, "the model answered NaN")
+    return Answers(scores, reasons)
 
 
-def _halves(victim: Victim, texts: Sequence[Texts]) -> Floats:
-    """Halve a batch that fails until the texts it fails on stand alone."""
+def _ask(victim: Victim, texts: Sequence[Texts], keys: Keys | None) -> Floats:
+    # A victim without randomness need not know keys.
+    return np.asarray(victim.scores(texts) if keys is None else victim.scores(texts, keys), np.float32)
+
+
+def _fails(victim: Victim, texts: Sequence[Texts], keys: Keys | None, place: int) -> bool:
+    found = _halves(victim, texts[place : place + 1], None if keys is None else keys[place : place + 1], 0, {})
+    return bool(np.isnan(found).any())
+
+
+def _halves(victim: Victim, texts: Sequence[Texts], keys: Keys | None, first: int, reasons: dict[int, str]) -> Floats:
+    """Halve a batch that fails until the texts it fails on stand alone; `first` is the place of the first text."""
     try:
-        return np.asarray(victim.scores(texts), np.float32)
+        return _ask(victim, texts, keys)
     except VictimTimeout:
         raise
-    except VictimError:
+    except VictimError as error:
         if len(texts) == 1:
+            reasons[first] = str(error)
             return np.full((1, len(victim.labels)), np.nan, np.float32)
         middle = len(texts) // 2
-        return np.concatenate([_halves(victim, texts[:middle]), _halves(victim, texts[middle:])])
+        left, right = (None, None) if keys is None else (keys[:middle], keys[middle:])
+        return np.concatenate(
+            [
+                _halves(victim, texts[:middle], left, first, reasons),
+                _halves(victim, texts[middle:], right, first + middle, reasons),
+            ]
+        )

@@ -7,10 +7,11 @@ layer left on would answer each query differently and pass for robustness.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -116,6 +117,23 @@ class ClassifierVictim:
         except VictimError:
             pass  # it takes no padding
         return 1
+
+    @contextlib.contextmanager
+    def seen(self, latent: Inference) -> Iterator[None]:
+        """Inside the block the model is seen by its mean code, or by a draw from it."""
+        bottleneck = self.model.slots.bottleneck
+        before = bottleneck.inference if isinstance(bottleneck, GaussianBottleneck) else "mean"
+        self._see(latent)
+        try:
+            yield
+        finally:
+            self._see(before)
+
+    def _see(self, latent: Inference) -> None:
+        # The copy in bfloat16 is made when it is first needed, inside a block as well as outside.
+        for model in (self.model, self._half):
+            if model is not None:
+                _see(model, latent)
 
     def _evaluating(self, exact: bool) -> Classifier:
         """The model that answers, with every module in evaluation mode."""

@@ -1,0 +1,250 @@
+"""``isthmus evaluate``: how good is a classifier, and how sure of itself, on sets that do not depend on it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.cli import options
+
+if TYPE_CHECKING:
+    from isthmus.report.view import RunView
+    from isthmus.runs.evaluate import EvaluateReport, EvaluateRequest
+
+_RATES = ("accuracy",)
+
+
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A run folder, a transformers folder or hub name, an .onnx file, a URL, or module:name.",
+        ),
+    ],
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="SET",
+            help="Data by name, file or folder, or an attack's rows or export; may be repeated. "
+            "(default: the run's own test data)",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split", metavar="A,B,…", help="Splits, or all. (default: test, else dev)", rich_help_panel="Data"
+        ),
+    ] = None,
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--rows",
+            help="Of an attack: its successes, or all it attempted, with the texts it reached.",
+            rich_help_panel="Data",
+        ),
+    ] = "successes",
+    n: Annotated[int, typer.Option("--n", help="Examples of each set; 0 takes all.", rich_help_panel="Data")] = 0,
+    text: options.Text = None,
+    label: options.Label = None,
+    pair: options.Pair = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="A,B,…",
+            help="What the sets call the model's outputs, in order.",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    label_check: Annotated[
+        bool,
+        typer.Option(
+            "--label-check/--no-label-check",
+            help="Stop if accuracy on clean texts is no better than chance.",
+            rich_help_panel="Data",
+        ),
+    ] = True,
+    draws: Annotated[int, typer.Option("--draws", help="Draws to average of a model that draws random numbers.")] = 12,
+    seed: options.Seed = 0,
+    fail_under: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-under",
+            metavar="accuracy=0.80",
+            help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Ask again for texts that had no answer.", rich_help_panel="Output")
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", help="Run folder. (default: the model's own, or runs/<model>-<data>)", rich_help_panel="Output"
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    victim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-V",
+            "--victim",
+            metavar="KEY=VALUE",
+            help="How to ask a function or service, such as timeout=60 or requests_per_second=5.",
+            rich_help_panel="Machine",
+        ),
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="NAME:VALUE", help="Sent with every request; never recorded.", rich_help_panel="Machine"
+        ),
+    ] = None,
+    device: options.Device = None,
+    precision: Annotated[str, typer.Option("--precision", help="fp32 or bf16.", rich_help_panel="Machine")] = "fp32",
+) -> None:
+    """Evaluate a classifier on static sets: accuracy, calibration, and what adversarial texts made elsewhere cost it.
+
+    isthmus evaluate runs/demo
+
+    isthmus evaluate runs/other --on runs/demo/attacks/pwws.jsonl --on anli --split dev_r1,dev_r2
+    """
+    from isthmus.cli.command import command_line
+    from isthmus.cli.console import print_json, results
+    from isthmus.cli.gate import Bar
+    from isthmus.cli.printing import evaluation_json, print_run
+    from isthmus.core.errors import UsageError
+    from isthmus.runs.evaluate import EvaluateRequest
+    from isthmus.runs.sets import SetRequest
+
+    bar = Bar.parse(fail_under, _RATES) if fail_under is not None else None
+    if n < 0:
+        raise UsageError(f"--n is the number of examples to evaluate on (0: all), not {n}")
+    sets = SetRequest(
+        on=tuple(on or ()),
+        split=options.names(split),
+        text=text,
+        label=label,
+        pair=options.pair(pair),
+        rows=rows,  # type: ignore[arg-type]  # checked where sets are opened
+    )
+    request = EvaluateRequest(
+        model=model,
+        sets=sets,
+        n=n or None,
+        draws=draws,
+        seed=seed,
+        out=Path(out) if out is not None else None,
+        labels=options.names(labels) or None,
+        victim=options.victim(victim, headers),
+        precision=precision,
+        device=device,
+        label_check=label_check,
+        retry_errors=retry_errors,
+        command=command_line(),
+    )
+    report = _run(request, quiet)
+    view = _view(report)
+    console = results(as_json, quiet)
+    print_run(console, view, after="evaluate", keys=())
+    code = bar.judge_evaluations(console, view.evaluations) if bar is not None else 0
+    if as_json:
+        each = {each.key: evaluation_json(each) for each in view.evaluations}
+        figures: dict[str, Any] = {"run": view.folder.path.as_posix()}
+        figures |= next(iter(each.values())) if len(each) == 1 else {}
+        figures |= {"evaluations": each, "asked_now": sum(outcome.asked for outcome in report.outcomes)}
+        if bar is not None:
+            figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
+        print_json(figures)
+    _refuse_if_all_failed(view)
+    if code:
+        raise typer.Exit(code)
+
+
+def _run(request: EvaluateRequest, quiet: bool) -> EvaluateReport:
+    from isthmus.cli.progress import fetching
+    from isthmus.runs.evaluate import evaluate as run_evaluate
+
+    bar = EvaluateBar(quiet)
+    try:
+        with fetching(quiet):
+            return run_evaluate(request, bar)
+    except KeyboardInterrupt:
+        bar.meter.stop()
+        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
+        raise typer.Exit(130) from None
+    finally:
+        bar.meter.stop()
+
+
+def _view(report: EvaluateReport) -> RunView:
+    """The run with the sets this command asked for, and the figures of just the rows it asked for."""
+    import dataclasses
+
+    from isthmus.report.evaluations import EvaluationView
+    from isthmus.report.view import read_run
+
+    asked = tuple(EvaluationView(outcome.file.key, outcome.header) for outcome in report.outcomes)
+    return dataclasses.replace(read_run(report.folder), evaluations=asked)
+
+
+def _refuse_if_all_failed(run: RunView) -> None:
+    """Without a single answer there is no result that could pass or fail."""
+    from isthmus.core.errors import VictimError
+
+    for view in run.evaluations:
+        if not view.summary.get("answered"):
+            reasons = view.summary.get("reasons") or [{}]
+            reason = reasons[0].get("reason", "unknown")
+            raise VictimError(f"{view.key}: no text had an answer: {reason}. --retry-errors asks again")
+
+
+class EvaluateBar:
+    """Shows an evaluation text by text, with how many were right so far."""
+
+    def __init__(self, quiet: bool) -> None:
+        from isthmus.cli.console import progress_console
+        from isthmus.cli.progress import Meter
+
+        self.meter = Meter(progress_console(quiet))
+        self._counts: dict[str, int] = {}
+
+    def note(self, message: str) -> None:
+        """Something worth knowing happened."""
+        self.meter.note(message)
+
+    def begin(self, key: str, total: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A set begins, or goes on after `rows`."""
+        self._counts = {}
+        for row in rows:
+            self._count(row)
+        if rows:
+            self.meter.note(f"{key}: continuing after {len(rows)} of {total} examples")
+        self.meter.start(key, total, len(rows))
+
+    def row(self, key: str, row: Mapping[str, Any]) -> None:
+        """A text is answered."""
+        del key
+        self._count(row)
+        self.meter.update(sum(self._counts.values()), self._figures())
+
+    def end(self, key: str) -> None:
+        """The set is finished."""
+        del key
+        self.meter.stop(self._figures())
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        outcome = str(row["outcome"])
+        self._counts[outcome] = self._counts.get(outcome, 0) + 1
+
+    def _figures(self) -> str:
+        shown = [(word, self._counts.get(word, 0)) for word in ("right", "wrong")]
+        errors = self._counts.get("error", 0)
+        return "  ".join(f"{word} {count}" for word, count in (*shown, *((("errors", errors),) if errors else ())))

@@ -1,0 +1,237 @@
+"""Evaluations as the page and the terminal show them: one line per set, and under it what belongs to it.
+
+A stochastic model has a line for every way it was seen in, an adversarial set one for the texts it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.statistics import Interval
+from isthmus.report.marks import visible
+from isthmus.report.numerals import bounds, percent, read_interval, three, three_bounds
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.ways import shown as way_name
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_MOST_CLASSES = 8
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table."""
+
+    name: str
+    note: str
+    is_part: bool
+    """Whether it belongs to the set in a line above."""
+    accuracy: Interval
+    ece: Interval
+    confidence: Interval
+    cross_entropy: Interval
+    brier: Interval
+
+
+@dataclass(frozen=True)
+class EvaluationView:
+    """One set the model was evaluated on."""
+
+    key: str
+    header: Mapping[str, Any]
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The figures; empty while it is under way."""
+        return _part(self.header, "summary")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its figures are there."""
+        return bool(self.summary)
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The ways the model was seen in, that of the saved model first."""
+        names = [str(way) for way in self.header.get("ways") or ()]
+        return tuple(sorted(names, key=lambda way: way != self.headline))
+
+    @property
+    def headline(self) -> str:
+        """The way of the model as it was saved."""
+        return str(self.header.get("headline") or "model")
+
+    @property
+    def accuracy(self) -> Interval:
+        """Of the model as it was saved."""
+        return read_interval(_figures(self.summary, self.headline).get("accuracy"))
+
+    @property
+    def errors(self) -> int:
+        """Texts without an answer."""
+        return int(self.summary.get("errors") or 0)
+
+    def way(self, name: str) -> str:
+        """How people call a way of seeing the model."""
+        return way_name(name, int(self.header.get("draws") or 0))
+
+    def lines(self) -> list[Line]:
+        """The set, the other ways, and the originals."""
+        note = f"n {self.summary.get('answered', 0):,}"
+        name = self.way(self.headline)
+        found = [_line(self.key, f"{note}, {name}" if name else note, False, _figures(self.summary, self.headline))]
+        found += [_line(self.way(way), "", True, _figures(self.summary, way)) for way in self.ways[1:]]
+        original = _part(self.summary, "original")
+        if original:
+            note = f"n {original.get('answered', 0):,}"
+            found.append(_line("the originals", note, True, _figures(original, self.headline)))
+        return found
+
+    def classes(self) -> str:
+        """Accuracy by class, in words."""
+        classes = _figures(self.summary, self.headline).get("classes") or ()
+        parts = []
+        for each in classes[:_MOST_CLASSES]:
+            interval = read_interval(each.get("accuracy"))
+            shown = f"{percent(interval.estimate)} ({bounds(interval, unit=False)}, n {each.get('n')})"
+            parts.append(f"{each.get('label')} {shown}")
+        left = len(classes) - len(parts)
+        return "; ".join(parts) + (f"; and {left} more classes" if left else "")
+
+    def differences(self) -> list[str]:
+        """What the adversarial texts cost against their originals, in words, for every way."""
+        found = []
+        for way in self.ways:
+            difference = _part(_part(self.summary, "difference"), way)
+            if difference.get("n"):
+                found.append(_difference(difference, self.way(way)))
+        return found
+
+    def panels(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Name and calibration of everything there is a reliability diagram of."""
+        found = [(self.way(way), _part(_figures(self.summary, way), "calibration")) for way in self.ways]
+        original = _part(self.summary, "original")
+        if original:
+            (name, own), *others = found
+            clean = _part(_figures(original, self.headline), "calibration")
+            found = [
+                (" · ".join(part for part in ("adversarial", name) if part), own),
+                ("the originals", clean),
+                *others,
+            ]
+        return [(name, each) for name, each in found if each.get("bins")]
+
+    def remarks(self) -> list[str]:
+        """What a reader must know beside the figures."""
+        found = []
+        if not self.is_finished:
+            return [f"{self.key} is not finished: the same command again continues it."]
+        about = _part(self.header, "set")
+        if about.get("kind") == "attack":
+            found.append(f"{self.key}: {_origin(about)}")
+        if self.errors:
+            reasons = self.summary.get("reasons") or [{}]
+            found.append(
+                f"{self.key}: {self.errors} of {self.summary.get('n')} texts had no answer and are in no figure. "
+                f"Commonest: {str(reasons[0].get('reason', 'unknown'))[:200]}"
+            )
+        suspicion = self.header.get("suspicion")
+        if suspicion:
+            found.append(f"{self.key}: {suspicion}")
+        return found
+
+
+def _origin(about: Mapping[str, Any]) -> str:
+    what = "what the attack reached" if about.get("rows") == "all" else "successes"
+    attack = f" of {about['attack']}" if about.get("attack") else ""
+    model = f" on {about['attacked_model']}" if about.get("attacked_model") else ""
+    rows = f", from {about['rows_of_attack']:,} rows" if about.get("rows_of_attack") else ""
+    return f"{what}{attack}{model}{rows}."
+
+
+def _difference(difference: Mapping[str, Any], way: str) -> str:
+    interval = read_interval(difference.get("accuracy"))
+    points = 100 * interval.estimate
+    span = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
+    p_value = float(difference.get("p_value") or 0.0)
+    shown = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    return (
+        f"{f'{way}: ' if way else ''}{points:+.1f} points ({span}) against the same {difference['n']:,} originals: "
+        f"{difference.get('lost')} answers lost, {difference.get('won')} won, McNemar {shown}"
+    )
+
+
+def _line(name: str, note: str, is_part: bool, figures: Mapping[str, Any]) -> Line:
+    values = {key: read_interval(figures.get(key)) for key in ("accuracy", "confidence", "cross_entropy", "brier")}
+    ece = read_interval(_part(figures, "calibration").get("ece"))
+    return Line(visible(name, everything=True), note, is_part, ece=ece, **values)
+
+
+def _figures(side: Mapping[str, Any], way: str) -> Mapping[str, Any]:
+    return _part(_part(side, "ways"), way)
+
+
+def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = value.get(key)
+    return part if isinstance(part, Mapping) else {}
+
+
+def read_evaluations(folder: RunFolder) -> tuple[EvaluationView, ...]:
+    """Every evaluation of a run, the model's own data first."""
+    views = [EvaluationView(file.key, file.header()) for file in folder.evaluation_files()]
+    return tuple(sorted(views, key=lambda view: _part(view.header, "set").get("kind") != "own"))
+
+
+def evaluation_table(views: Sequence[EvaluationView]) -> Table:
+    """The figures of the sets, each with its interval, for a terminal of eighty columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("set", overflow="fold", min_width=14, vertical="top")
+    for heading in ("accuracy", "calibra-\ntion error", "mean con-\nfidence", "cross-\nentropy", "Brier\nscore"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in (line for view in views if view.is_finished for line in view.lines()):
+        name = Text(("  " if line.is_part else "") + line.name)
+        if line.note:
+            name.append(f"\n{'  ' if line.is_part else ''}{line.note}", style="dim")
+        table.add_row(
+            name,
+            _two(percent(line.accuracy.estimate), bounds(line.accuracy, unit=False), "" if line.is_part else "bold"),
+            _two(three(line.ece.estimate), three_bounds(line.ece)),
+            _two(percent(line.confidence.estimate), bounds(line.confidence, unit=False)),
+            _two(three(line.cross_entropy.estimate), three_bounds(line.cross_entropy)),
+            _two(three(line.brier.estimate), three_bounds(line.brier)),
+        )
+    return table
+
+
+def _two(figure: str, interval: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text.assemble((figure, style), "\n", (interval, "dim"))
+
+
+def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
+    """What the table leaves out: differences, classes, and what must be known."""
+    from rich.text import Text
+
+    text = Text()
+    for view in views:
+        for line in view.differences():
+            text.append(visible(f"{view.key}: {line}\n"))
+        classes = view.classes()
+        if classes:
+            text.append(visible(f"{view.key} by class: {classes}\n"), style="dim")
+        for line in view.remarks():
+            text.append(visible(line) + "\n", style="yellow" if view.errors or view.header.get("suspicion") else "dim")
+    text.append(
+        "Under each figure its 95 % interval. Texts without an answer are in no figure. The calibration error is that "
+        "of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",
+        style="dim",
+    )
+    return text

@@ -1,0 +1,81 @@
+"""Reliability diagrams: how often the model is right where it says how sure it is, above how often it says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from isthmus.report import figures
+from isthmus.report.evaluations import EvaluationView
+from isthmus.report.numerals import read_interval, three, three_bounds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS = 3
+
+
+def reliability(view: EvaluationView) -> str:
+    """One panel for every way the model was seen in, and for the originals of an adversarial set."""
+    panels = view.panels()
+    if not panels:
+        return ""
+    classes = max(2, len(view.header.get("labels") or ()))
+    least = min([1 / classes, *(float(each["low"]) for _, panel in panels for each in panel["bins"])])
+
+    def draw(figure: Figure) -> None:
+        lines = -(-len(panels) // _COLUMNS)
+        grid = figure.add_gridspec(2 * lines, _COLUMNS, height_ratios=[3.2, 1] * lines)
+        for place, (name, panel) in enumerate(panels):
+            line, column = divmod(place, _COLUMNS)
+            top = figure.add_subplot(grid[2 * line, column])
+            below = figure.add_subplot(grid[2 * line + 1, column], sharex=top)
+            _draw_bins(top, name, panel, figures._colour(place), least)
+            _draw_counts(below, panel, figures._colour(place))
+            if column == 0:
+                top.set_ylabel("right")
+                below.set_ylabel("texts")
+
+    told = "; ".join(f"{name or view.key}: {_told(panel)}" for name, panel in panels)
+    height = 3.4 * -(-len(panels) // _COLUMNS)
+    return figures._svg(f"reliability-{view.key}", f"Reliability diagram. {told}", draw, height)
+
+
+def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, least: float) -> None:
+    axes.plot([0, 1], [0, 1], color=figures._MUTED, linewidth=1, linestyle=(0, (2, 2)))
+    for each in panel["bins"]:
+        low, accuracy = float(each["low"]), read_interval(each["accuracy"])
+        width = float(each["high"]) - low
+        axes.bar(low, accuracy.estimate, width, align="edge", color=colour, alpha=0.22, linewidth=0)
+        axes.plot([low, low + width], [accuracy.estimate] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
+        middle = float(each["confidence"])
+        axes.plot([middle, middle], [accuracy.low, accuracy.high], color=colour, linewidth=1.3)
+        axes.plot([middle], [accuracy.estimate], "o", color=colour, markersize=4)
+    ece = read_interval(panel.get("ece"))
+    title = f"{name}\n" if name else ""
+    title += f"ECE {three(ece.estimate)} ({three_bounds(ece)})"
+    axes.set_title(title, loc="left", fontsize=10, color=figures._INK, pad=8)
+    figures._percent_axis(axes, "y")
+    axes.grid(axis="y", color=figures._RULE)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(labelbottom=False)
+    axes.set_xlim(math.floor(10 * least) / 10 - 0.01, 1.01)
+
+
+def _draw_counts(axes: Axes, panel: Mapping[str, Any], colour: str) -> None:
+    for each in panel["bins"]:
+        low, width = float(each["low"]), float(each["high"]) - float(each["low"])
+        axes.bar(low, int(each["count"]), 0.9 * width, align="edge", color=colour, alpha=0.85, linewidth=0)
+    axes.set_xlabel("confidence")
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="y", color=figures._RULE)
+    axes.locator_params(axis="y", integer=True, nbins=3)
+    axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+
+
+def _told(panel: Mapping[str, Any]) -> str:
+    ece = read_interval(panel.get("ece"))
+    return f"expected calibration error {three(ece.estimate)} ({three_bounds(ece)})"

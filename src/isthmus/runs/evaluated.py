@@ -1,0 +1,140 @@
+"""Figures of an evaluation, computed from its rows and from nothing else.
+
+    accuracy        right / answered, with Wilson's interval; also per class
+    errors          texts without an answer: neither right nor wrong, in a count of their own
+    confidence      mean of max p
+    cross_entropy   mean of -log p(true class), in nats
+    brier           mean of Σ_classes (p - y)²
+    calibration     expected and maximum calibration error (`isthmus.core.calibration`)
+    difference      accuracy on the adversarial texts less accuracy on the originals, over the pairs both of which were
+                    answered: paired bootstrap, and McNemar's exact test
+
+A stochastic model has such figures for every way it was seen in. Everything is in the form in which JSON holds it,
+since the header of the results, the page and the terminal show the same figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibration, cross_entropies
+from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
+from isthmus.core.types import Bools, Ints
+
+Row = Mapping[str, Any]
+Figures = dict[str, Any]
+_DRAWS = 1_000
+_REASONS = 12
+
+
+def summarise(rows: Sequence[Row], labels: Sequence[str], ways: Sequence[str], headline: str) -> Figures:
+    """The figures of all ways, on the texts of the set and on the originals where there are some."""
+    found: Figures = {"headline": headline, **_side(rows, labels, ways, "scores")}
+    paired = [row for row in rows if row.get("original")]
+    if paired:
+        flat = [{"label": row["label"], "scores": row["original"].get("scores")} for row in paired]
+        found["original"] = _side(flat, labels, ways, "scores")
+        found["difference"] = {way: _difference(paired, way) for way in ways}
+    found["reasons"] = _reasons(rows)
+    return found
+
+
+def _reasons(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Why texts have no answer, commonest first."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        for each in (row, row.get("original") or {}):
+            if each.get("reason"):
+                reason = str(each["reason"])[:300]
+                counts[reason] = counts.get(reason, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{"reason": reason, "count": count} for reason, count in ordered[:_REASONS]]
+
+
+def _side(rows: Sequence[Row], labels: Sequence[str], ways: Sequence[str], key: str) -> Figures:
+    answered = [row for row in rows if row.get(key)]
+    truth = np.array([row["label"] for row in answered], dtype=np.int64)
+    return {
+        "n": len(rows),
+        "answered": len(answered),
+        "errors": len(rows) - len(answered),
+        "ways": {
+            way: _figures(np.array([row[key][way] for row in answered], np.float64), truth, labels) for way in ways
+        },
+    }
+
+
+def _figures(scores: Doubles, truth: Ints, labels: Sequence[str]) -> Figures:
+    n = len(truth)
+    if not n:
+        scores = np.zeros((0, len(labels)))
+    right, confidence = scores.argmax(axis=1) == truth, scores.max(axis=1, initial=0.0)
+    return {
+        "accuracy": figure(wilson(int(right.sum()), n)),
+        "confidence": figure(bootstrap_mean(confidence, draws=_DRAWS)),
+        "cross_entropy": figure(bootstrap_mean(cross_entropies(scores, truth), draws=_DRAWS)),
+        "brier": figure(bootstrap_mean(brier_scores(scores, truth), draws=_DRAWS)),
+        "classes": _classes(right, truth, labels),
+        "calibration": calibration_json(confidence, right),
+    }
+
+
+def _classes(right: Bools, truth: Ints, labels: Sequence[str]) -> list[Figures]:
+    """Accuracy of each class the set holds."""
+    return [
+        {"label": str(label), "n": int(of.sum()), "accuracy": figure(wilson(int(right[of].sum()), int(of.sum())))}
+        for number, label in enumerate(labels)
+        if (of := truth == number).any()
+    ]
+
+
+def calibration_json(confidence: Doubles, right: Bools) -> Figures:
+    """Calibration in bins of equal width, which are drawn, and the error in bins of equal mass beside it."""
+    width, mass = (calibration(confidence, right, binning=kind) for kind in ("width", "mass"))
+    return {
+        "ece": figure(width.ece),
+        "ece_equal_mass": figure(mass.ece),
+        "mce": figure(width.mce),
+        "bias": number(width.bias),
+        "bins": _bins(width),
+    }
+
+
+def _bins(found: Calibration) -> list[Figures]:
+    return [
+        {
+            "low": number(each.low), "high": number(each.high), "count": each.count, "right": each.right,
+            "confidence": number(each.confidence), "accuracy": figure(each.accuracy),
+        }
+        for each in found.bins
+        if each.count
+    ]  # fmt: skip
+
+
+def _difference(rows: Sequence[Row], way: str) -> Figures:
+    """Adversarial less clean, over the pairs with two answers."""
+    pairs = [row for row in rows if row.get("scores") and row["original"].get("scores")]
+    after = np.array([int(np.argmax(row["scores"][way])) == row["label"] for row in pairs], dtype=bool)
+    before = np.array([int(np.argmax(row["original"]["scores"][way])) == row["label"] for row in pairs], dtype=bool)
+    test = mcnemar(before, after)
+    return {
+        "n": len(pairs),
+        "accuracy": figure(paired_bootstrap(after.astype(float), before.astype(float))),
+        "lost": test.b,
+        "won": test.c,
+        "p_value": number(test.p_value),
+    }
+
+
+def figure(interval: Interval) -> dict[str, float | None]:
+    """An interval as JSON holds it; null where there is no number."""
+    return {"estimate": number(interval.estimate), "low": number(interval.low), "high": number(interval.high)}
+
+
+def number(value: float) -> float | None:
+    """Six decimals; null where there is no number."""
+    return None if math.isnan(value) else round(float(value), 6)

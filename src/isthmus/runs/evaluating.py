@@ -1,0 +1,154 @@
+"""An evaluation's command made ready: what it names is checked at once, the model is loaded when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import RunError, UsageError
+from isthmus.core.files import make_folder
+from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, default_path
+from isthmus.runs.observer import Observer
+from isthmus.runs.sets import EvaluationSet, SetRequest, open_sets
+from isthmus.runs.sources import ModelSource
+from isthmus.runs.victims import check_precision, deciding, open_victim
+from isthmus.runs.ways import Ways
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Victim
+
+DRAWS = 12
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """Everything the command says."""
+
+    model: str
+    sets: SetRequest = field(default_factory=SetRequest)
+    n: int | None = None
+    """Examples of each set, the first of a seeded stratified order; None takes all."""
+    draws: int = DRAWS
+    seed: int = 0
+    out: Path | None = None
+    labels: tuple[str, ...] | None = None
+    """What the sets call the model's outputs, in the order of the outputs."""
+    victim: Mapping[str, Any] = field(default_factory=dict)
+    precision: str = "fp32"
+    device: str | None = None
+    label_check: bool = True
+    retry_errors: bool = False
+    command: str | None = None
+
+
+class Ready:
+    """One command."""
+
+    def __init__(self, request: EvaluateRequest, observer: Observer) -> None:
+        self.request, self.observer = request, observer
+
+    def check(self) -> None:
+        """Find everything that is wrong before anything is loaded or written."""
+        request = self.request
+        check_precision(request.precision)
+        if request.n is not None and request.n < 1:
+            raise UsageError(f"--n is the number of examples to evaluate on and must be at least 1, not {request.n}")
+        if request.draws < 1:
+            raise UsageError(f"--draws is the number of draws to average and must be at least 1, not {request.draws}")
+        for key in ("latent", "draws"):
+            if key in request.victim:
+                raise UsageError(
+                    f"-V {key}: a stochastic model is evaluated in every way anyway; --draws sets how many"
+                )
+        _ = self.source, self.sets, self.folder
+
+    @cached_property
+    def source(self) -> ModelSource:
+        """The model as the command names it."""
+        return ModelSource.of(self.request.model)
+
+    @cached_property
+    def sets(self) -> tuple[EvaluationSet, ...]:
+        """The sets, read."""
+        sets = open_sets(self.request.sets, self.source)
+        for part in sets:
+            if self._was_trained_on(part):
+                self.observer.note(
+                    f"{part.source} is what this model was trained on: without --on it is evaluated on the part that "
+                    "was kept aside"
+                )
+        return sets
+
+    def _was_trained_on(self, part: EvaluationSet) -> bool:
+        if part.kind == "own" or self.source.run is None or part.data.split not in ("train", "all"):
+            return False
+        record = self.source.run.record()
+        return record.training is not None and Path(record.data.source).resolve() == Path(part.source).resolve()
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """Of the model's files, where it is local."""
+        return self.source.fingerprint()
+
+    @cached_property
+    def folder(self) -> RunFolder:
+        """Where rows go: the model's own run, or a folder that holds no other model."""
+        run, first = self.source.run, self.sets[0]
+        out = self.request.out or (run.path if run is not None else default_path(self.source.name, first.data.name))
+        folder = RunFolder(out)
+        if run is None or folder.path.resolve() != run.path.resolve():
+            self._claim(folder, first)
+        make_folder(folder.evaluations_path)
+        return folder
+
+    def _claim(self, folder: RunFolder, first: EvaluationSet) -> None:
+        model = ModelRecord(self.source.shown, self.request.labels or (), self.fingerprint)
+        if folder.exists:
+            there = folder.record().model
+            if (there.spec, there.fingerprint) != (model.spec, model.fingerprint):
+                raise RunError(f"{folder.path} holds another model ({there.spec}): choose another --out")
+            return
+        data = DataRecord(
+            source=first.source,
+            name=first.data.name,
+            labels=first.data.labels,
+            fields=first.data.fields,
+            fingerprints={first.data.split: first.data.fingerprint},
+            sizes={first.data.split: len(first.data)},
+        )
+        folder.write(RunRecord(model=model, data=data, command=self.request.command))
+
+    @cached_property
+    def victim(self) -> Victim:
+        """The model, loaded."""
+        self.observer.note(f"loading {self.source.shown}")
+        request = self.request
+        return open_victim(
+            self.source,
+            self.sets[0].data.labels,
+            labels=request.labels,
+            options=request.victim,
+            device=request.device,
+            precision=request.precision,
+        )
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The ways in which it can be seen."""
+        return Ways(self.victim, self.request.draws, self.request.seed)
+
+    def settings(self, part: EvaluationSet) -> dict[str, Any]:
+        """What decides the rows of a set."""
+        request = self.request
+        return {
+            "set": {"fingerprint": part.fingerprint, "rows": part.about.get("rows")},
+            "model": self.fingerprint or self.source.shown,
+            "labels": request.labels,
+            "precision": request.precision,
+            "victim": deciding(request.victim),
+            "draws": request.draws,
+            "seed": request.seed,
+        }

@@ -1,0 +1,92 @@
+"""The model of a command, loaded, and how its classes and those of the data belong together."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from isthmus.core.errors import DataError, UsageError, VictimError
+from isthmus.core.types import Example
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Victim
+    from isthmus.data import Dataset
+    from isthmus.runs.sources import ModelSource
+
+_HOW_TO_ASK = {"timeout", "batch_size", "requests_per_second", "retries", "backoff", "headers"}
+"""Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
+
+
+def check_precision(precision: str) -> None:
+    """Refuse what is no precision of ours."""
+    if precision not in ("fp32", "bf16"):
+        raise UsageError(f"--precision is fp32 or bf16, not {precision!r}")
+
+
+def deciding(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a victim that may change what it answers."""
+    return {key: value for key, value in options.items() if key not in _HOW_TO_ASK}
+
+
+def open_victim(
+    source: ModelSource,
+    data_labels: Sequence[str],
+    *,
+    labels: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    precision: str = "fp32",
+) -> Victim:
+    """Load the model; a function or a service that cannot be asked for its classes has those of the data."""
+    given = {**(options or {}), "device": device, "precision": precision}
+    victim = _load(source, labels, given)
+    try:
+        _ = victim.labels
+    except VictimError:
+        if labels is not None:
+            raise
+        victim = _load(source, data_labels, given)
+    return victim
+
+
+def _load(source: ModelSource, labels: Sequence[str] | None, given: Mapping[str, Any]) -> Victim:
+    from isthmus.models.victims import load_victim
+
+    precision: Literal["fp32", "bf16"] = "bf16" if given["precision"] == "bf16" else "fp32"
+    try:
+        return load_victim(source.spec, **{**given, "labels": labels, "precision": precision})
+    except TypeError as error:
+        unknown = [key for key in given if repr(key) in str(error)]
+        if not unknown:
+            raise
+        raise UsageError(f"-V {unknown[0]} is no option of this kind of model") from error
+
+
+def numbering(data: Dataset, aligned: Dataset) -> dict[int, int]:
+    """Label index of the data -> that of the victim it was aligned to, also for labels no example has."""
+    every = tuple(Example(str(index), {}, index) for index in range(len(data.labels)))
+    with contextlib.suppress(DataError):
+        known = replace(data, examples=every, rejected=()).aligned(aligned.labels)
+        return {index: int(example.label) for index, example in enumerate(known)}  # type: ignore[arg-type]
+    found = {int(ours.label): int(theirs.label) for ours, theirs in zip(data, aligned, strict=True)}  # type: ignore[arg-type]
+    for index, name in enumerate(data.labels):
+        if index not in found and name in aligned.labels:
+            found[index] = aligned.labels.index(name)
+    return found
+
+
+def names_in_data(data: Dataset, labels: Sequence[str], numbers: Mapping[int, int]) -> list[str]:
+    """What the data calls each of the victim's classes."""
+    names = list(labels)
+    for ours, theirs in numbers.items():
+        names[theirs] = data.labels[ours]
+    return names
+
+
+def shown_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Class names for people: the victim's own, or the data's where the victim only numbers them."""
+    pairs = zip(labels, names, strict=True)
+    return [theirs if re.fullmatch(r"(?i)(label_)?\d+", ours) else ours for ours, theirs in pairs]
