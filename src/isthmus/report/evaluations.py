@@ -108,7 +108,8 @@ class EvaluationView:
         for way in self.ways:
             difference = _part(_part(self.summary, "difference"), way)
             if difference.get("n"):
-                found.append(_difference(difference, self.way(way)))
+                named = f" ({self.way(way)})" if self.way(way) else ""
+                found.append(f"{self.key}{named}: {_difference(difference)}")
         return found
 
     def panels(self) -> list[tuple[str, Mapping[str, Any]]]:
@@ -125,14 +126,17 @@ class EvaluationView:
             ]
         return [(name, each) for name, each in found if each.get("bins")]
 
-    def remarks(self) -> list[str]:
-        """What a reader must know beside the figures."""
-        found = []
+    @property
+    def origin(self) -> str:
+        """Where the texts of an attack come from, in words; empty for other sets."""
+        about = _part(self.header, "set")
+        return f"{self.key}: {_origin(about)}" if about.get("kind") == "attack" else ""
+
+    def warnings(self) -> list[str]:
+        """What a reader must know before trusting the figures."""
         if not self.is_finished:
             return [f"{self.key} is not finished: the same command again continues it."]
-        about = _part(self.header, "set")
-        if about.get("kind") == "attack":
-            found.append(f"{self.key}: {_origin(about)}")
+        found = []
         if self.errors:
             reasons = self.summary.get("reasons") or [{}]
             found.append(
@@ -140,27 +144,25 @@ class EvaluationView:
                 f"Commonest: {str(reasons[0].get('reason', 'unknown'))[:200]}"
             )
         suspicion = self.header.get("suspicion")
-        if suspicion:
-            found.append(f"{self.key}: {suspicion}")
-        return found
+        return [*found, f"{self.key}: {suspicion}"] if suspicion else found
 
 
 def _origin(about: Mapping[str, Any]) -> str:
-    what = "what the attack reached" if about.get("rows") == "all" else "successes"
-    attack = f" of {about['attack']}" if about.get("attack") else ""
+    attack = str(about.get("attack") or "an attack")
+    what = f"what {attack} reached" if about.get("rows") == "all" else f"successes of {attack}"
     model = f" on {about['attacked_model']}" if about.get("attacked_model") else ""
     rows = f", from {about['rows_of_attack']:,} rows" if about.get("rows_of_attack") else ""
-    return f"{what}{attack}{model}{rows}."
+    return f"{what}{model}{rows}."
 
 
-def _difference(difference: Mapping[str, Any], way: str) -> str:
+def _difference(difference: Mapping[str, Any]) -> str:
     interval = read_interval(difference.get("accuracy"))
     points = 100 * interval.estimate
     span = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
     p_value = float(difference.get("p_value") or 0.0)
     shown = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
     return (
-        f"{f'{way}: ' if way else ''}{points:+.1f} points ({span}) against the same {difference['n']:,} originals: "
+        f"{points:+.1f} points ({span}) against the same {difference['n']:,} originals: "
         f"{difference.get('lost')} answers lost, {difference.get('won')} won, McNemar {shown}"
     )
 
@@ -223,12 +225,14 @@ def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
     text = Text()
     for view in views:
         for line in view.differences():
-            text.append(visible(f"{view.key}: {line}\n"))
+            text.append(visible(f"{line}\n"))
         classes = view.classes()
         if classes:
             text.append(visible(f"{view.key} by class: {classes}\n"), style="dim")
-        for line in view.remarks():
-            text.append(visible(line) + "\n", style="yellow" if view.errors or view.header.get("suspicion") else "dim")
+        if view.origin:
+            text.append(visible(view.origin) + "\n", style="dim")
+        for line in view.warnings():
+            text.append(visible(line) + "\n", style="yellow")
     text.append(
         "Under each figure its 95 % interval. Texts without an answer are in no figure. The calibration error is that "
         "of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",

@@ -31,7 +31,7 @@ from isthmus.report.describe import (
 from isthmus.report.evaluations import EvaluationView
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
-from isthmus.report.reliability import reliability
+from isthmus.report.reliability import grouped, reliability
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
 
@@ -144,11 +144,14 @@ def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, 
     if not views:
         return None
     finished = [view for view in views if view.is_finished]
-    drawn = [{"key": visible(view.key, everything=True), "svg": markup(reliability(view))} for view in finished]
+    drawn = [
+        {"svg": markup(reliability(group)), "title": visible(group[0].key, everything=True) if len(group) == 1 else ""}
+        for group in grouped(finished)
+    ]
     return {
         "views": finished,
         "figures": [each for each in drawn if each["svg"]],
-        "remarks": [remark for view in views for remark in view.remarks()],
+        "warnings": [warning for view in views for warning in view.warnings()],
         "stochastic": any(len(view.ways) > 1 for view in views),
     }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isthmus.report import figures
 from isthmus.report.evaluations import EvaluationView
+from isthmus.report.marks import visible
 from isthmus.report.numerals import read_interval, three, three_bounds
 
 if TYPE_CHECKING:
@@ -15,21 +16,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 3
+_LONGEST = 28
 
 
-def reliability(view: EvaluationView) -> str:
-    """One panel for every way the model was seen in, and for the originals of an adversarial set."""
-    panels = view.panels()
+def grouped(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:
+    """Sets of one panel share a figure; a set of several has its own."""
+    alone = [view for view in views if len(view.panels()) == 1]
+    return ([alone] if alone else []) + [[view] for view in views if len(view.panels()) > 1]
+
+
+def reliability(views: Sequence[EvaluationView]) -> str:
+    """One panel for every way a model was seen in, and for the originals of an adversarial set."""
+    shared = len(views) > 1  # Where there is one set its name stands above the figure.
+    panels = [
+        (visible(view.key, everything=True) if shared or not name else name, panel)
+        for view in views
+        for name, panel in view.panels()
+    ]
     if not panels:
         return ""
-    classes = max(2, len(view.header.get("labels") or ()))
-    least = min([1 / classes, *(float(each["low"]) for _, panel in panels for each in panel["bins"])])
+    columns = 4 if len(panels) == 4 else _COLUMNS
+    lines = -(-len(panels) // columns)
+    least = min(float(each["low"]) for _, panel in panels for each in panel["bins"])
 
     def draw(figure: Figure) -> None:
-        lines = -(-len(panels) // _COLUMNS)
-        grid = figure.add_gridspec(2 * lines, _COLUMNS, height_ratios=[3.2, 1] * lines)
+        grid = figure.add_gridspec(2 * lines, columns, height_ratios=[3.2, 1] * lines)
         for place, (name, panel) in enumerate(panels):
-            line, column = divmod(place, _COLUMNS)
+            line, column = divmod(place, columns)
             top = figure.add_subplot(grid[2 * line, column])
             below = figure.add_subplot(grid[2 * line + 1, column], sharex=top)
             _draw_bins(top, name, panel, figures._colour(place), least)
@@ -38,9 +51,9 @@ def reliability(view: EvaluationView) -> str:
                 top.set_ylabel("right")
                 below.set_ylabel("texts")
 
-    told = "; ".join(f"{name or view.key}: {_told(panel)}" for name, panel in panels)
-    height = 3.4 * -(-len(panels) // _COLUMNS)
-    return figures._svg(f"reliability-{view.key}", f"Reliability diagram. {told}", draw, height)
+    told = "; ".join(f"{name}: {_told(panel)}" for name, panel in panels)
+    keys = "-".join(view.key for view in views)
+    return figures._svg(f"reliability-{keys}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
 
 
 def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, least: float) -> None:
@@ -54,8 +67,8 @@ def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, lea
         axes.plot([middle, middle], [accuracy.low, accuracy.high], color=colour, linewidth=1.3)
         axes.plot([middle], [accuracy.estimate], "o", color=colour, markersize=4)
     ece = read_interval(panel.get("ece"))
-    title = f"{name}\n" if name else ""
-    title += f"ECE {three(ece.estimate)} ({three_bounds(ece)})"
+    shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    title = f"{shown}\nECE {three(ece.estimate)} ({three_bounds(ece)})"
     axes.set_title(title, loc="left", fontsize=10, color=figures._INK, pad=8)
     figures._percent_axis(axes, "y")
     axes.grid(axis="y", color=figures._RULE)

@@ -149,12 +149,20 @@ class _Evaluation:
     def _check_labels(self) -> None:
         """Stop if the model's labels cannot be those of the set, as far as untouched texts tell."""
         clean, ready = self.part.clean(), self.ready
-        if clean is None or not ready.request.label_check:
+        if clean is None or not ready.request.label_check or self._names_agree():
             return
         try:
             check_labels(ready.victim, clean.aligned(ready.victim.labels), ready.request.seed, self.names)
         except VictimTimeout as error:
             ready.observer.note(f"labels not checked: {error}")
+
+    def _names_agree(self) -> bool:
+        """Whether the labels were matched by the names a run was trained with: a bad model is then just that."""
+        run = self.ready.source.run
+        if run is None or run.record().training is None or self.ready.request.labels is not None:
+            return False
+        known = {label.casefold() for label in self.ready.victim.labels}
+        return known.issuperset(label.casefold() for label in self.part.data.labels)
 
     def _suspicion(self, rows: Sequence[Row]) -> str | None:
         """A warning where texts of unknown origin are answered as if the classes were in another order.
@@ -162,7 +170,7 @@ class _Evaluation:
         An adversarial set may well be answered worse than by chance, so nothing is stopped for it.
         """
         answered = [row for row in rows if row.get("scores")]
-        if self.part.clean() is not None or not answered or not self.ready.request.label_check:
+        if self.part.clean() is not None or not answered or not self.ready.request.label_check or self._names_agree():
             return None
         labels = self.ready.victim.labels
         scores = np.array([row["scores"][self.ready.ways.headline] for row in answered], np.float32)

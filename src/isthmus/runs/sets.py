@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.runs.folder import AttackFile, RunFolder, short_name
-from isthmus.runs.sources import DataRequest, ModelSource, trainable
+from isthmus.runs.sources import ModelSource
+from isthmus.runs.subject import load_run_data
 
 if TYPE_CHECKING:
     from isthmus.core.types import Texts
@@ -59,14 +60,9 @@ class EvaluationSet:
             digest.update(json.dumps([key, dict(texts)]).encode())
         return digest.hexdigest()[:16]
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether the texts themselves are untouched: a model under chance on them has its labels mixed up."""
-        return self.kind == "own"
-
     def clean(self) -> Dataset | None:
         """Untouched texts with their labels, by which a label map can be judged; None where there are none."""
-        if self.is_clean:
+        if self.kind == "own":
             return self.data
         if not self.originals:
             return None
@@ -118,9 +114,7 @@ def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
     if request.text or request.label or request.pair:
         raise UsageError("--text, --label and --pair name columns of --on, which is not given")
     record = model.run.record()
-    splits = DataRequest.from_record(record.data).load()
-    if record.training is not None:
-        splits = trainable(splits, record.seed)
+    splits = load_run_data(record)
     if request.split == (ALL,):
         chosen = list(splits.values())
     else:
