@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-VERBS = ("train", "attack", "measure", "report", "export", "list", "show", "assets", "doctor")
+VERBS = ("train", "attack", "evaluate", "measure", "report", "export", "list", "show", "assets", "doctor")
 NARROW = {**os.environ, "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
 
 
@@ -31,7 +31,7 @@ def test_help_answers_at_once() -> None:
     assert all(f" {verb} " in done.stdout for verb in VERBS)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["attack", "--help"], ["list"], ["show", "pwws"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["attack", "evaluate", "--help"], ["list"], ["show", "pwws"]])
 def test_looking_around_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom isthmus.cli.app import run\n"

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 
 MakeRow = Callable[..., dict[str, Any]]
 

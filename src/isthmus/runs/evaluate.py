@@ -86,7 +86,8 @@ class _Evaluation:
     def run(self) -> EvaluationOutcome:
         """Ask for what has no row yet, put the rows in the order of the set, and compute the figures."""
         ready, settings, file = self.ready, self.ready.settings(self.part), self.file
-        asked = ids(self.sample)
+        chosen = set(ids(self.sample))
+        asked = [key for key in ids(self.part.data) if key in chosen]
         with Journal(file.rows_path) as journal:
             known = file.header() if file.header_path.exists() else {}
             if known.get("hash") != short_hash(settings):

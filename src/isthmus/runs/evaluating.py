@@ -60,9 +60,7 @@ class Ready:
             raise UsageError(f"--draws is the number of draws to average and must be at least 1, not {request.draws}")
         for key in ("latent", "draws"):
             if key in request.victim:
-                raise UsageError(
-                    f"-V {key}: a stochastic model is evaluated in every way anyway; --draws sets how many"
-                )
+                raise UsageError(f"-V {key}: a stochastic model is evaluated in every way; --draws sets how many draws")
         _ = self.source, self.sets, self.folder
 
     @cached_property
