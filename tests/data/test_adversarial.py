@@ -51,7 +51,7 @@ def test_a_file_without_originals_has_none(tmp_path: Path) -> None:
     assert open_paired(file).read("all").originals == {}
 
 
-words = st.text(st.sampled_from("abc é!'.,]"), min_size=1, max_size=6).filter(lambda word: not word.isspace())
+words = st.text(st.sampled_from("abc é!'.,"), min_size=1, max_size=6).filter(lambda word: not word.isspace())
 
 
 @given(st.lists(words, min_size=1, max_size=6), st.data())
@@ -62,6 +62,10 @@ def test_marks_come_off_again(parts: list[str], data: st.DataObject) -> None:
     assert unprinted(_printed({"text": marked})) == {"text": text}
     pair = {"premise": marked, "hypothesis": text}
     assert unprinted(_printed(pair)) == {"premise": text, "hypothesis": text}
+
+
+def test_a_bracket_of_the_text_itself_stays() -> None:
+    assert unprinted("see [1] and [[a]]], the [[end]]") == {"text": "see [1] and a], the end"}
 
 
 def test_line_breaks_come_back() -> None:
