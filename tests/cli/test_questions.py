@@ -97,3 +97,4 @@ def test_what_does_not_fit_is_said(
     ended = isthmus("train", *arguments, *default, *QUICK, "--out", "run")
     assert ended.code == 2
     assert said in ended.err
+    assert not (place / "run").exists(), "the corrected command may take the same folder"

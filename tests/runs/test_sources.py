@@ -37,6 +37,11 @@ def test_splits_that_are_there_stay() -> None:
     assert len(trainable(Splits("toy", {"train": dataset("train", 20)}), 0).dev) == 2
 
 
+def test_data_without_a_train_split_say_how_to_train_on_them() -> None:
+    with pytest.raises(UsageError, match=r"no train split \(it has test\).*texts.jsonl"):
+        trainable(Splits("toy", {"test": dataset("test", 20)}), 0)
+
+
 def test_the_split_to_attack() -> None:
     splits = Splits("toy", {"train": dataset("train", 4), "test": dataset("test", 2)})
     assert chosen(splits, None).split == "test"

@@ -77,6 +77,11 @@ def trainable(splits: Splits, seed: int) -> Splits:
     from isthmus.data import Splits
 
     if len(splits) != 1 or "train" in splits or "test" in splits or "dev" in splits:
+        if "train" not in splits:
+            raise UsageError(
+                f"{splits.name} has no train split (it has {', '.join(splits)}). To train on what it has, give one "
+                "file under a name that is not a split's, such as texts.jsonl: it is cut into train, dev and test"
+            )
         return splits.with_dev(seed)
     (whole,) = splits.values()
     tenth = max(1, len(whole) // 10)

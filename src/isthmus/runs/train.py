@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
+from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.provenance import fingerprint, machine
 from isthmus.runs.settings import plain
@@ -60,11 +62,17 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     loaded = request.data.load()
     splits = _limited(trainable(loaded, request.seed), request.limit, request.seed)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
+    fresh = not folder.exists
     record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
     rejected = tuple(row for data in loaded.values() for row in data.rejected)
     if record.results is not None and folder.model_path.is_dir():
         return TrainReport(folder, record, True, rejected)
-    record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
+    try:
+        record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
+    except (DataError, ModelError, UsageError):
+        if fresh and not folder.train_log():
+            _give_up(folder)
+        raise
     return TrainReport(folder, record, False, rejected)
 
 
@@ -109,6 +117,17 @@ def _train(
     )
     folder.write(finished)
     return finished
+
+
+def _give_up(folder: RunFolder) -> None:
+    """Leave nothing of a command that could not be right, so that the corrected one may take the same folder."""
+    from isthmus.training.checkpoints import CheckpointFolder
+
+    CheckpointFolder(folder.path / "checkpoints").delete()
+    for path in (folder.train_log_path, folder.record_path):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # Not empty, or another process was faster.
+        folder.path.rmdir()
 
 
 def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | None]:
