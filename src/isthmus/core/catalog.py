@@ -1,4 +1,4 @@
-"""Finds attacks, defences and measures by file name, and reads about them without importing them.
+"""Finds attacks, defences, measures and certificates by file name, and reads about them without importing them.
 
 In a family's folders every file but ``base.py`` and files that start with ``_`` is one method: the class whose
 lower-cased name equals the file's name without underscores (``label_smoothing.py`` holds ``LabelSmoothing``). There is
@@ -24,8 +24,9 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "attacks": ("attacks/words", "attacks/gradient"),
     "defences": ("defences",),
     "measures": ("measures",),
+    "certificates": ("certify",),
 }
-_SINGULAR = {"attacks": "attack", "defences": "defence", "measures": "measure"}
+_SINGULAR = {"attacks": "attack", "defences": "defence", "measures": "measure", "certificates": "certificate"}
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = __name__.split(".")[0]
 

@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ from isthmus.core import assets
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.types import Floats
 from isthmus.lexicon.vectors import WordVectors
+
+if TYPE_CHECKING:
+    from isthmus.lexicon.synonyms import SynonymTable
 
 PUBLISHED = "counter-fitted-vectors.txt"
 """The file of Mrkšić et al. as its authors name it."""
@@ -140,8 +144,42 @@ class Neighbours:
         return np.asarray((difference**2).sum(axis=1), dtype=np.float32)
 
 
+class TableNeighbours(Neighbours):
+    """The synonyms of a table as neighbours, in its order: an attack with them stays inside what the table allows.
+
+    Every synonym has a cosine of 1 and a distance of 0, so that no bound on either leaves one out.
+    """
+
+    def __init__(self, table: SynonymTable) -> None:
+        self.table, self.name = table, table.title
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.table
+
+    def nearest(self, word: str, k: int) -> Nearest:
+        """The first `k` synonyms of a word, in its own case."""
+        words = self.table.replacements(word)[:k]
+        return Nearest(words, np.ones(len(words), np.float32), np.zeros(len(words), np.float32))
+
+    def prefetch(self, words: Iterable[str], k: int) -> None:
+        """Nothing has to be looked up."""
+
+    def cosine(self, a: str, b: str) -> float | None:
+        """1 for a word and its synonym, else None."""
+        return 1.0 if a == b or b in self.table.replacements(a) else None
+
+    def distance(self, a: str, b: str) -> float | None:
+        """0 for a word and its synonym, else None."""
+        return None if self.cosine(a, b) is None else 0.0
+
+
 def load_neighbours(source: str = "counterfitted") -> Neighbours:
-    """Neighbours by counter-fitted vectors, by ``glove``, or by a file or folder of vectors.
+    """Neighbours by counter-fitted vectors, by ``glove``, by a file or folder of vectors, or by a synonym table.
+
+    A table (``safer``, a ``.json`` file of synonyms, a run trained with `safer`) gives its synonyms and no others.
 
     ``counterfitted`` is the published file where it lies in ``ISTHMUS_ASSETS`` or the cache folder, under its own name,
     and otherwise the stand-in of `isthmus.lexicon.counterfit`; the result's `name` says which. Each is loaded
@@ -152,6 +190,10 @@ def load_neighbours(source: str = "counterfitted") -> Neighbours:
 
 @functools.cache
 def _loaded(source: str) -> Neighbours:
+    from isthmus.lexicon.synonyms import is_table, load_table
+
+    if is_table(source):
+        return TableNeighbours(load_table(source))
     if source != "counterfitted":
         name = "GloVe 6B 50d" if source == "glove" else str(Path(source).expanduser())
         return Neighbours(WordVectors.load(source), name)

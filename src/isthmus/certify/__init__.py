@@ -1,0 +1,32 @@
+"""Certificates: one method, one file. Each states its threat model, its probability and its assumptions.
+
+A class is imported when it is first asked for (``certify.Gaussian``), so that listing the methods costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core import catalog
+
+if TYPE_CHECKING:
+    from isthmus.certify.base import Certificate, Certified, Statement
+    from isthmus.certify.exact import Exact
+    from isthmus.certify.gaussian import Gaussian
+    from isthmus.certify.synonym import Synonym
+
+__all__ = ["Certificate", "Certified", "Exact", "Gaussian", "Statement", "Synonym"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Certificate", "Certified", "Statement"):
+        from isthmus.certify import base
+
+        return getattr(base, name)
+    if name in __all__:
+        return catalog.find("certificates", name).load()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,171 @@
+"""A model read through Gaussian noise on its word embeddings, many draws of many texts at once.
+
+Rows of equal length share a batch, nothing is padded, and every draw's noise comes from its own key: a vote depends on
+(seed, example, number of the draw) and on nothing else. Votes are counted on the device and fetched once a round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.attacks.parts.protection import Protection
+from isthmus.certify._votes import Ballot
+from isthmus.core.errors import VictimError
+from isthmus.core.seeds import derive
+from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
+from isthmus.lexicon.synonyms import SynonymTable
+from isthmus.models.batching import columns_of
+from isthmus.models.randomness import keyed_normal
+from isthmus.models.transfer import any_shape, on_device
+from isthmus.text.words import Words
+
+Row = tuple[tuple[int, ...], tuple[int, ...] | None]
+"""Token ids of a text, and its segment ids."""
+
+_STREAM = derive(0, "certify", "embedding noise")
+_TOKENS_AT_ONCE = {"cpu": 8_192, "cuda": 131_072}
+_ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
+
+
+class Reader:
+    """The base classifier of the Gaussian certificate."""
+
+    def __init__(self, victim: Victim, sigma: float) -> None:
+        self.model: Any = victim.model  # type: ignore[attr-defined]
+        self.model.eval()
+        self.sigma = sigma
+        kind = self.model.device.type
+        self.rows_at_once = _ROWS_AT_ONCE.get(kind, _ROWS_AT_ONCE["cpu"])
+        self._tokens = _TOKENS_AT_ONCE.get(kind, _TOKENS_AT_ONCE["cpu"])
+
+    @property
+    def inner_noise(self) -> tuple[float, ...]:
+        """Deviations of the noise inside the encoder, one per layer that has any."""
+        noise = self.model.slots.noise
+        return () if noise is None else (float(getattr(noise, "sigma", 0.0)),) * len(noise.layers)
+
+    def encoded(self, texts: Sequence[Texts]) -> list[Row]:
+        """Token rows of texts, truncated as the model does."""
+        try:
+            found = self.model.tokenizer(
+                *columns_of(texts, self.model.task.fields), truncation="longest_first", max_length=self.model.max_tokens
+            )
+        except (TypeError, UnicodeError, ValueError) as error:
+            raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
+        types = found.get("token_type_ids")
+        return [
+            (tuple(ids), None if types is None else tuple(types[place])) for place, ids in enumerate(found["input_ids"])
+        ]
+
+    def votes(self, ballots: Sequence[Ballot]) -> Ints:
+        """Votes per ballot and class."""
+        counts = torch.zeros(len(ballots), len(self.model.labels), dtype=torch.int64, device=self.model.device)
+        try:
+            with torch.inference_mode(), any_shape():
+                for owners, batch in self._batches(ballots):
+                    (inputs,) = on_device([batch], self.model.device)
+                    logits = self._logits(inputs)[: inputs.rows].float()
+                    whole = torch.isfinite(logits).all(dim=1).to(torch.int64)
+                    owner = torch.from_numpy(owners).to(self.model.device)
+                    counts.index_put_((owner, logits.argmax(dim=1)), whole, accumulate=True)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model failed on {len(ballots)} texts with noise: {error}") from error
+        return counts.cpu().numpy()
+
+    def _logits(self, inputs: Any) -> Tensor:
+        embeddings = self.model.embed(inputs.ids)
+        noise = keyed_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
+        # The mask of a model that masks words is computed from what it is given here: from the noisy embeddings.
+        with self.model.keyed(inputs.keys):
+            logits: Tensor = self.model(
+                inputs.ids, inputs.mask, inputs.types, inputs_embeds=embeddings + self.sigma * noise
+            ).logits
+        return logits
+
+    def _batches(self, ballots: Sequence[Ballot]) -> Iterator[tuple[Ints, TokenBatch]]:
+        """Which ballot each row is a draw of, and the rows."""
+        of_length: dict[int, list[int]] = defaultdict(list)
+        for number, ballot in enumerate(ballots):
+            of_length[len(ballot.text[0])].append(number)
+        for length, numbers in sorted(of_length.items()):
+            most = max(16, self._tokens // max(1, length))
+            owners = np.repeat(np.array(numbers), [ballots[number].draws for number in numbers])
+            keys = np.concatenate([ballots[number].keys() for number in numbers])
+            ids = {number: np.array(ballots[number].text[0], np.int64) for number in numbers}
+            types = {number: ballots[number].text[1] for number in numbers}
+            for start in range(0, len(owners), most):
+                own = owners[start : start + most]
+                chosen = own.tolist()
+                segments = None if types[chosen[0]] is None else np.array([types[at] for at in chosen], np.int64)
+                rows = np.stack([ids[at] for at in chosen])
+                yield own, TokenBatch(rows, types=segments, keys=keys[start : start + most])
+
+    # ------------------------------------------------------------------ distances of actual texts
+
+    def distance(self, before: Texts, after: Texts) -> float | None:
+        """The L2 distance of two embedding sequences; None where they are not of one length."""
+        one, other = self.encoded([before, after])
+        if not self._is_aligned(one, other):
+            return None
+        rows = self._embeddings(np.array([one[0], other[0]]))
+        return float(np.sqrt(((rows[0] - rows[1]) ** 2).sum()))
+
+    def _is_aligned(self, one: Row, other: Row) -> bool:
+        """Whether two rows differ in words only: as many tokens, special ones and fields in their places."""
+        if len(one[0]) != len(other[0]) or one[1] != other[1]:
+            return False
+        masks = [self.model.special_ids.cpu()[list(row[0])] for row in (one, other)]
+        return bool(torch.equal(*masks))
+
+    def _embeddings(self, ids: Ints) -> Floats:
+        with torch.inference_mode():
+            found: Tensor = self.model.embed(torch.from_numpy(ids).to(self.model.device)).double()
+        return found.cpu().numpy()
+
+    def swaps_inside(
+        self, example: Example, table: SynonymTable, protection: Protection, reach: float
+    ) -> Mapping[str, Any]:
+        """How many swaps of one word lie inside the ball, and how many words may be swapped at once without leaving it.
+
+        The second is a certificate: squared distances of different words add up, so the largest of each word's, taken
+        over as many words as have the largest, must not exceed R². A synonym with another number of tokens shifts all
+        that follows, so a word that has one is never covered.
+        """
+        worst: list[float] = []
+        total = inside = 0
+        editable = protection.editable(example.texts)
+        place = 0
+        for name, text in example.texts.items():
+            words = Words.of(text)
+            for position, word in enumerate(words):
+                may = editable is None or bool(editable[place])
+                place += 1
+                others = table.replacements(word) if may else ()
+                if not others:
+                    continue
+                fields = [{**example.texts, name: str(words.replace({position: other}))} for other in others]
+                distances = self._distances(example.texts, fields)
+                total += len(distances)
+                inside += sum(distance <= reach for distance in distances)
+                worst.append(max(distances) ** 2)
+        covered = np.cumsum(np.sort(worst)[::-1]) <= reach**2 if worst else np.zeros(0, bool)
+        return {"swaps": total, "swaps_inside": inside, "words_inside": int(covered.sum()), "substitutable": len(worst)}
+
+    def _distances(self, before: Texts, after: Sequence[Texts]) -> list[float]:
+        first, *rows = self.encoded([before, *after])
+        found = [math.inf] * len(rows)
+        aligned = [place for place, row in enumerate(rows) if self._is_aligned(first, row)]
+        if aligned:
+            own = self._embeddings(np.array([first[0]]))
+            others = self._embeddings(np.array([rows[place][0] for place in aligned]))
+            lengths = np.sqrt(((others - own) ** 2).sum(axis=(1, 2)))
+            for place, length in zip(aligned, lengths.tolist(), strict=True):
+                found[place] = length
+        return found

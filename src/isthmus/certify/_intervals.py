@@ -1,0 +1,192 @@
+"""Interval bounds of a `cnn` or `lstm` over every substitution of synonyms at once.
+
+    first layer      min and max of W e over the embeddings e of a word and its synonyms, word by word
+    convolution      sum of the bounds of its taps;  ReLU and maximum over time keep order, so bounds go through them
+    LSTM             W h: centre and radius;  c' = σ(f) c + σ(i) tanh(g) and h' = σ(o) tanh(c'): the extreme corner
+                     products of the factors' intervals, σ and tanh being monotone
+    head             min of (w_A - w_c)·h + b_A - b_c over the box of h, class by class
+
+Taking the minimum over the synonyms themselves, after the first linear map instead of before it, is at least as tight
+as the box around their embeddings, and exact where the model is linear. Computed in double precision with a slack for
+the model's own rounding. Jia, Raghunathan, Göksel, Liang: Certified Robustness to Adversarial Word Substitutions, 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isthmus.certify._substitutions import Space
+from isthmus.core.types import Victim
+from isthmus.models.batching import columns_of
+
+_SLACK = 1e-5
+"""Relative to the sum of the terms' sizes: many times what float32 loses in a sum of a thousand of them."""
+
+Choices = list[list[int]]
+"""For every token of a text the ids that may stand there, its own first."""
+
+
+class Box(NamedTuple):
+    """Bounds of a tensor, element by element."""
+
+    low: Tensor
+    high: Tensor
+
+
+def is_bounded(victim: Victim) -> bool:
+    """Whether bounds can be computed: a word-level network without slots."""
+    model: Any = getattr(victim, "model", None)
+    form = getattr(getattr(model, "backbone", None), "form", None)
+    return form in ("cnn", "lstm") and not model.slots.filled() and model.head is not None
+
+
+def certified_margin(model: Any, space: Space, prediction: int) -> float | None:
+    """A lower bound of how far `prediction` leads over the whole space; None where words are not tokens one for one."""
+    choices = token_choices(model, space)
+    if choices is None:
+        return None
+    with torch.inference_mode():
+        return lower_margin(model, pooled_box(model, choices), prediction)
+
+
+def token_choices(model: Any, space: Space) -> Choices | None:
+    """Token ids that may stand at every place of the token row."""
+    tokenizer = model.tokenizer
+    texts = space.with_words({})
+    row = tokenizer(
+        *columns_of([texts], model.task.fields), truncation="longest_first", max_length=model.max_tokens,
+        return_offsets_mapping=True,
+    )  # fmt: skip
+    ids = list(row["input_ids"][0])
+    found: Choices = [[token] for token in ids]
+    sequences, offsets = row.sequence_ids(0), row["offset_mapping"][0]
+    at = {(field, *map(int, span)): place for place, (field, span) in enumerate(zip(sequences, offsets, strict=True))}
+    position = 0
+    for field, words in enumerate(space.fields.values()):
+        last = max((int(span[1]) for own, span in zip(sequences, offsets, strict=True) if own == field), default=0)
+        for start, end in words.offsets():
+            others = space.choices[position]
+            position += 1
+            if not others or start >= last:  # nothing to substitute, or cut off with the end of the text
+                continue
+            place = at.get((field, start, end))
+            tokens = [tokenizer(other, add_special_tokens=False)["input_ids"] for other in others]
+            if place is None or any(len(own) != 1 for own in tokens):
+                return None
+            found[place] += [int(own[0]) for own in tokens]
+    return found
+
+
+def pooled_box(model: Any, choices: Choices) -> Box:
+    """Bounds of the pooled vector."""
+    backbone = model.backbone
+    reader = _Words(backbone.table.weight, choices)
+    if backbone.form == "cnn":
+        parts = [
+            _convolution(reader, layer, size)
+            for layer, size in zip(backbone.convolutions.filters, backbone.convolutions.widths, strict=True)
+        ]
+        return Box(torch.cat([part.low for part in parts]), torch.cat([part.high for part in parts]))
+    lstm = backbone.recurrence.lstm
+    ways = [_recurrence(reader, lstm, "", range(len(choices)))]
+    if lstm.bidirectional:
+        ways.append(_recurrence(reader, lstm, "_reverse", range(len(choices) - 1, -1, -1)))
+    return Box(torch.cat([way.low for way in ways]), torch.cat([way.high for way in ways]))
+
+
+def lower_margin(model: Any, box: Box, prediction: int) -> float:
+    """The least lead of `prediction` over any other class, less the slack."""
+    weight, bias = model.head.weight.double(), model.head.bias.double()
+    lead = weight[prediction] - weight  # [classes, pooled]
+    least = lead.clamp(min=0) @ box.low + lead.clamp(max=0) @ box.high + bias[prediction] - bias
+    size = (weight[prediction].abs() + weight.abs()) @ torch.maximum(box.low.abs(), box.high.abs())
+    least = least - _SLACK * (1 + size + bias.abs() + bias[prediction].abs())
+    others = [place for place in range(len(least)) if place != prediction]
+    return float(least[others].min())
+
+
+class _Words:
+    """Bounds of linear maps of the words, over what may stand at each place."""
+
+    def __init__(self, table: Tensor, choices: Choices) -> None:
+        known: dict[int, int] = {}
+        owner, column = [], []
+        for place, tokens in enumerate(choices):
+            for token in tokens:
+                owner.append(place)
+                column.append(known.setdefault(token, len(known)))
+        self.vectors = table.detach()[list(known)].double().cpu()  # [distinct tokens, width]
+        self.owner, self.column = torch.tensor(owner), torch.tensor(column)
+        self.length = len(choices)
+
+    def map(self, weight: Tensor) -> Box:
+        """Bounds of W e at every place [places, outputs]."""
+        values = (self.vectors @ weight.detach().double().cpu().T)[self.column]
+        index = self.owner.unsqueeze(1).expand_as(values)
+        empty = values.new_zeros(self.length, values.shape[1])
+        return Box(
+            empty.scatter_reduce(0, index, values, "amin", include_self=False),
+            empty.scatter_reduce(0, index, values, "amax", include_self=False),
+        )
+
+
+def _convolution(reader: _Words, layer: Any, size: int) -> Box:
+    """Filters of one width over centred windows, ReLU, maximum over time; beyond the text there are zeros."""
+    bias = layer.bias.detach().double().cpu()
+    low = bias.repeat(reader.length, 1)
+    high = low.clone()
+    for tap in range(size):
+        shift = tap - (size - 1) // 2
+        part = reader.map(layer.weight[:, :, tap])
+        inside = slice(max(0, -shift), min(reader.length, reader.length - shift))
+        source = slice(inside.start + shift, inside.stop + shift)
+        if inside.start < inside.stop:
+            low[inside] += part.low[source]
+            high[inside] += part.high[source]
+    return Box(low.clamp(min=0).amax(dim=0), high.clamp(min=0).amax(dim=0))
+
+
+def _recurrence(reader: _Words, lstm: Any, way: str, order: Sequence[int]) -> Box:
+    """Bounds of the largest hidden state over time, for one direction."""
+    weights = {
+        name: getattr(lstm, f"{name}_l0{way}").detach().double().cpu() for name in ("weight_hh", "bias_ih", "bias_hh")
+    }
+    words = reader.map(getattr(lstm, f"weight_ih_l0{way}"))
+    bias = weights["bias_ih"] + weights["bias_hh"]
+    hidden = cell = Box(*(torch.zeros(lstm.hidden_size, dtype=torch.float64),) * 2)
+    pooled: Box | None = None
+    for place in order:
+        own = _linear(weights["weight_hh"], hidden)
+        gates = Box(words.low[place] + own.low + bias, words.high[place] + own.high + bias)
+        i, f, g, o = (Box(*pair) for pair in zip(gates.low.chunk(4), gates.high.chunk(4), strict=True))
+        kept, new = (
+            product(_monotone(torch.sigmoid, f), cell),
+            product(_monotone(torch.sigmoid, i), _monotone(torch.tanh, g)),
+        )
+        cell = Box(kept.low + new.low, kept.high + new.high)
+        hidden = product(_monotone(torch.sigmoid, o), _monotone(torch.tanh, cell))
+        if pooled is None:
+            pooled = hidden
+        else:
+            pooled = Box(torch.maximum(pooled.low, hidden.low), torch.maximum(pooled.high, hidden.high))
+    assert pooled is not None
+    return pooled
+
+
+def _linear(weight: Tensor, box: Box) -> Box:
+    centre, radius = weight @ (box.low + box.high) / 2, weight.abs() @ (box.high - box.low) / 2
+    return Box(centre - radius, centre + radius)
+
+
+def _monotone(function: Any, box: Box) -> Box:
+    return Box(function(box.low), function(box.high))
+
+
+def product(a: Box, b: Box) -> Box:
+    """Bounds of the product of two numbers: it is extreme at a corner."""
+    corners = torch.stack([a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high])
+    return Box(corners.amin(dim=0), corners.amax(dim=0))

@@ -1,0 +1,89 @@
+"""The space of texts that substituting synonyms can reach, and where in it a given text lies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from isthmus.attacks.parts.protection import Protection
+from isthmus.core.types import Texts
+from isthmus.lexicon.synonyms import SynonymTable
+from isthmus.text.words import Words
+
+
+@dataclass(frozen=True)
+class Space:
+    """A text, and for every word of it what may take its place (nothing where it is protected or has no synonyms)."""
+
+    fields: dict[str, Words]
+    choices: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, texts: Texts, table: SynonymTable, protection: Protection) -> Space:
+        """The substitutions that a table allows; `protection` says what the attacker cannot touch."""
+        fields = {name: Words.of(text) for name, text in texts.items()}
+        words = [word for own in fields.values() for word in own]
+        editable = protection.editable(texts)
+        may = [True] * len(words) if editable is None else editable.tolist()
+        return cls(
+            fields, tuple(table.replacements(word) if free else () for word, free in zip(words, may, strict=True))
+        )
+
+    @property
+    def words(self) -> list[str]:
+        """The words of all fields, in reading order."""
+        return [word for own in self.fields.values() for word in own]
+
+    @property
+    def positions(self) -> list[int]:
+        """Where something may be substituted."""
+        return [place for place, others in enumerate(self.choices) if others]
+
+    @property
+    def size(self) -> int:
+        """Texts in it, the original among them."""
+        total = 1
+        for others in self.choices:
+            total *= 1 + len(others)
+        return total
+
+    def shell(self, count: int) -> int:
+        """Texts with exactly `count` words substituted."""
+        sums = [1] + [0] * count
+        for place in self.positions:
+            for order in range(count, 0, -1):
+                sums[order] += sums[order - 1] * len(self.choices[place])
+        return sums[count]
+
+    def texts(self, count: int) -> Iterator[dict[str, str]]:
+        """Every text with exactly `count` words substituted."""
+        for places in itertools.combinations(self.positions, count):
+            for others in itertools.product(*(self.choices[place] for place in places)):
+                yield self.with_words(dict(zip(places, others, strict=True)))
+
+    def with_words(self, words: dict[int, str]) -> dict[str, str]:
+        """The text with other words at some positions, counted over all fields."""
+        found, start = {}, 0
+        for name, own in self.fields.items():
+            inside = {at - start: word for at, word in words.items() if start <= at < start + len(own)}
+            found[name] = str(own.replace(inside)) if inside else str(own)
+            start += len(own)
+        return found
+
+    def distance(self, texts: Texts) -> int | None:
+        """How many words another text substitutes; None where it is not in the space."""
+        if list(texts) != list(self.fields):
+            return None
+        changed = start = 0
+        for name, own in self.fields.items():
+            other = Words.of(texts[name])
+            if other.gaps != own.gaps:
+                return None
+            for place, (before, after) in enumerate(zip(own, other, strict=True)):
+                if before != after:
+                    if after not in self.choices[start + place]:
+                        return None
+                    changed += 1
+            start += len(own)
+        return changed

@@ -1,0 +1,113 @@
+"""Votes of a randomised classifier, and what they prove.
+
+    p_A  >=  p = Beta⁻¹(α; k, n - k + 1)          Clopper and Pearson, with probability at least 1 - α over the draws
+
+k of n draws voted for A, where A was chosen by other draws: a class chosen and estimated on the same draws would look
+better than it is. Where every draw agrees p = α^(1/n), so that nothing can be certified unless α^(1/n) > 1/2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import UsageError
+from isthmus.core.seeds import derive
+from isthmus.core.statistics import clopper_pearson_lower
+from isthmus.core.types import Ints
+from isthmus.engine.scoring import splitmix
+
+Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """Draws of one text: their number, and the key that all their randomness comes from."""
+
+    text: Any
+    key: int
+    draws: int
+
+    def keys(self) -> Keys:
+        """One key per draw."""
+        return splitmix(np.uint64(self.key) + splitmix(np.arange(self.draws, dtype=np.uint64)))
+
+
+class Voter(Protocol):
+    """A randomised classifier of texts."""
+
+    def votes(self, ballots: Sequence[Ballot]) -> Ints:
+        """How often each class was answered [ballots, classes]; fewer than the draws where an answer was NaN."""
+
+
+def check_draws(alpha: float, n0: int, n: int) -> None:
+    """Refuse what cannot certify anything, and say what could."""
+    if not 0 < alpha < 1:
+        raise UsageError(
+            f"alpha is the chance that a certificate is wrong and lies strictly between 0 and 1, not {alpha}"
+        )
+    if n0 < 1:
+        raise UsageError(f"n0 draws choose the class: at least 1, not {n0}")
+    least = smallest_n(alpha)
+    if n < least:
+        raise UsageError(
+            f"{n} draws can certify nothing at alpha={alpha:g}: even if all agree, the class is shown to have a "
+            f"probability of only {alpha ** (1 / n) if n > 0 else 0:.3f}; the smallest n that could certify is {least}"
+        )
+
+
+def probability(alpha: float) -> str:
+    """How sure a certificate is, in words."""
+    return (
+        f"at least {1 - alpha:g} for each example, over the draws (Clopper-Pearson); of n examples at most "
+        f"{alpha:g} n false certificates are to be expected"
+    )
+
+
+def smallest_n(alpha: float) -> int:
+    """The fewest draws after which α^(1/n) > 1/2."""
+    return math.floor(math.log(alpha) / math.log(0.5)) + 1
+
+
+def two_stages(
+    voter: Voter, texts: Sequence[Any], ids: Sequence[str], seed: int, n0: int, n: int, name: str
+) -> tuple[Ints, Ints]:
+    """Votes of the selection draws and of the estimation draws, which share no randomness."""
+    stages = [
+        [Ballot(text, derive(seed, "certify", name, stage, key), draws) for text, key in zip(texts, ids, strict=True)]
+        for stage, draws in (("selection", n0), ("estimation", n))
+    ]
+    votes = voter.votes([ballot for stage in stages for ballot in stage])
+    return votes[: len(texts)], votes[len(texts) :]
+
+
+def lower_bound(votes: int, n: int, alpha: float) -> float:
+    """What a class's probability is at least."""
+    return clopper_pearson_lower(votes, n, alpha)
+
+
+def upper_bound(votes: int, n: int, alpha: float) -> float:
+    """What a class's probability is at most."""
+    return 1.0 - clopper_pearson_lower(n - votes, n, alpha)
+
+
+def radius(p: float, sigma: float) -> float:
+    """Cohen's R = σ Φ⁻¹(p); negative where p is not above one half: the certificate abstains."""
+    return sigma * NormalDist().inv_cdf(p) if p > 0.5 else -1.0
+
+
+def groups(sizes: Sequence[int], most: int) -> list[range]:
+    """Consecutive items whose sizes add up to about `most`, at least one each."""
+    found, start, total = [], 0, 0
+    for place, size in enumerate(sizes):
+        if place > start and total + size > most:
+            found.append(range(start, place))
+            start, total = place, 0
+        total += size
+    return [*found, range(start, len(sizes))] if sizes else []

@@ -1,0 +1,176 @@
+"""What every certificate shares: a method is one file, a frozen dataclass of its hyper-parameters.
+
+    for result in certificate(victim, examples, seed=0):       one `Certified` per example, as they finish
+        ...
+    certificate.needs(example, result, text)                   how strong it would have to be to cover another text
+    certificate.challenge(victim, challenges, seed=0)          what the certified classifier says of such texts
+
+A certificate is a claim about a classifier and everything within its threat model, and it is void if one text within
+its reach is classified otherwise. So each can be asked how far away a given text is, and whether that text refutes it:
+whoever has attacked the model can hold the claim against what the attack found.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, final
+
+from isthmus.attacks.parts.protection import Protection
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Example, Texts, Victim
+
+Outcome = Literal["certified", "wrong", "abstained", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a certificate claims, in words: it stands in every result."""
+
+    classifier: str
+    """Which classifier the claim is about."""
+    threat_model: str
+    probability: str
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """One example.
+
+    `certified`: the answer is right, and holds up to `strength` (0: for the text itself). `wrong`: it is another class
+    than the label. `abstained`: the draws do not show which class it is.
+    """
+
+    id: str
+    outcome: Outcome
+    label: int
+    prediction: int | None = None
+    strength: float = -1.0
+    """Up to where it holds: a radius, or a number of words (infinite: all of them). Negative: nowhere."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready record without clock times; an infinite strength is written as ``all``."""
+        strength: Any = "all" if math.isinf(self.strength) else self.strength
+        return {
+            "id": self.id,
+            "outcome": self.outcome,
+            "label": self.label,
+            "prediction": self.prediction,
+            "strength": strength if self.strength >= 0 else None,
+            **self.details,
+            "reason": self.reason,
+        }
+
+
+def strength_of(row: Mapping[str, Any]) -> float:
+    """The strength that a row holds; -1 where it holds none."""
+    value = row.get("strength")
+    if value is None:
+        return -1.0
+    return math.inf if value == "all" else float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A text near an example, held against the example's certificate."""
+
+    key: str
+    """Names it and its randomness."""
+    texts: Texts
+    prediction: int
+    """The class that was certified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the certified classifier says of a challenge."""
+
+    prediction: int
+    refutes: bool
+    """Whether it is sure that the class is another: within the certificate's reach that is a contradiction."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate(ABC):
+    """Base of all certificates."""
+
+    unit: ClassVar[Literal["radius", "words"]]
+    """What its strength counts."""
+
+    @final
+    def __call__(
+        self,
+        victim: Any,
+        examples: Iterable[Example],
+        *,
+        seed: int = 0,
+        protection: Protection | None = None,
+    ) -> Iterator[Certified]:
+        """Certify every example; results come as they finish and do not depend on order or company.
+
+        Args:
+            victim: A model, or any function from a list of texts to class probabilities.
+            examples: What to certify.
+            seed: Of every draw, together with the example's id and the number of the draw.
+            protection: Words that the attacker cannot touch.
+        """
+        from isthmus.attacks.base import as_victim
+
+        chosen = list(examples)
+        for example in chosen:
+            if not isinstance(example.label, int):
+                raise UsageError(f"example {example.id!r} has no class label: certificates are for classification")
+        subject = as_victim(victim)
+        self.check(subject)
+        return self.certify(subject, chosen, seed, protection or Protection())
+
+    def check(self, victim: Victim) -> None:
+        """Refuse a victim that cannot be certified this way."""
+        task = getattr(getattr(victim, "model", None), "task", None)
+        if task is not None and getattr(task, "name", "classification") != "classification":
+            raise UsageError(f"certificates are for classification, and this model's task is {task.name}")
+
+    @abstractmethod
+    def statement(self, victim: Victim) -> Statement:
+        """What is claimed about this victim."""
+
+    @abstractmethod
+    def certify(
+        self, victim: Victim, examples: Sequence[Example], seed: int, protection: Protection
+    ) -> Iterator[Certified]:
+        """Certify the examples, many of them in one batch."""
+
+    @abstractmethod
+    def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
+        """The strength that would cover `texts`; None where no certificate of this kind does."""
+
+    @abstractmethod
+    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
+        """What the certified classifier says of each text, on fresh randomness."""
+
+    def is_deployed(self, victim: Victim) -> bool:
+        """Whether the certified classifier is what the victim itself answers with, up to its number of draws."""
+        return False
+
+    def resources(self, victim: Victim) -> Mapping[str, str]:
+        """Word lists it uses, by name; recorded with every result."""
+        return {}
+
+
+def settled(example: Example, prediction: int, strength: float, **details: Any) -> Certified:
+    """The result of an example whose class held up to `strength` (negative: it could not be shown to hold)."""
+    assert isinstance(example.label, int)
+    outcome: Outcome = "abstained" if strength < 0 else "certified" if prediction == example.label else "wrong"
+    return Certified(example.id, outcome, example.label, prediction, strength, details)
+
+
+def failed(example: Example, reason: str) -> Certified:
+    """The result of an example that could not be computed."""
+    assert isinstance(example.label, int)
+    return Certified(example.id, "error", example.label, reason=reason)

@@ -1,0 +1,189 @@
+"""An unconditional answer: every text of the space is read, or bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from isthmus.attacks.parts.protection import Protection
+from isthmus.certify._substitutions import Space
+from isthmus.certify._votes import groups
+from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
+from isthmus.certify.synonym import table_of
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Example, Texts, Victim
+
+_TEXTS_AT_ONCE = 8_192
+_EXAMPLES_AT_ONCE = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact(Certificate):
+    """Read every text that substituting synonyms can make, or bound them all at once.
+
+        enumeration   f(x') = f(x) for every x' with up to r words substituted, r as large as `limit` texts allow
+        intervals     min over the whole space of (logit_A - logit_c) > 0, bounded layer by layer (`cnn`, `lstm`)
+
+    The intervals are tried first where the network has them: one pass covers a space of any size. What they leave open
+    is enumerated shell by shell: all texts with one word substituted, then with two, until one is answered otherwise,
+    the space is exhausted, or the next shell would exceed the limit.
+
+    References:
+        Jia, Raghunathan, Göksel, Liang: Certified Robustness to Adversarial Word Substitutions. EMNLP 2019.
+        Huang et al.: Achieving Verified Robustness to Symbol Substitutions via Interval Bound Propagation. EMNLP 2019.
+
+    Where we depart:
+        Bounds start behind the first linear map and are taken over the synonyms themselves, which is tighter than the
+        box around their embeddings. There is no language-model constraint on the substitutions.
+
+    Relations:
+        `synonym` answers for any model and any number of words, with a probability and about a smoothed classifier;
+        this answers about the model itself.
+
+    Example:
+        ``isthmus certify runs/cnn --certificate exact -P limit=20000 --n 200``
+    """
+
+    unit: ClassVar[Literal["radius", "words"]] = "words"
+
+    table: str | None = None
+    """Synonym table: safer, glove, a .json file or a run folder; by default the model's own, else safer."""
+    limit: int = 5000
+    """Texts that may be read for one example."""
+    intervals: bool = True
+    """Bound a `cnn` or `lstm` over the whole space before enumerating it."""
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise UsageError(
+                f"limit is the number of texts that may be read for one example: at least 1, not {self.limit}"
+            )
+
+    def check(self, victim: Victim) -> None:
+        """A classifier that answers at random has no exact answer."""
+        super().check(victim)
+        if victim.stochastic:
+            raise UsageError(
+                "exact reads each text once, and this model answers at random: use --certificate synonym or gaussian"
+            )
+
+    def statement(self, victim: Victim) -> Statement:
+        """The claim."""
+        return Statement(
+            classifier="this model itself",
+            threat_model="any substitution of words by synonyms of the table, of up to so many words at once; nothing "
+            f"inserted, deleted or misspelt ({table_of(victim, self.table).title})",
+            probability="certain: nothing is drawn",
+            assumptions=(
+                "the model answers a text the same way whenever it is asked",
+                "interval bounds are computed in double precision with a slack of 1e-5 for the model's own rounding",
+                "the attacker keeps to the table: another list of synonyms is another threat",
+            ),
+        )
+
+    def resources(self, victim: Victim) -> Mapping[str, str]:
+        """The table."""
+        return {"synonyms": table_of(victim, self.table).title}
+
+    def is_deployed(self, victim: Victim) -> bool:
+        """It is the victim itself."""
+        return True
+
+    def certify(
+        self, victim: Victim, examples: Sequence[Example], seed: int, protection: Protection
+    ) -> Iterator[Certified]:
+        """Bound, then enumerate; a shell of many examples is read in one go."""
+        table = table_of(victim, self.table)
+        for group in groups([1] * len(examples), _EXAMPLES_AT_ONCE):
+            open_ = [
+                _Open(example, Space.of(example.texts, table, protection))
+                for example in map(examples.__getitem__, group)
+            ]
+            self._first_look(victim, open_)
+            count = 1
+            while any(work.result is None for work in open_):
+                self._shell(victim, [work for work in open_ if work.result is None], count)
+                count += 1
+            yield from (work.result for work in open_ if work.result is not None)
+
+    def _first_look(self, victim: Victim, works: Sequence[_Open]) -> None:
+        """The clean predictions, and the intervals where there are any."""
+        from isthmus.certify._intervals import certified_margin, is_bounded
+
+        scores = victim.scores([work.example.texts for work in works])
+        for work, own in zip(works, scores, strict=True):
+            if not np.isfinite(own).all():
+                work.result = failed(work.example, "the model answered NaN")
+                continue
+            work.prediction = int(own.argmax())
+            if work.prediction != work.example.label:
+                work.close(0.0, "none")
+            elif not work.space.positions:
+                work.close(math.inf, "none")
+            elif self.intervals and is_bounded(victim):
+                work.margin = certified_margin(victim.model, work.space, work.prediction)  # type: ignore[attr-defined]
+                if work.margin is not None and work.margin > 0:
+                    work.close(math.inf, "intervals")
+
+    def _shell(self, victim: Victim, works: Sequence[_Open], count: int) -> None:
+        """Read all texts with `count` words substituted, of the examples that can afford it."""
+        reading: list[tuple[_Open, list[dict[str, str]]]] = []
+        for work in works:
+            if count > len(work.space.positions):
+                work.close(math.inf, "enumeration")
+            elif work.read + work.space.shell(count) > self.limit:
+                work.close(count - 1.0, "enumeration" if count > 1 else "none")
+            else:
+                reading.append((work, list(work.space.texts(count))))
+        for group in groups([len(texts) for _, texts in reading], _TEXTS_AT_ONCE):
+            chosen = [reading[place] for place in group]
+            scores = victim.scores([text for _, texts in chosen for text in texts])
+            start = 0
+            for work, texts in chosen:
+                own = scores[start : start + len(texts)]
+                start += len(texts)
+                work.read += len(texts)
+                if not np.isfinite(own).all():
+                    work.result = failed(work.example, "the model answered NaN for a substitution")
+                    continue
+                other = np.flatnonzero(own.argmax(axis=1) != work.prediction)
+                if len(other):
+                    work.close(count - 1.0, "enumeration", texts[int(other[0])])
+
+    def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
+        """The number of words substituted."""
+        return Space.of(example.texts, table_of(victim, self.table), protection).distance(texts)
+
+    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
+        """The model's own answers."""
+        scores = victim.scores([challenge.texts for challenge in challenges])
+        found = [int(own.argmax()) for own in scores]
+        return [Answer(own, own != challenge.prediction) for own, challenge in zip(found, challenges, strict=True)]
+
+
+@dataclass(slots=True)
+class _Open:
+    """An example that is being looked at."""
+
+    example: Example
+    space: Space
+    prediction: int = -1
+    read: int = 0
+    margin: float | None = None
+    result: Certified | None = None
+
+    def close(self, strength: float, method: str, counterexample: Mapping[str, str] | None = None) -> None:
+        """Settle it."""
+        details: dict[str, Any] = {
+            "method": method,
+            "substitutable": len(self.space.positions),
+            "space": self.space.size if self.space.size < 2**53 else None,
+            "texts_read": self.read,
+            "margin": self.margin,
+            "counterexample": None if counterexample is None else dict(counterexample),
+        }
+        self.result = settled(self.example, self.prediction, strength, **details)

@@ -1,0 +1,93 @@
+"""What every certificate must keep to; a new file in the family is found by itself and needs one row in the table."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import certify_toys as toys
+import pytest
+
+from isthmus import certify
+from isthmus.certify.base import Certificate, strength_of
+from isthmus.core import catalog
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Example
+from isthmus.models import wrap
+
+QUICK: dict[str, dict[str, Any]] = {
+    "gaussian": {"n0": 20, "n": 50, "sigma": 0.3},
+    "synonym": {"n0": 20, "n": 50},
+    "exact": {"limit": 50},
+}
+HEADINGS = ["References:", "Where we depart:", "Relations:", "Example:"]
+NAMES = catalog.names("certificates")
+
+
+@pytest.fixture
+def table(tmp_path) -> str:
+    toys.table().write(tmp_path / "synonyms.json")
+    return str(tmp_path)
+
+
+def test_the_table_has_every_certificate():
+    assert set(QUICK) == set(NAMES)
+
+
+def test_the_public_names_are_the_files():
+    classes = {catalog.find("certificates", name).class_name for name in NAMES}
+    assert set(certify.__all__) == classes | {"Certificate", "Certified", "Statement"}
+    assert all(getattr(certify, name).__name__ == name for name in certify.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_a_frozen_record_whose_docstring_has_the_headings(name):
+    certificate = catalog.build("certificates", name)
+    assert isinstance(certificate, Certificate)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        certificate.anything = 1
+    entry = catalog.find("certificates", name)
+    positions = [entry.docstring.find(heading) for heading in HEADINGS]
+    assert -1 not in positions
+    assert positions == sorted(positions)
+    assert re.search(r"^ {4}\S+ .*(=|>)", entry.docstring, re.MULTILINE), "an equation"
+    assert all(parameter.doc for parameter in entry.parameters)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_has_one_result_and_a_statement_goes_with_it(name, table):
+    certificate, model = catalog.build("certificates", name, {**QUICK[name], "table": table}), toys.network("cnn")
+    results = list(certificate(model, toys.examples()))
+    assert sorted(result.id for result in results) == [f"test:{number}" for number in range(len(toys.TEXTS))]
+    for result in results:
+        assert result.outcome in ("certified", "wrong", "abstained")
+        assert (result.strength >= 0) == (result.outcome != "abstained")
+        assert result.outcome != "certified" or result.prediction == result.label
+        assert strength_of(result.to_row()) == result.strength
+    statement = certificate.statement(wrap(model))
+    assert all((statement.classifier, statement.threat_model, statement.probability, *statement.assumptions))
+    assert "table" in certificate.resources(wrap(model))["synonyms"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_text_itself_needs_no_strength_and_does_not_refute(name, table):
+    certificate, victim = (
+        catalog.build("certificates", name, {**QUICK[name], "table": table}),
+        wrap(toys.network("lstm")),
+    )
+    from isthmus.attacks.parts.protection import Protection
+    from isthmus.certify.base import Challenge
+
+    for example, result in zip(toys.examples(), certificate(victim, toys.examples()), strict=True):
+        assert certificate.needs(victim, example, example.texts, Protection()) == 0
+        if result.prediction is not None and result.outcome != "abstained":
+            (answer,) = certificate.challenge(victim, [Challenge("x", example.texts, result.prediction)], 0)
+            assert not answer.refutes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_to_questions_are_refused(name, table):
+    certificate = catalog.build("certificates", name, {**QUICK[name], "table": table})
+    with pytest.raises(UsageError, match="no class label"):
+        certificate(toys.network("cnn"), [Example("q", {"text": "who"}, ())])

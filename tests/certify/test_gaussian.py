@@ -1,0 +1,156 @@
+"""The Gaussian certificate on models whose robust radius is known."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import certify_toys as toys
+import pytest
+import torch
+import training_toys
+from torch import Tensor
+
+from isthmus.attacks.parts.protection import Protection
+from isthmus.certify import Gaussian
+from isthmus.certify._gaussian_noise import Reader
+from isthmus.certify._votes import lower_bound, radius
+from isthmus.certify.base import Challenge
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Example
+from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap
+
+QUICK = {"n0": 50, "n": 2000, "alpha": 0.001}
+
+
+def certified(model: Classifier, examples: list[Example], **parameters: object) -> list:
+    return list(Gaussian(**{**QUICK, **parameters})(model, examples, seed=3))
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0])
+def test_a_linear_model_is_certified_up_to_its_distance_and_never_beyond(sigma):
+    model, n, seen = toys.linear(), 4000, 0
+    for result, example in zip(
+        certified(model, toys.examples(), sigma=sigma, n0=1000, n=n), toys.examples(), strict=True
+    ):
+        distance = toys.distance(model, example.texts["text"])
+        p = NormalDist().cdf(abs(distance) / sigma)
+        unlucky = max(0, math.floor(n * p - 4 * math.sqrt(n * p * (1 - p))))
+        assert radius(lower_bound(unlucky, n, 0.001), sigma) <= result.strength <= abs(distance)
+        if result.strength >= 0:
+            assert result.prediction == int(distance > 0)
+            seen += result.strength > 0.8 * abs(distance)
+    assert seen, "some are certified nearly up to the hyperplane"
+
+
+class Keeps(WordMask):
+    """Takes away the words whose noisy embedding is small: a mask that is computed from the noisy input."""
+
+    def config(self):
+        return {}
+
+    def forward(self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor) -> Tensor:
+        small = (embeddings.norm(dim=-1) < 1.0) & ~special_mask
+        return embeddings.masked_fill(small.unsqueeze(-1), 0.0)
+
+
+class Inner(Noise):
+    """Noise after the first block."""
+
+    layers = (0,)
+    stochastic = True
+    sigma = 0.3
+
+    def config(self):
+        return {}
+
+    def forward(self, layer: int, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return hidden + self.sigma * self.stream.normal(hidden, tag=layer)
+
+
+@pytest.mark.parametrize("slots", [{}, {"noise": Inner}, {"word_mask": Keeps}, {"noise": Inner, "word_mask": Keeps}],
+                         ids=["plain", "noise", "mask", "both"])  # fmt: skip
+def test_results_depend_neither_on_company_nor_on_order(slots):
+    model = training_toys.classifier(dropout=0.0).fill(**{name: kind() for name, kind in slots.items()})
+    examples = [Example(f"test:{n}", {"text": text}, 1) for n, text in enumerate(
+        ["fine film", "the plot was dull and cold", "a lovely scene", "very very warm", "weak"])]  # fmt: skip
+    together = {r.id: r.to_row() for r in certified(model, examples, sigma=0.3, n=60)}
+    alone = {r.id: r.to_row() for e in reversed(examples) for r in certified(model, [e], sigma=0.3, n=60)}
+    assert together == alone
+    assert len({tuple(row["selection"]) for row in together.values()}) > 1
+
+
+def test_noise_inside_the_model_is_drawn_anew_for_every_draw():
+    model = training_toys.classifier(dropout=0.0, seed=1).fill(noise=Inner())
+    (example,) = [Example("test:0", {"text": "the plot was dull"}, 1)]
+    (quiet,) = certified(training_toys.classifier(dropout=0.0, seed=1), [example], sigma=1e-6, n=100)
+    assert max(quiet.details["selection"]) == 50, "without noise of its own it always answers the same"
+    model.slots.noise.sigma = 3.0
+    (loud,) = certified(model, [example], sigma=1e-6, n=100)
+    assert max(loud.details["selection"]) < 50
+
+
+def test_swaps_are_inside_the_ball_exactly_if_their_distance_is():
+    model, table, example = toys.linear(), toys.table(), toys.examples(["the film was fine"])[0]
+    reader = Reader(wrap(model), 0.5)
+    vocabulary = model.tokenizer.get_vocab()
+
+    def apart(a: str, b: str) -> float:
+        return float((model.table.weight.detach()[vocabulary[a]] - model.table.weight[vocabulary[b]]).norm())
+
+    swaps = {("film", "movie"), ("fine", "good"), ("fine", "decent")}
+    for reach in (0.1, apart("film", "movie") + 1e-4, 2.5, 100.0):
+        found = reader.swaps_inside(example, table, Protection(), reach)
+        assert found["swaps"] == 3
+        assert found["swaps_inside"] == sum(apart(*swap) <= reach for swap in swaps)
+        worst = sorted([apart("film", "movie"), max(apart("fine", "good"), apart("fine", "decent"))], reverse=True)
+        sums = [math.hypot(*worst[: k + 1]) for k in range(2)]
+        assert found["words_inside"] == sum(total <= reach for total in sums)
+    whole = reader.distance(example.texts, {"text": "the movie was good"})
+    assert whole == pytest.approx(math.hypot(apart("film", "movie"), apart("fine", "good")), rel=1e-5)
+    assert reader.distance(example.texts, {"text": "the movie was very good"}) is None
+    protected = reader.swaps_inside(example, table, Protection(pattern=".*"), 100.0)
+    assert protected == {"swaps": 0, "swaps_inside": 0, "words_inside": 0, "substitutable": 0}
+
+
+def test_a_text_inside_the_ball_cannot_refute_and_one_far_outside_can():
+    model = toys.linear()
+    sides = {text: toys.distance(model, text) for text in toys.TEXTS}
+    right = max(sides, key=sides.get)
+    wrong = min(sides, key=sides.get)
+    assert sides[right] > 0 > sides[wrong]
+    certificate, victim = Gaussian(sigma=0.05, **QUICK), wrap(model)
+    (result,) = certificate(model, [Example("test:0", {"text": right}, 1)])
+    assert result.outcome == "certified"
+    answers = certificate.challenge(
+        victim, [Challenge("a", {"text": right}, 1), Challenge("b", {"text": wrong}, 1)], seed=0
+    )
+    assert [(answer.prediction, answer.refutes) for answer in answers] == [(1, False), (0, True)]
+
+
+def test_the_printed_radius_has_a_column_of_its_own_name_and_no_other():
+    model, example = toys.linear(), toys.examples(["the film was fine"])[0]
+    (without,) = certified(model, [example], sigma=0.2)
+    (result,) = certified(model, [example], sigma=0.2, paper_radius=True)
+    row = result.to_row()
+    assert "not a certificate" not in without.to_row()
+    assert row["not a certificate"] == pytest.approx(result.strength / 0.2**2)
+    assert row["strength"] == without.strength
+    assert not [key for key in row if "paper" in key]
+
+
+def test_a_victim_without_embeddings_is_refused():
+    with pytest.raises(UsageError, match="puts noise on word embeddings"):
+        Gaussian()(lambda texts: [[0.5, 0.5]] * len(texts), toys.examples())
+
+
+def test_a_model_that_answers_nan_is_an_error_and_not_a_certificate():
+    model = toys.linear()
+    with torch.no_grad():
+        model.head.bias[0] = math.nan
+    assert {result.outcome for result in certified(model, toys.examples()[:2], n=50)} == {"error"}
+
+
+def test_it_sees_the_same_model_through_a_victim():
+    model, examples = toys.linear(), toys.examples()[:2]
+    assert certified(model, examples, n=50) == certified(ClassifierVictim(model), examples, n=50)
