@@ -96,7 +96,8 @@ def test_swaps_are_inside_the_ball_exactly_if_their_distance_is():
     vocabulary = model.tokenizer.get_vocab()
 
     def apart(a: str, b: str) -> float:
-        return float((model.table.weight.detach()[vocabulary[a]] - model.table.weight[vocabulary[b]]).norm())
+        weight = model.table.weight.detach()
+        return float((weight[vocabulary[a]] - weight[vocabulary[b]]).norm())
 
     swaps = {("film", "movie"), ("fine", "good"), ("fine", "decent")}
     for reach in (0.1, apart("film", "movie") + 1e-4, 2.5, 100.0):

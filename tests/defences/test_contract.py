@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from isthmus.models import load_model
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
 
+SYNONYMS = str(Path(__file__).with_name("synonyms.json"))
+ON: dict[str, dict[str, Any]] = {"safer": {"table": SYNONYMS}}
+"""The hyper-parameters without which a defence would need word lists or models that tests do not have."""
 OFF: dict[str, dict[str, Any]] = {
     "standard": {},
     "label_smoothing": {"epsilon": 0.0},
@@ -27,6 +31,7 @@ OFF: dict[str, dict[str, Any]] = {
     "infobert": {"alpha": 0.0, "beta": 0.0},
     "vib": {"beta": 0.0, "deterministic": True},
     "vub": {"beta": 0.0, "entropy_weight": 0.0, "deterministic": True},
+    "safer": {"rate": 0.0, "table": SYNONYMS},
 }
 """The hyper-parameters that switch each defence off."""
 
@@ -81,14 +86,14 @@ def test_switched_off_it_equals_plain_training_to_the_last_bit(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if OFF[name]])
 def test_switched_on_it_makes_a_difference(name):
-    model = train(toys.splits(32, 8), toys.classifier(), catalog.build("defences", name), settings=QUICK)
+    model = train(toys.splits(32, 8), toys.classifier(), catalog.build("defences", name, ON.get(name)), settings=QUICK)
     assert not toys.same_bits(toys.weights(model), plain())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_lowers_its_loss_learns_saves_and_loads(name, tmp_path):
     settings = TrainingSettings(precision="fp32", epochs=6, batch_size=16, learning_rate=1e-2, log_every=1)
-    defence = catalog.build("defences", name)
+    defence = catalog.build("defences", name, ON.get(name))
     model = train(toys.splits(64, 32), toys.classifier(dropout=0.0), defence, settings=settings, folder=tmp_path)
     losses = [row["loss"] for row in toys.rows(tmp_path) if "loss" in row]
     assert sum(losses[-4:]) / 4 < sum(losses[:4]) / 4 - 0.05

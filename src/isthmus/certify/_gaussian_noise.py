@@ -140,7 +140,7 @@ class Reader:
         """
         worst: list[float] = []
         total = inside = 0
-        editable = protection.editable(example.texts)
+        editable = protection.editable(example.texts, usual=())
         place = 0
         for name, text in example.texts.items():
             words = Words.of(text)

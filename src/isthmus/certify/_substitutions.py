@@ -24,7 +24,7 @@ class Space:
         """The substitutions that a table allows; `protection` says what the attacker cannot touch."""
         fields = {name: Words.of(text) for name, text in texts.items()}
         words = [word for own in fields.values() for word in own]
-        editable = protection.editable(texts)
+        editable = protection.editable(texts, usual=())
         may = [True] * len(words) if editable is None else editable.tolist()
         return cls(
             fields, tuple(table.replacements(word) if free else () for word, free in zip(words, may, strict=True))

@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import clopper_pearson_lower
 from isthmus.core.types import Ints
-from isthmus.engine.scoring import splitmix
-
-Keys = NDArray[np.uint64]
+from isthmus.models.synonym_draws import Keys, draw_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +31,7 @@ class Ballot:
 
     def keys(self) -> Keys:
         """One key per draw."""
-        return splitmix(np.uint64(self.key) + splitmix(np.arange(self.draws, dtype=np.uint64)))
+        return draw_keys(self.key, self.draws)
 
 
 class Voter(Protocol):

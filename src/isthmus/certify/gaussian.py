@@ -80,7 +80,7 @@ class Gaussian(Certificate):
     def check(self, victim: Victim) -> None:
         """Noise goes on the embeddings, so the model must be at hand."""
         super().check(victim)
-        if getattr(victim, "model", None) is None or not hasattr(victim, "tokenizer"):
+        if not hasattr(getattr(victim, "model", None), "embed"):
             raise UsageError(
                 f"gaussian puts noise on word embeddings, and a {type(victim).__name__} has none that can be reached: "
                 "certify a run or a transformers model, or use --certificate synonym"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from isthmus.defences.infobert import InfoBERT
     from isthmus.defences.label_smoothing import LabelSmoothing
     from isthmus.defences.pgd import PGD
+    from isthmus.defences.safer import SAFER
     from isthmus.defences.smart import SMART
     from isthmus.defences.standard import Standard
     from isthmus.defences.vib import VIB
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALUM",
     "PGD",
+    "SAFER",
     "SMART",
     "VIB",
     "VUB",

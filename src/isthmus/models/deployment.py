@@ -12,6 +12,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.core.errors import IsthmusError, ModelError, UsageError
@@ -20,13 +21,13 @@ from isthmus.core.types import Victim
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
 
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {"synonyms": "isthmus.models.smoothing:SynonymSmoothing"}
 _registered: dict[str, type[Deployment]] = {}
 
 
 @dataclass(frozen=True)
 class Deployment(ABC):
-    """Base of all; fields are JSON-able settings."""
+    """Base of all; fields are JSON-able settings, but for those marked `BESIDE`, which have files of their own."""
 
     kind: ClassVar[str]
     """Its name in a model's folder."""
@@ -35,9 +36,17 @@ class Deployment(ABC):
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
         """The classifier as it answers. `options` are changes to the settings for this use alone."""
 
+    def write_beside(self, folder: Path) -> None:
+        """Write what is too large for the description into files of its own in the model's folder."""
+        del folder
+
+    def read_beside(self, folder: Path) -> Deployment:
+        """The same with what `write_beside` wrote."""
+        return self
+
     def changed(self, options: Mapping[str, Any]) -> Deployment:
         """The same with other settings; one it does not have is an error."""
-        known = [field.name for field in dataclasses.fields(self)]
+        known = [field.name for field in dataclasses.fields(self) if not field.metadata.get("beside")]
         for name in options:
             if name not in known:
                 raise UsageError(f"a model deployed as {self.kind} has no setting {name!r}; it has {', '.join(known)}")
@@ -57,7 +66,12 @@ def describe_deployment(deployment: Deployment) -> dict[str, Any]:
             f"a classifier deployed as {deployment.kind!r} cannot be saved: it could not be loaded again. "
             "Decorate the class with isthmus.models.deployment.register_deployment"
         )
-    return {"kind": deployment.kind, "config": dataclasses.asdict(deployment)}
+    settings = [field.name for field in dataclasses.fields(deployment) if not field.metadata.get("beside")]
+    return {"kind": deployment.kind, "config": {name: getattr(deployment, name) for name in settings}}
+
+
+BESIDE = {"beside": True}
+"""Metadata of a field that `write_beside` writes and `read_beside` reads."""
 
 
 def build_deployment(description: Any) -> Deployment:

@@ -154,6 +154,7 @@ def _write(model: Classifier, folder: Path) -> None:
         description |= {"format": FORMAT, "task": model.task.name, "stride": model.task.stride}
     if model.deployment is not None:
         description["deployment"] = describe_deployment(model.deployment)
+        model.deployment.write_beside(folder)
     try:
         with quiet():
             model.tokenizer.save_pretrained(folder)
@@ -285,7 +286,7 @@ def _load_own(folder: Path) -> Classifier:
     if not model.is_stock:
         _load_rest(model, folder)
     if described.get("deployment") is not None:
-        model.deployment = build_deployment(described["deployment"])
+        model.deployment = build_deployment(described["deployment"]).read_beside(folder)
     return model
 
 

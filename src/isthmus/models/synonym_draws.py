@@ -20,6 +20,11 @@ Keys = NDArray[np.uint64]
 _PLACES = np.uint64(0xD1B54A32D192ED03)
 
 
+def draw_keys(key: int, draws: int) -> Keys:
+    """One key per draw."""
+    return splitmix(np.uint64(key) + splitmix(np.arange(draws, dtype=np.uint64)))
+
+
 class DrawnText:
     """A text, and the sets its words are drawn from."""
 

@@ -69,7 +69,7 @@ class Genetic(WordAttack):
     temperature: float = 0.3
     """Of the draw of parents."""
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 8
     """Neighbours tried for a word."""
     most_likely: int = 4

@@ -61,7 +61,7 @@ class HardLabel(WordAttack):
     """
 
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
     """Neighbours looked at for a word."""
     min_cosine: float = 0.5

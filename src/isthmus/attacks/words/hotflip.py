@@ -73,7 +73,7 @@ class HotFlip(WordAttack):
     draws: int = 1
     """Draws of a randomised model's randomness over which its gradient is averaged."""
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     min_cosine: float = 0.8
     """Least cosine of two words' vectors."""
     most: int = 50

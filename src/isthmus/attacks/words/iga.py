@@ -67,7 +67,7 @@ class IGA(WordAttack):
     temperature: float = 0.3
     """Of the draw of parents."""
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
     """Neighbours tried for a word."""
     max_distance: float = 0.5

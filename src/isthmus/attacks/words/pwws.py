@@ -17,6 +17,7 @@ from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Request, replacing
 from isthmus.lexicon.stopwords import stop_words
+from isthmus.lexicon.synonyms import load_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,8 @@ class PWWS(WordAttack):
     """Whose algorithm: TextAttack's greedy variant, or the paper's."""
     wordnet: str | None = None
     """Folder with the WordNet 3.0 dictionary files; by default the asset `wordnet`."""
+    table: str | None = None
+    """A synonym table in place of WordNet: safer, a .json file, or a run trained with safer."""
     synonyms: Synonyms | None = field(default=None, repr=False)
     """Another source of synonyms: a function from a word to words."""
 
@@ -60,6 +63,8 @@ class PWWS(WordAttack):
         """The synonyms' source."""
         if self.synonyms is not None:
             return {"synonyms": getattr(self.synonyms, "__name__", type(self.synonyms).__name__)}
+        if self.table is not None:
+            return {"synonyms": load_table(self.table).title}
         return {"synonyms": f"WordNet 3.0 ({self.wordnet or 'asset wordnet'})"}
 
     def search(self, trial: Trial) -> Search:
@@ -83,7 +88,12 @@ class PWWS(WordAttack):
 
     def swaps(self, trial: Trial, position: int) -> NDArray[np.int32]:
         """The synonyms of the word at a position."""
-        source = self.synonyms or wordnet_synonyms(self.wordnet)
+        if self.synonyms is not None:
+            source = self.synonyms
+        elif self.table is not None:
+            source = load_table(self.table).replacements
+        else:
+            source = wordnet_synonyms(self.wordnet)
         return trial.vocabulary.ids(source(trial.draft.word(position)))
 
     def _best_swaps(self, trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, _BestSwaps]:

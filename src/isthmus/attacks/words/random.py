@@ -54,7 +54,7 @@ class Random(WordAttack):
     draws: int = 8
     """Texts drawn at every step."""
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
     """Neighbours looked at for a word."""
     min_cosine: float = 0.5

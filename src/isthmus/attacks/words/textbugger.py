@@ -52,7 +52,7 @@ class TextBugger(WordAttack):
     importance: Importance = "delete"
     """How words are ranked: by leaving them out, or by the victim's gradient (white box)."""
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 5
     """Neighbours looked at for a word."""
     similarity: float = 0.8

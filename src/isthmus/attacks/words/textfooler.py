@@ -58,7 +58,7 @@ class TextFooler(WordAttack):
     semantics: Semantics = "textattack"
     """Whose algorithm: the toolkit's, or the paper's."""
     neighbours: str = "counterfitted"
-    """Word vectors: counterfitted, glove, or a file."""
+    """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
     """Neighbours looked at for a word."""
     min_cosine: float | None = None

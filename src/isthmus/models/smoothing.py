@@ -1,0 +1,136 @@
+"""A classifier that reads random synonyms: SAFER's smoothing as a deployment.
+
+    vote   g_c(x) = share of the draws z with f(z) = c           what the certificate `synonym` is about
+    mean   g_c(x) = mean over the draws z of p(c | z)
+    z_i drawn from P(x_i), independently for every word and draw
+
+Every row draws from its own key, so that an answer depends neither on the other rows nor on how they are batched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import ModelError, UsageError
+from isthmus.core.types import Floats, Texts, Victim
+from isthmus.lexicon.synonyms import FILE, SynonymTable
+from isthmus.models.deployment import BESIDE, Deployment
+from isthmus.models.synonym_draws import DrawnText, draw_keys
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+
+Voice = Literal["vote", "mean"]
+_TEXTS_AT_ONCE = 8_192
+
+
+@dataclass(frozen=True)
+class SynonymSmoothing(Deployment):
+    """Answers by several draws of the text's words from their perturbation sets."""
+
+    kind: ClassVar[str] = "synonyms"
+
+    draws: int = 15
+    answer: Voice = "vote"
+    table: SynonymTable | None = field(default=None, repr=False, metadata=BESIDE)
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise UsageError(f"at least one draw is needed, not {self.draws}")
+        if self.answer not in ("vote", "mean"):
+            raise UsageError(f"the draws are put together by 'vote' or by 'mean', not {self.answer!r}")
+
+    def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
+        """The smoothed classifier."""
+        from isthmus.models.victims.classifier import ClassifierVictim
+
+        own = self.changed(options)
+        assert isinstance(own, SynonymSmoothing)
+        if own.table is None:
+            raise ModelError("this model is smoothed by synonyms and has no synonym table")
+        return SmoothedVictim(ClassifierVictim(model, precision), own.table, own.draws, own.answer)
+
+    def write_beside(self, folder: Path) -> None:
+        """Write the table."""
+        if self.table is not None:
+            self.table.write(folder / FILE)
+
+    def read_beside(self, folder: Path) -> SynonymSmoothing:
+        """Read the table."""
+        return dataclasses.replace(self, table=SynonymTable.read(folder / FILE))
+
+
+class SmoothedVictim:
+    """A `Victim` that reads every text with its words drawn from their perturbation sets."""
+
+    stochastic = True
+
+    def __init__(self, base: Victim, table: SynonymTable, draws: int = 15, answer: Voice = "vote") -> None:
+        self.base, self.table, self.draws, self.answer = base, table, draws, answer
+
+    @property
+    def model(self) -> Any:
+        """The classifier that reads the draws."""
+        return self.base.model  # type: ignore[attr-defined]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names."""
+        return self.base.labels
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the text fields it reads."""
+        return tuple(self.base.fields)  # type: ignore[attr-defined]
+
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return getattr(self.base, "device_type", "cpu")
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        """Shares of the votes, or mean probabilities; without keys a text's draws come from the text itself."""
+        if keys is None:
+            keys = np.array([_key_of(text) for text in texts], np.uint64)
+        answers = np.zeros((len(texts), len(self.labels)), np.float32)
+        step = max(1, _TEXTS_AT_ONCE // self.draws)
+        for start in range(0, len(texts), step):
+            stop = min(start + step, len(texts))
+            answers[start:stop] = self._scores(texts[start:stop], keys[start:stop])
+        return answers
+
+    def _scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64]) -> Floats:
+        read: list[Texts] = []
+        owners: list[int] = []
+        weights: list[NDArray[np.int64]] = []
+        streams: list[NDArray[np.uint64]] = []
+        for number, (text, key) in enumerate(zip(texts, keys.tolist(), strict=True)):
+            drawn, own = DrawnText(text, self.table), draw_keys(key, self.draws)
+            choices, weight = drawn.choices(own), np.ones(self.draws, np.int64)
+            if not self.base.stochastic:  # Equal draws are read once.
+                choices, weight = np.unique(choices, axis=0, return_counts=True)
+            read += [drawn.text(choice) for choice in choices.tolist()]
+            owners += [number] * len(choices)
+            weights.append(weight)
+            streams.append(own)
+        given = np.concatenate(streams) if self.base.stochastic and streams else None
+        scores = self.base.scores(read, given)
+        if self.answer == "vote":
+            votes = np.eye(len(self.labels), dtype=np.float32)[np.nan_to_num(scores).argmax(axis=1)]
+            scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), votes, np.float32(np.nan))
+        answers = np.zeros((len(texts), len(self.labels)), np.float64)
+        np.add.at(answers, np.array(owners, np.int64), scores * np.concatenate(weights)[:, None])
+        return (answers / self.draws).astype(np.float32)
+
+
+def _key_of(text: Texts) -> int:
+    packed = "\x1f".join(text.values()).encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
