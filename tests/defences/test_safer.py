@@ -97,13 +97,27 @@ def test_a_run_is_smoothed_after_loading_and_attacked_inside_its_table(tmp_path:
     assert not load_victim(tmp_path / "model", device="cpu", deployed=False).stochastic
     attack = PWWS(table=str(tmp_path))
     assert victim.table.fingerprint in attack.resources()["synonyms"]
-    edited, untrained = 0, smoothed(7)  # the trained one holds: all telling words of a kind are drawn alike
-    for result in attack(untrained, list(toys.dataset("test", 24, 5))):
-        assert result.outcome != "error"
-        for edit in result.edits:
-            edited += 1
-            assert edit.replacement in victim.table.replacements(edit.original)
-    assert edited
+
+
+def test_an_attack_on_the_smoothed_classifier_stays_inside_the_table(tmp_path: Path):
+    table = SynonymTable.of_links(json.loads(Path(TABLE).read_text()), most=2)
+    table.write(tmp_path / "synonyms.json")
+    assert table.draws("fine") == ("fine", "lovely")
+    victim = SmoothedVictim(
+        wrap(lambda texts: [[0.1, 0.9] if "lovely" in text else [0.9, 0.1] for text in texts]), table, 25
+    )
+    examples = [
+        Example(f"test:{n}", {"text": f"the {word} was lovely"}, 1) for n, word in enumerate(["film", "plot", "actor"])
+    ]
+    results = list(PWWS(table=str(tmp_path))(victim, examples))
+    assert {result.outcome for result in results} == {"succeeded"}
+    assert all(
+        edit.replacement in table.replacements(edit.original)
+        for result in results
+        for edit in result.edits
+        if result.edits
+    )
+    assert all("moving" in result.perturbed["text"] or "fine" in result.perturbed["text"] for result in results)
 
 
 def test_the_table_is_in_a_file_of_its_own_and_its_loss_is_noticed(tmp_path: Path):
