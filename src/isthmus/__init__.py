@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isthmus import attacks, defences, measures
+    from isthmus import attacks, certify, defences, measures
     from isthmus.data import load_data
     from isthmus.models import load_model
     from isthmus.models.victims import load_victim
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["attacks", "defences", "load_data", "load_model", "load_victim", "measures", "train"]
+__all__ = ["attacks", "certify", "defences", "load_data", "load_model", "load_victim", "measures", "train"]
 
 _HOMES = {
     "load_data": "isthmus.data",
@@ -31,7 +31,7 @@ _HOMES = {
     "load_victim": "isthmus.models.victims",
     "train": "isthmus.training",
 }
-_MODULES = ("attacks", "defences", "measures")
+_MODULES = ("attacks", "certify", "defences", "measures")
 
 
 def __getattr__(name: str) -> Any:

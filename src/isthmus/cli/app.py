@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli import assets, attack, doctor, evaluate, export, measure, report, show, train
+from isthmus.cli import assets, attack, certify, doctor, evaluate, export, measure, report, show, train
 from isthmus.cli import list as list_verb
 from isthmus.core.errors import IsthmusError
 
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.command("train", rich_help_panel="Work")(train.train)
 app.command("attack", rich_help_panel="Work")(attack.attack)
 app.command("evaluate", rich_help_panel="Work")(evaluate.evaluate)
+app.command("certify", rich_help_panel="Work")(certify.certify)
 app.command("measure", rich_help_panel="Work")(measure.measure)
 app.command("report", rich_help_panel="Look")(report.report)
 app.command("export", rich_help_panel="Look")(export.export)

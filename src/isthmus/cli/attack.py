@@ -194,7 +194,7 @@ def attack(
     request = AttackRequest(
         model=model,
         attacks=options.names(attacks),
-        data=_data(data, text, label, options.pair(pair)),
+        data=data_request(data, text, label, options.pair(pair)),
         split=split,
         parameters=options.key_values(parameter),
         n=n or None,
@@ -238,7 +238,10 @@ def attack(
         raise typer.Exit(code)
 
 
-def _data(source: str | None, text: str | None, label: str | None, pair: tuple[str, str] | None) -> DataRequest | None:
+def data_request(
+    source: str | None, text: str | None, label: str | None, pair: tuple[str, str] | None
+) -> DataRequest | None:
+    """The data as the command names it; None where it is left to the run."""
     from isthmus.core.errors import UsageError
     from isthmus.runs.sources import DataRequest
 

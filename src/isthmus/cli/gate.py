@@ -10,7 +10,7 @@ which nothing was tried is inconclusive too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from isthmus.report.view import RunView
 
 _RATES = ("racc", "sacc")
+CERTIFIED = ("certified", "clean")
+"""Rates of a certificate."""
 PASSED, FAILED, INCONCLUSIVE = 0, 1, 3
 
 
@@ -68,6 +70,15 @@ class Bar:
                     remedy = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
                 codes.append(code)
                 say(console, code, f"{name} {rate}", interval, least, remedy)
+        return worst(codes)
+
+    def judge_rates(self, console: Console, name: str, rates: Mapping[str, Interval]) -> int:
+        """Print a line per rate; the worst decides the exit code."""
+        codes = []
+        for rate, least in self.least.items():
+            codes.append(verdict(rates[rate], least))
+            remedy = "the interval straddles the bar: take more examples with --n"
+            say(console, codes[-1], f"{name} {rate}", rates[rate], least, remedy)
         return worst(codes)
 
     def judge_evaluations(self, console: Console, views: Sequence[EvaluationView]) -> int:

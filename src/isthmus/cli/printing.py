@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.report.certificates import certificates, print_certificate
 from isthmus.report.describe import next_steps, warnings
 from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
@@ -52,6 +53,9 @@ def print_run(
         console.print()
         console.print(evaluation_table(evaluations))
         console.print(evaluation_notes(evaluations))
+    if keys is None and evaluated is None:
+        for certificate in certificates(run.folder):
+            print_certificate(console, certificate)
     for warning in warnings(run):
         console.print(Text(visible(warning), style="yellow"))
     if page is not None:

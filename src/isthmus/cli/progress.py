@@ -127,6 +127,15 @@ class TrainingBar:
 class AttackBar:
     """Shows an attack example by example, with what became of them so far."""
 
+    words: Mapping[str, str] = {
+        "succeeded": "fooled",
+        "failed": "held",
+        "skipped": "skipped",
+        "timed_out": "timed out",
+        "error": "errors",
+    }
+    always: Sequence[str] = ("succeeded", "failed")
+
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
         self._counts: dict[str, int] = {}
@@ -161,18 +170,21 @@ class AttackBar:
 
     def _figures(self) -> str:
         # Counts, not rates: what falls quickly ends first, so a rate of what has ended would mislead.
-        words = {
-            "succeeded": "fooled",
-            "failed": "held",
-            "skipped": "skipped",
-            "timed_out": "timed out",
-            "error": "errors",
-        }
-        always = ("succeeded", "failed")
         shown = [
-            (word, self._counts.get(key, 0)) for key, word in words.items() if key in self._counts or key in always
+            (word, self._counts.get(key, 0))
+            for key, word in self.words.items()
+            if key in self._counts or key in self.always
         ]
         return "  ".join(f"{word} {count}" for word, count in shown)
+
+
+class CertifyBar(AttackBar):
+    """Shows a certificate example by example."""
+
+    words: Mapping[str, str] = {
+        "certified": "certified", "abstained": "abstained", "wrong": "wrong", "error": "errors"
+    }  # fmt: skip
+    always: Sequence[str] = ("certified", "abstained")
 
 
 class MeasureBar:

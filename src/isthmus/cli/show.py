@@ -59,7 +59,8 @@ def _print(console: Console, entry: Entry) -> None:
         table.add_row(Text(f"  {parameter.name}"), about)
     console.print(table)
     examples = {
-        "attacks": "attack MODEL --attack", "defences": "train --data D --defence", "measures": "measure RUN --measure"
+        "attacks": "attack MODEL --attack", "defences": "train --data D --defence", "measures": "measure RUN --measure",
+        "certificates": "certify RUN --certificate",
     }  # fmt: skip
     if entry.family in examples:
         # A default that is computed is no value one could type.

@@ -12,6 +12,7 @@
     ├── TrainingError               training cannot go on (a loss became NaN, say)
     ├── RunError                    a run folder cannot be read or written
     │   └── NewerRun                it was written by a newer isthmus
+    ├── BrokenCertificate           an attack succeeded inside a certificate: a bug, in one of the two
     └── SuspiciousLabels            clean accuracy is at or under chance: the label map is probably swapped
 
 Every message names the thing, what was found, and what would work. The command line prints the message and no
@@ -88,6 +89,12 @@ class RunError(IsthmusError):
 
 class NewerRun(RunError):
     """The run folder was written by a newer isthmus."""
+
+
+class BrokenCertificate(IsthmusError):
+    """An attack succeeded inside a certificate. One of the two is wrong, and no figure of either can be trusted."""
+
+    exit_code = 4
 
 
 class SuspiciousLabels(IsthmusError):

@@ -15,7 +15,7 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import figures, measures, numerals
+from isthmus.report import certificates, figures, measures, numerals
 from isthmus.report.describe import (
     commands,
     coverage,
@@ -134,6 +134,7 @@ def render(run: RunView) -> str:
         ],
         troubles=_troubles(attacked),
         measures=measures.sections(run.folder),
+        certificates=certificates.sections(run.folder),
         provenance=provenance(run),
         commands=commands(run),
     )

@@ -8,6 +8,8 @@
     attacks/<name>@<hex>.jsonl  the same attack with other settings
     attacks/<name>.trace.jsonl  every query, where that was asked for
     evaluations/<name>.jsonl    one row per example of a set the model was evaluated on; header and names as above
+    certificates/<name>.jsonl   one row per example; header and names as above
+    certificates/<name>.challenges.jsonl  what the certified classifier says of texts that attacks found
     measures.json               what was measured on the model; its figures are in figures/
     report.html                 the page
 
@@ -129,7 +131,7 @@ def _known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AttackFile:
-    """The rows of one attack (or evaluation) with one set of settings, and their header."""
+    """The rows of one attack (or evaluation, or certificate) with one set of settings, and their header."""
 
     folder: Path
     key: str
@@ -144,6 +146,11 @@ class AttackFile:
     def header_path(self) -> Path:
         """Settings, effort and summary."""
         return self.folder / f"{self.key}.json"
+
+    @property
+    def challenges_path(self) -> Path:
+        """One JSON line per adversarial text that was held against a certificate."""
+        return self.folder / f"{self.key}.challenges.jsonl"
 
     @property
     def trace_path(self) -> Path:
@@ -202,6 +209,11 @@ class RunFolder:
     def evaluations_path(self) -> Path:
         """The folder of the evaluations' rows."""
         return self.path / "evaluations"
+
+    @property
+    def certificates_path(self) -> Path:
+        """The folder of the certificates' rows."""
+        return self.path / "certificates"
 
     @property
     def snapshots_path(self) -> Path:
@@ -278,6 +290,14 @@ class RunFolder:
     def evaluation_file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of the set `name` with these settings belong, by the same rule."""
         return _file(self.evaluations_path, name, settings)
+
+    def certificate_files(self) -> tuple[AttackFile, ...]:
+        """Every certificate that has a header."""
+        return _files(self.certificates_path)
+
+    def certificate_file(self, certificate: str, settings: Mapping[str, Any]) -> AttackFile:
+        """Where rows of `certificate` with these settings belong, by the same rule."""
+        return _file(self.certificates_path, certificate, settings)
 
 
 def _files(folder: Path) -> tuple[AttackFile, ...]:
