@@ -1,0 +1,277 @@
+"""`isthmus certify` from end to end on tiny networks: rows, resuming, attacks held against it, gates, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import certify_toys as toys
+import pytest
+
+from isthmus.cli.app import run as run_command
+from isthmus.defences import SAFER
+from isthmus.models import wrap
+from isthmus.report.page import render
+from isthmus.report.view import read_run
+from isthmus.runs.folder import RunFolder
+
+PARTS = (
+    ["the film was", "the plot and movie was", "very"],
+    ["fine", "dull", "good", "flat"],
+    ["", "and boring", "and great"],
+)
+SENTENCES = [f"{a} {b} {c}" for a, b, c in itertools.product(*PARTS)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.out.strip().splitlines()[-1])
+
+
+@pytest.fixture
+def isthmus(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+
+    def command(*arguments: object) -> Ended:
+        given = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "argv", ["isthmus", *given])
+        capsys.readouterr()
+        code = run_command(given)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return command
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A network, its data, labelled as it answers (but for two rows), and a synonym table."""
+    monkeypatch.chdir(tmp_path)
+    model = toys.network("cnn", 4, 0.6)
+    model.save(tmp_path / "cnn")
+    toys.table(most=3).write(tmp_path / "table.json")
+    SAFER(table=str(tmp_path / "table.json"), draws=9).prepare(model, ())
+    model.save(tmp_path / "smoothed")
+    model.deployment = None
+    answers = wrap(model, device="cpu").scores([{"text": text} for text in SENTENCES]).argmax(axis=1)
+    assert 0.1 < answers.mean() < 0.9
+    lines = [
+        f"{text},{toys.TASK.labels[int(a) ^ (n in (3, 8))]}"
+        for n, (text, a) in enumerate(zip(SENTENCES, answers, strict=True))
+    ]
+    (tmp_path / "data.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    return tmp_path
+
+
+def certify(isthmus, model: str, certificate: str, *more: object) -> Ended:
+    return isthmus("certify", model, "--data", "data.csv", "--certificate", certificate, "--device", "cpu", "--out",
+                   f"out-{model}", "-q", "--json", *more)  # fmt: skip
+
+
+QUICK = {
+    "gaussian": ("-P", "n=60", "-P", "n0=20", "-P", "sigma=0.4", "-P", "table=table.json"),
+    "synonym": ("-P", "n=60", "-P", "n0=20", "-P", "table=table.json"),
+    "exact": ("-P", "table=table.json"),
+}
+
+
+@pytest.mark.parametrize("name", list(QUICK))
+def test_rows_statement_and_rates(isthmus, place, name):
+    ended = certify(isthmus, "cnn", name, *QUICK[name], "--n", 20)
+    assert ended.code == 0, ended.err
+    found = ended.json
+    rows = [json.loads(line) for line in (place / f"out-cnn/certificates/{name}.jsonl").read_text().splitlines()]
+    assert len(rows) == found["n"] == sum(found["outcomes"].values()) == found["certified_now"] == 20
+    assert set(found["statement"]) == {"classifier", "threat_model", "probability", "assumptions"}
+    header = json.loads((place / f"out-cnn/certificates/{name}.json").read_text())
+    assert header["statement"] == found["statement"]
+    rates = [level["certified"]["estimate"] for level in found["levels"]]
+    assert rates == sorted(rates, reverse=True)
+    assert all(level["certified"]["low"] <= level["certified"]["estimate"] for level in found["levels"])
+    assert rates[0] <= found["clean"]["estimate"]
+    again = certify(isthmus, "cnn", name, *QUICK[name], "--n", 20)
+    assert again.json["certified_now"] == 0
+    more = certify(isthmus, "cnn", name, *QUICK[name], "--n", 0)
+    assert more.json["certified_now"] == len(SENTENCES) - 20
+    assert [json.loads(line) for line in (place / f"out-cnn/certificates/{name}.jsonl").read_text().splitlines()][
+        :20
+    ] == rows
+    other = certify(isthmus, "cnn", name, *QUICK[name], "--n", 5, "--seed", 1)
+    assert other.json["certificate"].startswith(f"{name}@")
+
+
+def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):
+    path = place / "out-cnn/certificates/synonym.jsonl"
+    certify(isthmus, "cnn", "synonym", *QUICK["synonym"])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert certify(isthmus, "cnn", "synonym", *QUICK["synonym"]).json["certified_now"] > 0
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_a_killed_command_ends_with_the_same_rows(isthmus, place):
+    arguments = (
+        "certify", "cnn", "--data", "data.csv", "--certificate", "gaussian", "-P", "n=1500", "--n", "0", "-q", "--device",
+        "cpu", "--no-label-check", "--out",
+    )  # fmt: skip
+    path = place / "killed/certificates/gaussian.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "isthmus", *arguments, "killed"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 3):
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline, "it never got as far"
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 3 <= path.read_bytes().count(b"\n") < len(SENTENCES)
+    assert isthmus(*arguments, "killed").code == isthmus(*arguments, "whole").code == 0
+    assert path.read_bytes() == (place / "whole/certificates/gaussian.jsonl").read_bytes()
+
+
+def attack(isthmus, model: str) -> Ended:
+    return isthmus(
+        "attack", model, "--data", "data.csv", "--attack", "pwws", "-P", "table=table.json", "--device", "cpu", "--out",
+        f"out-{model}", "-q", "--json", "--n", 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn", "exact"), ("smoothed", "synonym")])
+def test_certified_is_at_most_empirical_and_both_are_shown(isthmus, place, model, name):
+    attacked = attack(isthmus, model)
+    assert attacked.json["outcomes"]["succeeded"] > 0
+    ended = certify(isthmus, model, name, *QUICK[name], "--n", 0)
+    assert ended.code == 0, ended.err
+    found = ended.json
+    assert found["attacks"] == ["pwws"]
+    assert found["challenged"] == attacked.json["outcomes"]["succeeded"]
+    for level in found["levels"]:
+        assert level["certified"]["estimate"] <= level["empirical"]["estimate"]
+    if name == "exact":
+        assert found["levels"][-1]["empirical"]["estimate"] == pytest.approx(attacked.json["racc"])
+    folder = RunFolder(place / f"out-{model}")
+    page = render(read_run(folder))
+    assert "accuracy<br>under attack" in page
+    assert "Certified accuracy." in page
+    printed = isthmus("report", folder.path, "-q")
+    assert "threat" not in printed.err
+    assert "certified" in printed.out
+
+
+def doctored(path: Path, key: str, **changes: Any) -> None:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert any(row["id"] == key for row in rows)
+    path.write_text("".join(json.dumps({**row, **(changes if row["id"] == key else {})}) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(("model", "name"), [("cnn", "exact"), ("smoothed", "synonym")])
+def test_a_certificate_that_claims_too_much_fails_the_command(isthmus, place, model, name):
+    attack(isthmus, model)
+    assert certify(isthmus, model, name, *QUICK[name], "--n", 0).code == 0
+    challenges = place / f"out-{model}/certificates/{name}.challenges.jsonl"
+    rows = list(map(json.loads, challenges.read_text().splitlines()))
+    changes: dict[str, Any] = {"strength": "all", "outcome": "certified"}
+    if name == "exact":
+        chosen = next(row for row in rows if row["refutes"])
+    else:  # Certified for the class that nearly all draws of the text vote against.
+        chosen = max(rows, key=lambda row: row["votes"])
+        assert chosen["votes"] > 45
+        changes["prediction"] = 1 - chosen["certified"]
+    doctored(place / f"out-{model}/certificates/{name}.jsonl", chosen["example"], **changes)
+    ended = certify(isthmus, model, name, *QUICK[name], "--n", 0)
+    assert ended.code == 4
+    assert f"example {chosen['example']}" in ended.err
+    assert "bug" in ended.err
+    header = json.loads((place / f"out-{model}/certificates/{name}.json").read_text())
+    assert [each.rpartition("/")[0] for each in header["refuted"]] == [f"pwws/{chosen['example']}"]
+
+
+def test_an_attack_that_claims_too_much_fails_the_command_where_nothing_is_drawn(isthmus, place):
+    attack(isthmus, "cnn")
+    certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 0)
+    rows = [json.loads(line) for line in (place / "out-cnn/certificates/exact.jsonl").read_text().splitlines()]
+    held = next(
+        row["id"] for row in rows if row["strength"] == "all" and row["outcome"] == "certified" and row["substitutable"]
+    )
+    attacked = {
+        row["id"]: row for row in map(json.loads, (place / "out-cnn/attacks/pwws.jsonl").read_text().splitlines())
+    }
+    text = attacked[held]["original"]["text"]
+    table = toys.table()
+    word = next(word for word in text.split() if table.replacements(word))
+    other = {"text": text.replace(word, table.replacements(word)[0], 1)}
+    doctored(place / "out-cnn/attacks/pwws.jsonl", held, outcome="succeeded", perturbed=other)
+    ended = certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 0)
+    assert ended.code == 4
+    assert f"example {held}" in ended.err
+
+
+def test_an_attack_outside_the_threat_model_is_left_aside(isthmus, place):
+    more = ("--device", "cpu", "--out", "out-cnn", "-q", "--n", 0)
+    isthmus("attack", "cnn", "--data", "data.csv", "--attack", "deepwordbug", *more)
+    found = certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 0).json
+    assert found["attacks"] == []
+    assert all(level["empirical"] is None for level in found["levels"])
+
+
+def test_the_gate(isthmus, place):
+    more = (*QUICK["exact"], "--n", 0)
+    assert certify(isthmus, "cnn", "exact", *more, "--fail-under", "certified=0.0").code == 0
+    assert certify(isthmus, "cnn", "exact", *more, "--fail-under", "certified=0.99").code == 1
+    rate = certify(isthmus, "cnn", "exact", *more).json["certified"]["estimate"]
+    straddling = certify(isthmus, "cnn", "exact", *more, "--fail-under", f"certified={rate}")
+    assert (straddling.code, straddling.json["gate"]["exit_code"]) == (3, 3)
+    at_zero = certify(isthmus, "cnn", "exact", *more, "--at", "0").json["certified"]["estimate"]
+    assert at_zero > rate
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("gaussian", ("-P", "sigma=0"), "without noise there is no ball"),
+        ("gaussian", ("-P", "alpha=2"), "strictly between 0 and 1"),
+        ("synonym", ("-P", "n=5"), "the smallest n that could certify is 10"),
+        ("synonym", ("-P", "table=nothere.json"), "no synonym table at nothere.json"),
+        ("exact", ("-P", "limits=3"), "Did you mean 'limit'"),
+        ("gausian", (), "Did you mean 'gaussian'"),
+        ("exact", ("--at", "far"), "--at takes a radius"),
+        ("exact", ("--fail-under", "racc=0.5"), "no rate for --fail-under named 'racc'"),
+        ("exact", ("--protect", "title"), "no column named 'title'"),
+    ],
+    ids=["sigma", "alpha", "n", "table", "parameter", "name", "at", "gate", "column"],
+)
+def test_bad_input_is_refused_before_anything_is_written(isthmus, place, name, more, message):
+    ended = certify(isthmus, "cnn", name, *more)
+    assert ended.code == 2
+    assert message in ended.err
+    assert not (place / "out-cnn/certificates").exists() or not list((place / "out-cnn/certificates").glob("*.json"))
+
+
+def test_texts_whose_every_word_is_protected_are_counted_apart(isthmus, place):
+    found = certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 0, "--protect-pattern", ".+").json
+    assert found["nothing_to_substitute"] == found["outcomes"]["certified"] > 0
+    assert found["certified"]["estimate"] == found["clean"]["estimate"]
+
+
+def test_a_model_that_cannot_be_certified_so_is_refused(isthmus, place):
+    assert "answers at random" in certify(isthmus, "smoothed", "exact").err
+    (place / "mine.py").write_text("def classify(texts):\n    return [[0.2, 0.8]] * len(texts)\n")
+    ended = isthmus("certify", "mine:classify", "--data", "data.csv", "--out", "out", "-q", "--no-label-check")
+    assert ended.code == 2
+    assert "puts noise on word embeddings" in ended.err
