@@ -126,8 +126,8 @@ def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):
 @pytest.mark.slow
 def test_a_killed_command_ends_with_the_same_rows(isthmus, place):
     arguments = (
-        "certify", "cnn", "--data", "data.csv", "--certificate", "gaussian", "-P", "n=1500", "--n", "0", "-q", "--device",
-        "cpu", "--no-label-check", "--out",
+        "certify", "cnn", "--data", "data.csv", "--certificate", "gaussian", "-P", "n=1500", "--n", "0", "-q",
+        "--device", "cpu", "--no-label-check", "--out",
     )  # fmt: skip
     path = place / "killed/certificates/gaussian.jsonl"
     process = subprocess.Popen(

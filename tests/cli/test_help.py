@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-VERBS = ("train", "attack", "evaluate", "measure", "report", "export", "list", "show", "assets", "doctor")
+VERBS = ("train", "attack", "certify", "evaluate", "measure", "report", "export", "list", "show", "assets", "doctor")
 NARROW = {**os.environ, "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
 
 
