@@ -12,6 +12,8 @@ import pytest
 from isthmus.core.errors import DataError, IsthmusError, UnknownName, UsageError
 from isthmus.core.types import Answer, QuestionAnswering
 from isthmus.data import load_data
+from isthmus.data._questions import QuestionColumns, holds_questions, make_questions
+from isthmus.data._tables import Table
 
 CONTEXT = "Paris is the capital of France. Lyon is in France too."
 INFERENCE = ("entailment", "neutral", "contradiction")
@@ -176,6 +178,12 @@ def test_broken_nesting_is_one_of_our_errors(tmp_path: Path, content: Any) -> No
     (tmp_path / "squad.json").write_text(json.dumps(content))
     with pytest.raises(IsthmusError, match=r"squad\.json"):
         load_data(tmp_path / "squad.json", task="qa")
+
+
+def test_a_table_without_rows_holds_no_questions() -> None:
+    empty = Table("hub/empty", ("id", "question", "context", "answers"), (), str)
+    assert len(make_questions(empty, QuestionColumns(), "empty", "test")) == 0
+    assert not holds_questions(Table("hub/other", ("text", "label"), (), str))
 
 
 # Pairs.

@@ -54,7 +54,7 @@ def holds_questions(table: Table) -> bool:
 
 
 def _is_nested(table: Table) -> bool:
-    row = table.rows[0]
+    row: Mapping[str, Any] = table.rows[0] if table.rows else {}
     articles = row.get("data")
     if "paragraphs" in row:
         return True
