@@ -97,21 +97,36 @@ class TrainingBar:
 
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
-        self._started = False
+        self._title = ""
         self._figures: dict[str, float] = {}
 
     def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
         """A step of the training is done."""
-        if not self._started:
-            self.meter.start("training", total, max(step - 1, 0))
-            self._started = True
+        if self._title != "training":
+            self._title = "training"
+            self.meter.start(self._title, total, max(step - 1, 0))
         self._figures |= metrics
         self.meter.update(step, self._shown())
 
+    def on_work(self, title: str, done: int, total: int, figures: str) -> None:
+        """A part is done of what the training waits for, such as an attack on the model."""
+        if self._title != title:
+            self.meter.stop(self._shown() if self._title == "training" else "")
+            self._title = title
+            self.meter.start(title, total)
+        self.meter.update(done, figures)
+        if done >= total:
+            self.meter.stop(figures)
+            self._title = ""
+
+    def on_note(self, message: str) -> None:
+        """Something worth knowing happened."""
+        self.meter.note(message)
+
     def close(self) -> None:
         """The training is over."""
-        if self._started:
-            self.meter.stop(self._shown())
+        if self._title:
+            self.meter.stop(self._shown() if self._title == "training" else "")
 
     def _shown(self) -> str:
         parts = []

@@ -11,6 +11,8 @@ from isthmus.core import catalog
 from isthmus.defences.base import Batch, Defence, Terms
 
 if TYPE_CHECKING:
+    from isthmus.defences.advaug import AdvAug
+    from isthmus.defences.adversarial import Adversarial
     from isthmus.defences.alum import ALUM
     from isthmus.defences.confidence_penalty import ConfidencePenalty
     from isthmus.defences.freelb import FreeLB
@@ -30,6 +32,8 @@ __all__ = [
     "SMART",
     "VIB",
     "VUB",
+    "AdvAug",
+    "Adversarial",
     "Batch",
     "ConfidencePenalty",
     "Defence",

@@ -7,7 +7,8 @@
 
 The defaults are plain fine-tuning, so a method writes only the moment its idea lives in. `losses` is a generator
 because some methods need gradients in the middle of a step: what it yields has been back-propagated when it goes on,
-so FreeLB reads the gradient of its perturbation after each ``yield`` and takes the next ascent step.
+so FreeLB reads the gradient of its perturbation after each ``yield`` and takes the next ascent step. A method that
+needs more than one training says so by `plan`, before the first of the four.
 
 Whoever walks the generator scales what is yielded (by gradient accumulation, say). A method that needs the gradient of
 an unscaled loss asks `torch.autograd.grad` for it inside `losses`.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from isthmus.core.seeds import derive
@@ -80,6 +81,32 @@ class Batch:
         return torch.Generator(self.labels.device).manual_seed(derive(self.seed, name) >> 1)
 
 
+@dataclass(frozen=True)
+class Made:
+    """Training examples that a defence made, and what the training log should say about them."""
+
+    examples: Sequence[Example]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-able; written into the row of the log that says how many examples there are."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a defence divides the epochs of a run."""
+
+    anew: tuple[int, ...] = ()
+    """Epochs (counted from 0) at which training starts over: the training before ends with its best weights, `examples`
+    sees those, and then weights, optimiser and schedule are as they were at the beginning."""
+    judged_from: int = 0
+    """First epoch whose weights may be the run's; earlier ones are not defended yet, and would win by it."""
+
+    def stretch(self, epoch: int, epochs: int) -> tuple[int, int]:
+        """First epoch, and the one behind the last, of the training that `epoch` of `epochs` belongs to."""
+        bounds = (0, *self.anew, epochs)
+        begins = max(bound for bound in bounds if bound <= epoch)
+        return begins, min(bound for bound in bounds if bound > epoch)
+
+
 class Labelled(Protocol):
     """What `Defence.prepare` can rely on, whether the data are texts or resident tensors."""
 
@@ -114,7 +141,11 @@ class Defence:
         global stream, so freshly initialised layers are the same each time.
         """
 
-    def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | None:
+    def plan(self, epochs: int) -> Plan:
+        """How a run of so many epochs is divided; a defence for which they are too few says so here."""
+        return Plan()
+
+    def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
         """The training examples of `epoch` (counted from 0); None leaves those of the epoch before.
 
         `data` are the original training examples and `seed` is the run's. A field the task does not name is not read
@@ -136,10 +167,9 @@ class Defence:
         """Whether its losses need the words' embeddings, and not only what the encoder makes of them."""
         return False
 
-    @final
     @property
     def replaces_examples(self) -> bool:
-        """Whether the class has its own `examples`."""
+        """Whether it has its own `examples`, which are then asked for before every epoch."""
         return type(self).examples is not Defence.examples
 
 

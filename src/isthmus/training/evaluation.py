@@ -80,6 +80,10 @@ class Selection:
             self.stale += 1
         return self.patience is not None and self.stale >= self.patience
 
+    def forget(self) -> None:
+        """Look for the best from here on."""
+        self.best_step, self.best_accuracy, self.stale = None, -1.0, 0
+
     def _keep(self, step: int, model: nn.Module) -> None:
         if self.folder is None:
             self._copy = {name: _copied(value) for name, value in model.state_dict().items()}

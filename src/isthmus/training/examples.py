@@ -1,7 +1,7 @@
 """What `Defence.examples` makes, kept in one file per epoch: ``examples/<epoch>.jsonl``.
 
 The file is written before the examples are used, so that a killed run does not make them again; making them may mean
-attacking the model for hours.
+attacking the model for hours. What the log should say of them lies beside it, in ``examples/<epoch>.json``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import DataError, RunError
-from isthmus.core.files import write_atomic
+from isthmus.core.files import read_json, write_atomic, write_json
 from isthmus.core.types import Answer, Example, Label
+from isthmus.defences.base import Made
 from isthmus.training import processes
 
 Examples = Sequence[Example]
@@ -26,14 +27,16 @@ class ExampleStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def of_epoch(self, epoch: int, make: Callable[[], Examples | None]) -> Examples | None:
+    def of_epoch(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
         """The examples of `epoch`: read if they are there, else made by the main process, written, and read."""
         if processes.is_main() and not self._file(epoch).is_file():
             made = make()
             if made is not None:
-                write_atomic(self._file(epoch), "".join(json.dumps(_row(example)) + "\n" for example in made))
+                if made.notes:  # First: the examples are what says that all is there.
+                    write_json(self._file(epoch).with_suffix(".json"), made.notes)
+                write_atomic(self._file(epoch), "".join(json.dumps(_row(example)) + "\n" for example in made.examples))
         processes.wait()
-        return self._read(epoch) if self._file(epoch).is_file() else None
+        return Made(self._read(epoch), self._notes(epoch)) if self._file(epoch).is_file() else None
 
     def latest(self, epoch: int) -> Examples | None:
         """The newest examples that were made for `epoch` or an epoch before it."""
@@ -47,6 +50,11 @@ class ExampleStore:
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.jsonl"
+
+    def _notes(self, epoch: int) -> dict[str, Any]:
+        path = self._file(epoch).with_suffix(".json")
+        notes = read_json(path) if path.is_file() else {}
+        return notes if isinstance(notes, dict) else {}
 
     def _read(self, epoch: int) -> Examples:
         path = self._file(epoch)

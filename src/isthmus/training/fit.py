@@ -11,16 +11,17 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.core import progress as work
 from isthmus.core.errors import DataError, TrainingError, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, QuestionAnswering
 from isthmus.data import Splits
-from isthmus.defences.base import Defence
+from isthmus.defences.base import Defence, Made, Plan
 from isthmus.training import processes
 from isthmus.training.checkpoints import Checkpoint, CheckpointFolder
 from isthmus.training.encoded import EncodedExamples, encode_examples
@@ -31,6 +32,8 @@ from isthmus.training.numerics import autocast_on, digest, make_optimizer, prese
 from isthmus.training.settings import Progress, TrainingSettings, settings_for
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from isthmus.models import Classifier
     from isthmus.training.trainer import Run
 
@@ -63,7 +66,8 @@ def train(
     settings = settings_for(data.task.name) if settings is None else settings
     _check(data, device)
     splits = data.with_dev(seed)
-    with preserved_randomness(), _folder_or_temporary(folder) as place:
+    defence.plan(settings.epochs)  # refuses too few epochs before anything is written
+    with preserved_randomness(), _folder_or_temporary(folder) as place, work.watched(progress):
         session = _Session(splits, defence, settings, place, folder is not None, seed, progress, device)
         return session.run(backbone)
 
@@ -203,6 +207,10 @@ class _Session:
         return checkpoints.newest()
 
     @property
+    def _plan(self) -> Plan:
+        return self.defence.plan(self.settings.epochs)
+
+    @property
     def _store(self) -> ExampleStore:
         return ExampleStore(self.folder / "examples")
 
@@ -228,23 +236,36 @@ class _Session:
             folder=checkpoints.path,
             checkpoints=checkpoints if self.keeps else None,
             progress=self.progress,
+            judged_from=self._plan.judged_from,
             finished=start is not None and start.position.finished,
         )
 
     def _run_stages(self, run: Run, start: Checkpoint | None) -> None:
         from isthmus.training.trainer import Stage, WalkingTrainer
 
-        length = 1 if self.defence.replaces_examples else self.settings.epochs
+        plan, epochs = self._plan, self.settings.epochs
+        length = 1 if self.defence.replaces_examples or plan != Plan() else epochs
         first, steps = (start.position.stage, start.position.steps_before) if start else (0, 0)
         optimizer = make_optimizer(run.model, self.settings)
+        initial = _on_host(run.model.state_dict()) if plan.anew else {}
         encoded: EncodedExamples | None = None
-        for epoch in range(first, self.settings.epochs, length):
+        for epoch in range(first, epochs, length):
             resumed = start if epoch == first else None
+            starts_over = resumed is None and epoch in plan.anew
+            if starts_over:
+                processes.wait()
+                run.selection.restore(run.model)
             examples = self._examples(run, epoch, steps, resumed)
+            if starts_over:
+                run.model.load_state_dict(initial)
+                optimizer = make_optimizer(run.model, self.settings)
+            if resumed is None and epoch == plan.judged_from:
+                run.selection.forget()
             if examples is not None or encoded is None:
                 examples = self.train_data.examples if examples is None else examples
                 encoded = encode_examples(run.model, examples, self.train_data.fields)
-            trainer = WalkingTrainer(run, Stage(epoch, length, steps), encoded, optimizer, self.device)
+            stage = Stage(epoch, length, steps, plan.stretch(epoch, epochs))
+            trainer = WalkingTrainer(run, stage, encoded, optimizer, self.device)
             trainer.train(resume_from_checkpoint=str(resumed.path) if resumed else None)
             steps = trainer.step
             if run.finished:
@@ -257,15 +278,24 @@ class _Session:
         if resumed is not None:
             return self._store.latest(epoch)
         make = functools.partial(self._make, run, epoch)
-        examples = self._store.of_epoch(epoch, make) if self.keeps else make()
-        if examples is not None:
-            run.log.write({"step": steps, "epoch": epoch, "examples": len(examples)})
-        return examples
+        made = self._store.of_epoch(epoch, make) if self.keeps else make()
+        if made is None:
+            return None
+        run.log.write({"step": steps, "epoch": epoch, "examples": len(made.examples), **made.notes})
+        return made.examples
 
-    def _make(self, run: Run, epoch: int) -> Sequence[Example] | None:
+    def _make(self, run: Run, epoch: int) -> Made | None:
         run.model.eval()
         seed_everything(derive(self.seed, "examples", epoch))
-        examples = self.defence.examples(run.model, self.train_data, epoch, self.seed)
-        if examples is not None and len(examples) == 0:
+        made = self.defence.examples(run.model, self.train_data, epoch, self.seed)
+        if made is None:
+            return None
+        made = made if isinstance(made, Made) else Made(made)
+        if len(made.examples) == 0:
             raise TrainingError(f"{self.defence.name} made no training examples for epoch {epoch}")
-        return examples
+        return made
+
+
+def _on_host(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of weights that takes no room on the device."""
+    return {name: value.detach().cpu().clone() for name, value in state.items()}

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from isthmus.core.files import writing
 
@@ -34,7 +35,7 @@ class TrainLog:
         """Bytes written so far."""
         return 0 if self._path is None else self._path.stat().st_size
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def write(self, row: Mapping[str, Any]) -> None:
         """Append one row; it has reached the operating system when this returns."""
         if self._path is not None:
             with writing(self._path), self._path.open("a", encoding="utf-8") as stream:

@@ -15,7 +15,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Run:
     checkpoints: CheckpointFolder | None = None
     progress: Progress | None = None
     latest: dict[str, float] = field(default_factory=dict)
+    judged_from: int = 0
+    """Epoch before which early stopping does not end it."""
     finished: bool = False
     """Whether early stopping has ended it."""
 
@@ -71,6 +73,8 @@ class Stage:
     first_epoch: int
     epochs: int
     steps_before: int
+    stretch: tuple[int, int]
+    """First epoch, and the one behind the last, that the schedule spans."""
 
 
 def make_arguments(
@@ -163,7 +167,8 @@ class WalkingTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> torch.optim.lr_scheduler.LRScheduler:
         """The run's schedule, from the first epoch of this stage on; a step takes the rate at its middle."""
-        settings, first = self.run.settings, self.stage.first_epoch
+        begins, ends = self.stage.stretch
+        settings, first = replace(self.run.settings, epochs=ends - begins), self.stage.first_epoch - begins
         per_epoch = num_training_steps // self.stage.epochs
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer or self.optimizer,  # type: ignore[arg-type]
@@ -234,7 +239,8 @@ class WalkingTrainer(Trainer):
         row = metrics.row()
         self._write(row)
         run.latest.update({name: value for name, value in row.items() if name != "dev_loss"})
-        run.finished = run.selection.judge(self.step, metrics.score, run.model)
+        spent = run.selection.judge(self.step, metrics.score, run.model)
+        run.finished = spent and self.stage.first_epoch >= run.judged_from
         named = {name.replace("dev_", "eval_", 1): value for name, value in row.items()}
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, named)
         if run.finished:

@@ -1,0 +1,189 @@
+"""Training on texts that a word attack makes of the training texts: what the methods of this kind share.
+
+    x' = attack(f, x, y)     for x among the training points, f the model as it stands, in evaluation mode
+    successes                f(x') ≠ y although f(x) = y;  x' keeps the label y
+
+An attack that ends in an error or runs out of time has shown nothing: it is counted and its text is never used. The
+draws of an attack come from (seed, epoch, example id), so that a run that is continued attacks as it would have done.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.core import catalog, progress
+from isthmus.core.errors import TrainingError, UsageError
+from isthmus.core.seeds import derive
+from isthmus.core.types import Example, Victim
+from isthmus.defences.base import Batch, Defence, Labelled, Made, Terms
+
+if TYPE_CHECKING:
+    from isthmus.attacks.base import WordAttack
+    from isthmus.attacks.result import AttackResult
+    from isthmus.data import Dataset
+    from isthmus.models import Classifier
+
+MADE_FROM = "made_from"
+"""Field of an adversarial example that holds the id of its original."""
+
+
+@dataclass(frozen=True)
+class Attacked(Defence):
+    """Settings of an attack on training points; a defence that attacks inherits them."""
+
+    attack: str = "textfooler"
+    """Name of the word attack (isthmus list attacks)."""
+    attack_parameters: str = ""
+    """The attack's own parameters: key=value, several of them separated by semicolons."""
+    points: int | None = 10_000
+    """Training points that are attacked, drawn with equal shares of the classes; none: all of them; 0: no attack."""
+    budget: int | None = None
+    """Most queries an attack may spend on one text."""
+    base: str = "standard"
+    """Defence whose losses train on the examples, and whose model is attacked."""
+    base_parameters: str = ""
+    """Parameters of that defence, written like those of the attack."""
+
+    def __post_init__(self) -> None:
+        if self.points is not None and self.points < 0:
+            raise UsageError(f"{self.name}: points is {self.points}; it must be at least 0, or none to attack them all")
+        if self.budget is not None and self.budget < 1:
+            raise UsageError(f"{self.name}: budget is {self.budget}; it must be at least 1, or none")
+        if self._base.replaces_examples:
+            raise UsageError(
+                f"{self.name}: base is {self.base}, which makes training examples itself; choose a defence that does "
+                "not, such as standard, freelb or vub"
+            )
+        self._attack  # noqa: B018  # an unknown attack is found out now, not after hours of training
+
+    @functools.cached_property
+    def _attack(self) -> WordAttack:
+        from isthmus.attacks.base import WordAttack
+
+        attack = catalog.build("attacks", self.attack, _parsed(self.attack_parameters, f"{self.name}: {self.attack}"))
+        if not isinstance(attack, WordAttack):
+            raise UsageError(f"{self.name}: {self.attack} makes no texts; choose an attack that edits words")
+        return attack
+
+    @functools.cached_property
+    def _base(self) -> Defence:
+        found = catalog.build("defences", self.base, _parsed(self.base_parameters, f"{self.name}: {self.base}"))
+        assert isinstance(found, Defence)
+        return found
+
+    # What the base does: everything but the examples.
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """As the base does; questions cannot be attacked."""
+        if model.task.name != "classification":
+            raise UsageError(f"{self.name} attacks classifiers; this model's task is {model.task.name}")
+        self._base.prepare(model, data)
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """Those of the base."""
+        return self._base.losses(model, batch)
+
+    def deploy(self, model: Classifier) -> Classifier | Victim:
+        """As the base does."""
+        return self._base.deploy(model)
+
+    @property
+    def moves_inputs(self) -> bool:
+        """Whether the base does."""
+        return self._base.moves_inputs
+
+    @property
+    def replaces_examples(self) -> bool:
+        """Unless nothing is attacked, when it is its base to the last bit."""
+        return self.points != 0
+
+    # The attack.
+
+    def with_adversarial(
+        self, model: Classifier, data: Dataset, epoch: int, seed: int, *, keep_failed: bool = False
+    ) -> Made:
+        """The training examples and what an attack on some of them reached, which is the successes by default."""
+        from isthmus.attacks.result import OUTCOMES
+
+        chosen = data if self.points is None else data.sample(self.points, derive(seed, self.name, "points", epoch))
+        results = self._results(model, data.fields, chosen.examples, epoch, seed)
+        counts = Counter(result.outcome for result in results)
+        if results and counts["error"] == len(results):
+            raise TrainingError(
+                f"{self.name}: {self.attack} ended in an error on all of {len(results)} training texts; the first: "
+                f"{results[0].reason}"
+            )
+        wanted = ("succeeded", "failed", "skipped") if keep_failed else ("succeeded",)
+        made = [_example(result, self.attack) for result in results if result.outcome in wanted]
+        if not counts["succeeded"]:
+            progress.note(
+                f"{self.name}: {self.attack} succeeded on none of {len(results)} training texts "
+                f"({counts['failed']} held, {counts['skipped']} were wrong already): training "
+                f"{'goes on with texts that fool nobody' if made else 'has nothing but the originals'}"
+            )
+        notes = {
+            "name": self.attack,
+            "attacked": len(results),
+            **{outcome: counts[outcome] for outcome in OUTCOMES},
+            "used": len(made),
+            "queries": sum(result.logical_queries for result in results),
+        }
+        return Made((*data.examples, *made), {"attack": notes})
+
+    def _results(
+        self, model: Classifier, fields: Sequence[str], chosen: Sequence[Example], epoch: int, seed: int
+    ) -> list[AttackResult]:
+        """What became of every text, in the order of the texts."""
+        from isthmus.attacks.base import AttackSettings
+        from isthmus.models.victims import wrap
+
+        # On its own device: a model in training must not be moved to whatever device is best.
+        victim = wrap(model, device=str(model.device))
+        # Only what the model reads: an attack would edit other fields, too, and for nothing.
+        targets = [Example(one.id, {name: one.fields[name] for name in fields}, one.label) for one in chosen]
+        settings = AttackSettings(seed=derive(seed, self.name, "attack", epoch), budget=self.budget)
+        title, counts = f"{self.attack} before epoch {epoch + 1}", Counter[str]()
+        results: list[AttackResult] = []
+        for result in self._attack(victim, targets, settings):
+            results.append(result)
+            counts[result.outcome] += 1
+            progress.tell(title, len(results), len(targets), f"fooled {counts['succeeded']}  held {counts['failed']}")
+        place = {one.id: number for number, one in enumerate(targets)}
+        results.sort(key=lambda result: place[result.id])
+        return _rechecked(victim, results, settings.seed) if victim.stochastic else results
+
+
+def _rechecked(victim: Victim, results: list[AttackResult], seed: int) -> list[AttackResult]:
+    """Successes on a randomised model that were the luck of a draw are failures; fresh draws tell."""
+    fooled = [number for number, result in enumerate(results) if result.outcome == "succeeded"]
+    if not fooled:
+        return results
+    keys = np.array([derive(seed, "again", results[number].id) for number in fooled], np.uint64)
+    scores = victim.scores([results[number].perturbed for number in fooled], keys)
+    checked = list(results)
+    for number, again in zip(fooled, scores.argmax(axis=1).tolist(), strict=True):
+        if again == results[number].label:
+            checked[number] = replace(results[number], outcome="failed")
+    return checked
+
+
+def _example(result: AttackResult, attack: str) -> Example:
+    assert result.label is not None
+    return Example(f"{result.id}+{attack}", {**result.perturbed, MADE_FROM: result.id}, result.label)
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    """``a=1;b=2`` as a mapping."""
+    found: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        key, separator, value = part.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"{name} takes parameters as key=value;key=value, not {part!r}")
+        found[key.strip()] = value.strip()
+    return found
