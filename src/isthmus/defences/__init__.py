@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from isthmus.defences.freelb import FreeLB
     from isthmus.defences.infobert import InfoBERT
     from isthmus.defences.label_smoothing import LabelSmoothing
+    from isthmus.defences.normalise import Normalise
     from isthmus.defences.pgd import PGD
     from isthmus.defences.safer import SAFER
     from isthmus.defences.smart import SMART
@@ -40,6 +41,7 @@ __all__ = [
     "FreeLB",
     "InfoBERT",
     "LabelSmoothing",
+    "Normalise",
     "Standard",
     "Terms",
 ]

@@ -127,10 +127,10 @@ class Attacked(Defence):
                 f"({counts['failed']} held, {counts['skipped']} were wrong already): training "
                 f"{'goes on with texts that fool nobody' if made else 'has nothing but the originals'}"
             )
-        notes = {
+        notes: dict[str, Any] = {
             "name": self.attack,
             "attacked": len(results),
-            **{outcome: counts[outcome] for outcome in OUTCOMES},
+            **{str(outcome): counts[outcome] for outcome in OUTCOMES},
             "used": len(made),
             "queries": sum(result.logical_queries for result in results),
         }

@@ -116,6 +116,11 @@ class SAFER(Defence):
             drawn.append(replace(example, fields={**example.fields, **text.text(choice)}))
         return drawn
 
+    @property
+    def replaces_examples(self) -> bool:
+        """Unless no word is drawn, when it is plain training to the last bit."""
+        return self.rate > 0
+
     def deploy(self, model: Classifier) -> Classifier | Victim:
         """The classifier that lets draws vote."""
         return model if model.deployment is None else model.deployment.victim(model)

@@ -26,7 +26,7 @@ HOMOGLYPHS: Mapping[str, tuple[str, ...]] = {
         "e": "\u0435",
         "f": "\u0192",
         "g": "\u0261",
-        "h": "\u04bb",
+        "h": "\u04bb\u0570",
         "i": "\u0456\u2170",
         "j": "\u0458\u03f3",
         "k": "\u043a",
@@ -36,7 +36,7 @@ HOMOGLYPHS: Mapping[str, tuple[str, ...]] = {
         "o": "\u043e\u03bf\u0585",
         "p": "\u0440\u03c1",
         "q": "\u051b",
-        "r": "\u0433",
+        "r": "\u0433\u2c85",
         "s": "\u0455",
         "t": "\u0442",
         "u": "\u057d",
@@ -119,13 +119,23 @@ def swapped(first: str, second: str) -> str:
     return f"{_LRO}{_LRI}{_RLO}{_LRI}{second}{_PDI}{_LRI}{first}{_PDI}{_PDF}{_PDI}{_PDF}"
 
 
-def skeleton(text: str) -> str:
-    """What a reader takes a string for: pairs in shown order, deletions obeyed, the invisible gone, plain letters."""
+def unswapped(text: str) -> str:
+    """With every pair of `swapped` in the order in which it is shown."""
     while (shown := _SWAP.sub(r"\2\1", text)) != text:
         text = shown
+    return text
+
+
+def undeleted(text: str) -> str:
+    """Without the characters that a deletion character takes back, and without those deletion characters."""
     while (shown := _DELETED.sub("", text)) != text:
         text = shown
-    return text.translate(_plain())
+    return text
+
+
+def skeleton(text: str) -> str:
+    """What a reader takes a string for: pairs in shown order, deletions obeyed, the invisible gone, plain letters."""
+    return undeleted(unswapped(text)).translate(_plain())
 
 
 @functools.cache

@@ -275,7 +275,12 @@ class Classifier(nn.Module):
             yield
 
     def encode(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
-        """Token ids and masks of a batch, truncated to `max_tokens` and padded to the longest; on the CPU."""
+        """Token ids and masks of a batch, truncated to `max_tokens` and padded to the longest; on the CPU.
+
+        A deployment with a front end (a normaliser) reads the texts first, so that training sees what use will see.
+        """
+        if self.deployment is not None:
+            texts = self.deployment.read(texts)
         encoded = self.tokenizer(
             *columns_of(texts, self.task.fields),
             truncation="longest_first",

@@ -10,18 +10,21 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.core.errors import IsthmusError, ModelError, UsageError
-from isthmus.core.types import Victim
+from isthmus.core.types import Texts, Victim
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
 
-_HOMES: dict[str, str] = {"synonyms": "isthmus.models.smoothing:SynonymSmoothing"}
+_HOMES: dict[str, str] = {
+    "normalise": "isthmus.models.normalised:Normalised",
+    "synonyms": "isthmus.models.smoothing:SynonymSmoothing",
+}
 _registered: dict[str, type[Deployment]] = {}
 
 
@@ -35,6 +38,10 @@ class Deployment(ABC):
     @abstractmethod
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
         """The classifier as it answers. `options` are changes to the settings for this use alone."""
+
+    def read(self, texts: Sequence[Texts]) -> Sequence[Texts]:
+        """The texts as the model reads them, in training too; as they are, unless a front end changes them."""
+        return texts
 
     def write_beside(self, folder: Path) -> None:
         """Write what is too large for the description into files of its own in the model's folder."""

@@ -1,0 +1,101 @@
+"""A classifier that normalises what it reads, and how an attack sees it: texts in, the whole pipeline behind them.
+
+    p(y | x) = f(normalised(x))
+
+The engine may splice token rows only where a changed word changes the tokens of that word and no others. A normaliser
+reads across words (swapped pairs, deletions, the script of the rest of the text), so the victim takes texts and
+tokenises each again: slower, and exactly what is deployed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Floats, Texts
+from isthmus.lexicon.normaliser import Normaliser, Steps
+from isthmus.models.deployment import Deployment
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+    from isthmus.models.victims.classifier import ClassifierVictim
+
+
+@dataclass(frozen=True)
+class Normalised(Steps, Deployment):
+    """Reads every text as `isthmus.lexicon.normaliser` does, with the words of its training texts as the known ones."""
+
+    kind = "normalise"
+
+    words: tuple[str, ...] = ()
+    """Known words, the most frequent first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.words, str) or not all(isinstance(word, str) for word in self.words):
+            raise UsageError("the known words of a normaliser are a list of strings")
+        object.__setattr__(self, "words", tuple(self.words))  # a folder's JSON has lists
+
+    @functools.cached_property
+    def normaliser(self) -> Normaliser:
+        """What reads."""
+        return Normaliser(Steps(**{field.name: getattr(self, field.name) for field in fields(Steps)}), self.words)
+
+    def read(self, texts: Sequence[Texts]) -> list[dict[str, str]]:
+        """The texts as the model reads them."""
+        return [{name: self.normaliser(text) for name, text in fields.items()} for fields in texts]
+
+    def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> NormalisedVictim:
+        """The pipeline; it computes in float32, because a victim of texts is not asked a second time."""
+        from isthmus.models.victims.classifier import ClassifierVictim
+
+        of_model = set(inspect.signature(ClassifierVictim).parameters)
+        steps = self.changed({name: value for name, value in options.items() if name not in of_model})
+        assert isinstance(steps, Normalised)
+        rest = {name: value for name, value in options.items() if name in of_model}
+        return NormalisedVictim(ClassifierVictim(model, "fp32", **rest), steps)
+
+
+class NormalisedVictim:
+    """A `Victim` that normalises before it scores; what looks the same after that is scored once."""
+
+    def __init__(self, inner: ClassifierVictim, steps: Normalised) -> None:
+        self.inner, self.steps = inner, steps
+
+    @property
+    def model(self) -> Classifier:
+        """The classifier behind the normaliser."""
+        return self.inner.model
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names."""
+        return self.inner.labels
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the text fields it reads."""
+        return self.inner.fields
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the classifier behind it is."""
+        return self.inner.stochastic
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        """Class probabilities of the texts as they are read."""
+        read = self.steps.read(texts)
+        if self.stochastic:
+            return self.inner.scores(read, keys)
+        distinct: dict[tuple[str, ...], int] = {}
+        rows = [distinct.setdefault(tuple(text.values()), len(distinct)) for text in read]
+        first: dict[int, Mapping[str, str]] = dict(zip(reversed(rows), reversed(read), strict=True))
+        answers = self.inner.scores([first[row] for row in range(len(distinct))])
+        return answers[np.array(rows, dtype=np.int64)] if rows else answers
