@@ -22,6 +22,7 @@ from isthmus.defences.base import Defence, Made, Plan
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.models.victims import wrap
 from isthmus.training import TrainingSettings, train
+from isthmus.training.log import judged
 
 LEARNS = TrainingSettings(precision="fp32", epochs=4, batch_size=8, learning_rate=1e-2, log_every=4, schedule="linear")
 
@@ -239,6 +240,7 @@ def test_weights_that_were_not_defended_cannot_win(tmp_path: Path) -> None:
     # Patience would have ended it before the attack; it ends nothing there.
     assert len(evaluated) >= 5
     assert accuracy(model) == max(row["dev_accuracy"] for row in evaluated[4:])
+    assert [row for row in judged(toys.rows(tmp_path)) if "dev_accuracy" in row] == evaluated[4:]
 
 
 def test_old_adversarial_examples_are_thrown_away(tmp_path: Path) -> None:

@@ -26,3 +26,15 @@ def test_a_loss_of_one_term_is_drawn_once() -> None:
 def test_no_log_gives_no_curves() -> None:
     assert read_curves([]) == Curves({}, None)
     assert read_curves([{"loss": 1.0}]).terms == {}
+
+
+def test_weights_count_from_where_the_selection_begins() -> None:
+    log = [
+        {"step": 10, "dev_accuracy": 0.9},
+        {"step": 10, "examples": 120, "attack": {"succeeded": 20}},
+        {"step": 10, "selection": "begins"},
+        {"step": 20, "dev_accuracy": 0.8},
+    ]
+    assert read_curves(log).judged_from == 1
+    assert read_curves(log).terms == {}
+    assert read_curves(log[:3]).judged_from == 0

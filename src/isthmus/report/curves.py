@@ -21,13 +21,18 @@ class Curves:
     accuracy: Curve | None = None
     metric: str = "accuracy"
     """What `accuracy` is: accuracy, or F1 of answers."""
+    judged_from: int = 0
+    """First point of `accuracy` whose weights could be chosen."""
 
 
 def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
     """Curves of a training log; where the loss has one term only that one is drawn."""
     terms: dict[str, Curve] = {}
     accuracy: Curve = ([], [])
+    judged_from = 0
     for row in log:
+        if "selection" in row:
+            judged_from = len(accuracy[0])
         numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
         for key, value in numbers.items() if "step" in numbers else ():
             if key in _METRICS:
@@ -42,4 +47,6 @@ def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
     if len(terms) == 2 and "loss" in terms:
         terms = {name: curve for name, curve in terms.items() if name != "loss"}
     metric = next((name for key, name in _METRICS.items() if any(key in row for row in log)), "accuracy")
-    return Curves(terms, accuracy if accuracy[0] else None, metric)
+    if judged_from >= len(accuracy[0]):  # nothing that could be chosen is there yet
+        judged_from = 0
+    return Curves(terms, accuracy if accuracy[0] else None, metric, judged_from)

@@ -194,7 +194,7 @@ def training(log: Sequence[Mapping[str, Any]]) -> str:
             right = figure.add_subplot(1, columns, 2)
             steps, values = curves.accuracy
             right.plot(steps, values, color=_colour(0), linewidth=1.2, marker="o", markersize=5)
-            best = int(np.argmax(values))
+            best = curves.judged_from + int(np.argmax(values[curves.judged_from :]))
             right.annotate(
                 f"{100 * values[best]:.1f} %", (steps[best], values[best]), xytext=(0, 8), textcoords="offset points",
                 ha="center", color=_INK, fontsize=9,

@@ -132,7 +132,9 @@ def _give_up(folder: RunFolder) -> None:
 
 def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | None]:
     """The development figures of the weights that were kept: those of the first best row."""
-    rows = [row for row in log if chooses in row]
+    from isthmus.training.log import judged
+
+    rows = [row for row in judged(log) if chooses in row]
     if not rows:
         return {chooses: None}
     best = max(rows, key=lambda row: float(row[chooses]))

@@ -261,6 +261,8 @@ class _Session:
                 optimizer = make_optimizer(run.model, self.settings)
             if resumed is None and epoch == plan.judged_from:
                 run.selection.forget()
+                if epoch:
+                    run.log.write({"step": steps, "epoch": epoch, "selection": "begins"})
             if examples is not None or encoded is None:
                 examples = self.train_data.examples if examples is None else examples
                 encoded = encode_examples(run.model, examples, self.train_data.fields)

@@ -4,18 +4,27 @@
     {"step": 200, "epoch": 1.0, "dev_accuracy": 0.83, "dev_loss": 0.41}
     {"step": 200, "epoch": 1.0, "dev_f1": 0.71, "dev_exact_match": 0.6, "dev_loss": 1.3}        question answering
 
-A checkpoint remembers how long the file was; a resumed run cuts it back to that length, so the same lines follow.
+    {"step": 200, "epoch": 1, "selection": "begins"}
+
+The last kind says that the best weights are looked for from there on, where a defence begins later than the training. A
+checkpoint remembers how long the file was; a resumed run cuts it back to that length, so the same lines follow.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from isthmus.core.files import writing
+
+
+def judged(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows whose weights could be chosen: those after the selection began, or all of them."""
+    begins = [number for number, row in enumerate(rows) if "selection" in row]
+    return list(rows[begins[-1] + 1 :] if begins else rows)
 
 
 class TrainLog:
