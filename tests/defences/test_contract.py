@@ -38,6 +38,7 @@ OFF: dict[str, dict[str, Any]] = {
     "smart": {"strength": 0.0, "proximal": 0.0},
     "alum": {"strength": 0.0},
     "infobert": {"alpha": 0.0, "beta": 0.0},
+    "rsmi": {"sigma": 0.0, "masked": 0, "beta": 0.0},
     "vib": {"beta": 0.0, "deterministic": True},
     "vub": {"beta": 0.0, "entropy_weight": 0.0, "deterministic": True},
     "safer": {"rate": 0.0, "table": SYNONYMS},

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from isthmus.defences.label_smoothing import LabelSmoothing
     from isthmus.defences.normalise import Normalise
     from isthmus.defences.pgd import PGD
+    from isthmus.defences.rsmi import RSMI
     from isthmus.defences.safer import SAFER
     from isthmus.defences.smart import SMART
     from isthmus.defences.standard import Standard
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALUM",
     "PGD",
+    "RSMI",
     "SAFER",
     "SMART",
     "VIB",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _HOMES: dict[str, str] = {
     "normalise": "isthmus.models.normalised:Normalised",
     "synonyms": "isthmus.models.smoothing:SynonymSmoothing",
+    "two_step": "isthmus.models.two_step:TwoStep",
 }
 _registered: dict[str, type[Deployment]] = {}
 

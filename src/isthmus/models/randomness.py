@@ -40,6 +40,16 @@ def mix64(value: Tensor) -> Tensor:
     return value ^ _shift(value, 31)
 
 
+def branch(keys: Tensor, *purpose: str | int) -> Tensor:
+    """Keys for another purpose: independent of these, and of those for any third."""
+    return mix64(keys ^ _signed(derive(0, *purpose)))
+
+
+def copied(keys: Tensor, copies: int) -> Tensor:
+    """A key for every copy of every row [rows * copies]; copy j of row r comes at r * copies + j."""
+    return mix64(keys.view(-1, 1) + torch.arange(copies, device=keys.device)).view(-1)
+
+
 def keyed_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """64 random bits for every element of `shape`; row r draws from keys[r] and the stream alone."""
     count = math.prod(shape[1:])

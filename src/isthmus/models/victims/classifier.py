@@ -21,10 +21,12 @@ from torch import Tensor
 
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.hardware import bfloat16_works
+from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
+from isthmus.models.masking import embedding_gradient
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
@@ -44,6 +46,8 @@ class ClassifierVictim:
 
     A model with a stochastic bottleneck is seen in one of three ways: by its mean code (``latent="mean"``), by a draw
     from it (``"sample"``), or by the average over ``draws`` such draws. None leaves the model as it was saved.
+    ``fixed`` gives every query the same draws, so that a randomised model becomes a deterministic one: what is then
+    easier to attack than before was held up by randomness, not by the model.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class ClassifierVictim:
         *,
         latent: Inference | None = None,
         draws: int = 1,
+        fixed: bool = False,
     ) -> None:
         if precision not in ("fp32", "bf16"):
             raise UsageError(f"precision is 'fp32' or 'bf16', not {precision!r} (fp16 overflows in some encoders)")
@@ -71,6 +76,7 @@ class ClassifierVictim:
         self.draws = int(draws)
         if self.draws < 1:
             raise UsageError(f"at least one draw is needed, not {draws}")
+        self.fixed = bool(fixed)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -84,8 +90,8 @@ class ClassifierVictim:
 
     @property
     def stochastic(self) -> bool:
-        """Whether a filled slot draws randomness outside training."""
-        return self.model.stochastic
+        """Whether the same text may be scored differently twice."""
+        return self.model.stochastic and not self.fixed
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -146,13 +152,20 @@ class ClassifierVictim:
             model.eval()
         return model
 
+    def _keyed(self, inputs: Inputs) -> Inputs:
+        """With the one key of every query, where that is asked for."""
+        if not self.fixed:
+            return inputs
+        key = derive(self.model.seed, "the same draws for every query") >> 1
+        return inputs._replace(keys=torch.full((len(inputs.ids),), key, device=inputs.ids.device))
+
     def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
         """Start scoring all batches; on a GPU the call returns at once and the pending result waits once."""
         model = self._evaluating(exact)
         try:
             with torch.inference_mode(), any_shape():
-                draws = self.draws if self.stochastic else 1
-                rows = [_averaged(model, inputs, draws) for inputs in on_device(batches, model.device)]
+                draws = self.draws if model.stochastic else 1
+                rows = [_averaged(model, self._keyed(inputs), draws) for inputs in on_device(batches, model.device)]
                 return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
@@ -174,7 +187,7 @@ class ClassifierVictim:
             raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
         (inputs,) = on_device([batch], model.device)
         target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
-        draws = draws if self.stochastic else 1
+        draws, inputs = draws if model.stochastic else 1, self._keyed(inputs)
         total = torch.zeros((), device=model.device)
         for draw in range(draws):
             with model.keyed(None if inputs.keys is None else mix64(inputs.keys + draw)):
@@ -211,24 +224,7 @@ def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None) -> Te
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
-    leaves: list[Tensor] = []
-
-    def leaf(_module: object, _inputs: object, output: Tensor) -> Tensor:
-        if leaves:  # Encoder-decoders read the table twice; the encoder comes first.
-            return output
-        leaves.append(output.detach().requires_grad_())
-        return leaves[0]
-
-    hooks = model.on_embeddings(leaf, prepend=True)
-    # cuDNN's recurrent kernels have no backward pass outside training mode.
-    cudnn: Any = torch.backends.cudnn
     try:
-        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"):
-            logits = model(inputs.ids, inputs.mask, inputs.types).logits
-            loss = torch.nn.functional.cross_entropy(logits.float(), target, reduction="sum")
-            return torch.autograd.grad(loss, leaves[0])[0].float()
+        return embedding_gradient(model, inputs.ids, inputs.mask, inputs.types, target).values
     except (RuntimeError, IndexError, ValueError) as error:
         raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
-    finally:
-        for handle in hooks:
-            handle.remove()

@@ -1,0 +1,170 @@
+"""Which words matter to a classifier, and the text with some of them masked.
+
+    saliency    s_t = ‖g_t‖,   g = ∂ cross-entropy / ∂ word embeddings, each row's own
+    candidates  the N positions of largest saliency; special and padding tokens are none
+    masked      the first M of them, or M drawn from them without replacement, or M drawn from all words
+
+A text with fewer words than M has all of them masked. Masking puts the tokenizer's mask token there (T5, which has
+none: ``<extra_id_0>``); recurrent and convolutional networks get a zero vector. Everything is worked out on the device,
+and a row's choice depends on its own key alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import ModelError
+from isthmus.core.seeds import derive
+from isthmus.models.randomness import keyed_uniform
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+
+_SENTINEL = "<extra_id_0>"
+_CHOICE = derive(0, "masked positions")
+
+
+class Gradient(NamedTuple):
+    """A gradient with respect to word embeddings, and the logits it was taken at."""
+
+    values: Tensor  # [rows, length, width], float32
+    logits: Tensor  # [rows, classes], detached
+
+    def saliency(self) -> Tensor:
+        """Norm of the gradient at every token [rows, length]."""
+        norms: Tensor = self.values.norm(dim=-1)
+        return norms
+
+
+class Candidates(NamedTuple):
+    """Positions that may be masked, the most salient first."""
+
+    positions: Tensor  # [rows, N] int64
+    valid: Tensor  # [rows, N] bool: False where a text has fewer
+
+
+def embedding_gradient(
+    model: Classifier,
+    ids: Tensor,
+    mask: Tensor | None = None,
+    types: Tensor | None = None,
+    target: Tensor | None = None,
+    *,
+    replaced: Tensor | None = None,
+) -> Gradient:
+    """Gradient of each row's cross-entropy, for `target` or for the model's own prediction.
+
+    The cross-entropies are summed, so that a row's gradient does not depend on how many rows there are. With `replaced`
+    the model reads those embeddings and the gradient passes straight through to the words that stood there.
+    """
+    leaves: list[Tensor] = []
+
+    def leaf(_module: object, _given: object, output: Tensor) -> Tensor:
+        if leaves:  # Encoder-decoders read the table twice; the encoder comes first.
+            return output
+        leaves.append(output.detach().requires_grad_())
+        return leaves[0]
+
+    # cuDNN's recurrent kernels have no backward pass outside training mode.
+    cudnn: Any = torch.backends.cudnn
+    hooks: list[Any] = []
+    try:
+        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"):
+            if replaced is not None:
+                leaves.append(replaced.detach().requires_grad_())
+                logits = model(ids, mask, types, leaves[0]).logits.float()
+            else:
+                hooks = model.on_embeddings(leaf, prepend=True)
+                logits = model(ids, mask, types).logits.float()
+            target = logits.detach().argmax(dim=-1) if target is None else target
+            loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+            values = torch.autograd.grad(loss, leaves[0])[0].float()
+    finally:
+        for handle in hooks:
+            handle.remove()
+    return Gradient(values, logits.detach())
+
+
+def words_of(model: Classifier, ids: Tensor, mask: Tensor | None) -> Tensor:
+    """True at tokens that may be masked: neither special nor padding [rows, length]."""
+    words = ~model.special_mask(ids)
+    return words if mask is None else words & mask.bool()
+
+
+def most_salient(saliency: Tensor, words: Tensor, count: int) -> Candidates:
+    """The `count` most salient words of each row; of equals the first, and what is not a number comes last."""
+    ranked = torch.nan_to_num(saliency, nan=-1.0).masked_fill(~words, -2.0)
+    order = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    return Candidates(order, words.gather(1, order))
+
+
+def drawn(candidates: Candidates, keys: Tensor, count: int) -> Candidates:
+    """`count` of each row's candidates, without replacement; the draw comes from the row's key."""
+    order = keyed_uniform(keys, candidates.positions.shape, _CHOICE).masked_fill(~candidates.valid, -1.0)
+    chosen = order.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    return Candidates(candidates.positions.gather(1, chosen), candidates.valid.gather(1, chosen))
+
+
+def drawn_from_all(words: Tensor, keys: Tensor, count: int) -> Candidates:
+    """`count` of each row's words, without replacement."""
+    places = torch.arange(words.shape[1], device=words.device).expand_as(words)
+    return drawn(Candidates(places, words), keys, count)
+
+
+def first(candidates: Candidates, count: int) -> Candidates:
+    """The `count` most salient."""
+    return Candidates(candidates.positions[:, :count], candidates.valid[:, :count])
+
+
+def flags(chosen: Candidates, length: int) -> Tensor:
+    """True at the chosen positions [rows, length]."""
+    places = torch.zeros(len(chosen.positions), length, dtype=torch.bool, device=chosen.positions.device)
+    return places.scatter(1, chosen.positions, chosen.valid)
+
+
+class Masked(NamedTuple):
+    """A text with some words masked: other ids, or the same ids and other embeddings."""
+
+    ids: Tensor
+    embeddings: Tensor | None
+
+
+def masked(model: Classifier, ids: Tensor, chosen: Tensor) -> Masked:
+    """The rows with the chosen positions masked; read them with ``model(ids, mask, types, embeddings)``."""
+    if _by_zeros(model):
+        return Masked(ids, model.embed(ids).masked_fill(chosen.unsqueeze(-1), 0.0))
+    return Masked(ids.masked_fill(chosen, mask_id(model)), None)
+
+
+def masked_embeddings(model: Classifier, ids: Tensor, chosen: Tensor) -> Tensor:
+    """Word embeddings of the rows with the chosen positions masked."""
+    text = masked(model, ids, chosen)
+    return model.embed(text.ids) if text.embeddings is None else text.embeddings
+
+
+def mask_id(model: Classifier) -> int:
+    """The token that stands for a masked word."""
+    tokenizer: Any = model.tokenizer
+    if tokenizer.mask_token_id is not None:
+        return int(tokenizer.mask_token_id)
+    found = tokenizer.get_vocab().get(_SENTINEL)
+    if found is None or found >= model.table.num_embeddings:
+        raise ModelError(
+            f"this tokenizer has neither a mask token nor {_SENTINEL!r}, so no word can be masked: "
+            "choose masking=none, or a backbone with one"
+        )
+    return int(found)
+
+
+def _by_zeros(model: Classifier) -> bool:
+    """Word-level networks: what they learn for their mask token must not replace the zero vector."""
+    return model.backbone.form in ("lstm", "cnn")
+
+
+def check(model: Classifier) -> None:
+    """Refuse a model none of whose words could be masked."""
+    if not _by_zeros(model):
+        mask_id(model)

@@ -1,0 +1,311 @@
+"""A classifier that answers by two-step Monte-Carlo inference, as a victim that takes token ids.
+
+The draws of many texts run as one batch. What precedes the first noise layer is computed once per masked text; the
+saliency pass once per text; the second step only for texts that need it, once the first has been waited for. Every draw
+is keyed by its row, so that answers do not depend on how rows are packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import UsageError, VictimError
+from isthmus.core.seeds import derive
+from isthmus.core.types import Floats, Ints, Pending, TokenBatch
+from isthmus.models import masking
+from isthmus.models.classifier import Classifier
+from isthmus.models.machine import fewest_rows
+from isthmus.models.masking import Candidates
+from isthmus.models.randomness import branch, copied, mix64
+from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_device, pending
+from isthmus.models.two_step import ABSTAINS, TwoStep, averaged, undecided, voted, votes_of
+from isthmus.models.victims.classifier import ClassifierVictim
+
+_MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
+"""Tokens, copies included, that go through the model at once."""
+
+
+class TwoStepVictim(ClassifierVictim):
+    """See `isthmus.models.two_step`.
+
+    ``draws`` averages over so many independent answers of the whole procedure; ``fixed`` gives every query the same
+    draws. `asked` and `second` count the texts answered so far and those of them that needed the second step.
+    """
+
+    def __init__(
+        self, model: Classifier, settings: TwoStep, precision: Any = "fp32", *, draws: int = 1, fixed: bool = False
+    ) -> None:
+        super().__init__(model, precision, draws=draws, fixed=fixed)
+        if model.task.name != "classification":
+            raise UsageError(f"two-step inference votes over classes, and a model for {model.task.name} has none")
+        if settings.masks:
+            masking.check(model)
+        self.settings = settings
+        self.asked = self.second = 0
+        self._accepted = torch.from_numpy(settings.accepted())
+        self._calls = 0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names; the last is `ABSTAINS` where it may decline to answer."""
+        return self.model.labels if self.settings.abstain is None else (*self.model.labels, ABSTAINS)
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the same text may be scored differently twice."""
+        return self._draws_anything and not self.fixed
+
+    @property
+    def _draws_anything(self) -> bool:
+        settings = self.settings
+        by_masks = settings.masks and (settings.masking == "random" or not bool(self._accepted[-1]))
+        return self.model.stochastic or by_masks
+
+    # ------------------------------------------------------------------ answering
+
+    def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
+        """Start the first step of all batches; the second is taken once its need is known."""
+        model = self._evaluating(exact)
+        draws = self.draws if self._draws_anything else 1
+        try:
+            with torch.no_grad(), any_shape():
+                work = [_drawn_often(self._keyed(inputs), draws) for inputs in on_device(batches, model.device)]
+                first = [self._first(model, inputs) for inputs in work]
+                wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise _failed(len(batches), error) from error
+
+        def finish() -> Floats:
+            values = wait()
+            answers, settled = values[:, :-1].copy(), values[:, -1] > 0
+            self.asked += len(answers)
+            self.second += int((~settled).sum())
+            try:
+                with torch.no_grad(), any_shape():
+                    self._take_second(model, work, settled, answers)
+            except (RuntimeError, IndexError, ValueError) as error:
+                raise _failed(len(batches), error) from error
+            return answers if draws == 1 else answers.reshape(-1, draws, answers.shape[1]).mean(axis=1)
+
+        return finish
+
+    def _keyed(self, inputs: Inputs) -> Inputs:
+        """Every row with a key: its own, the one of all queries, or one that no other query has."""
+        inputs = super()._keyed(inputs)
+        if inputs.keys is not None:
+            return inputs
+        self._calls += 1
+        start = derive(self.model.seed, "unkeyed query", self._calls) >> 1
+        rows = torch.arange(len(inputs.ids), device=inputs.ids.device)
+        return inputs._replace(keys=mix64(rows + start))
+
+    def _first(self, model: Classifier, inputs: Inputs) -> Tensor:
+        """Answers of the first step, and in the last column whether they stand [rows, classes + 1]."""
+        found = [self._first_of(model, part) for part in self._parts(inputs, self.settings.k0)]
+        return torch.cat(found)
+
+    def _first_of(self, model: Classifier, part: Inputs) -> Tensor:
+        assert part.keys is not None
+        settings, keys = self.settings, copied(branch(part.keys, "first step"), self.settings.k0)
+        if settings.masks and settings.masking == "random":
+            chosen = None
+            logits = self._each(model, part, keys, settings.k0, chosen)
+            sound = None
+        else:
+            ids, embeddings, sound = part.ids, None, None
+            if settings.masks:
+                candidates, sound = self._candidates(model, part, "first saliency")
+                chosen = masking.flags(masking.first(candidates, settings.masked), part.ids.shape[1])
+                ids, embeddings = masking.masked(model, part.ids, chosen)
+            with model.keyed(keys):
+                logits = model(ids, part.mask, part.types, embeddings, copies=settings.k0).logits
+        logits = logits.view(len(part.ids), settings.k0, -1)[: part.rows]
+        votes = votes_of(logits).amax(dim=-1)
+        stands = self._accepted.to(votes.device)[votes]
+        unsure = None if settings.two_step else settings.abstain
+        answers = self._scores(logits, sound, unsure)
+        return torch.cat([answers, stands.to(answers.dtype).unsqueeze(-1)], dim=1)
+
+    def _take_second(
+        self, model: Classifier, work: Sequence[Inputs], settled: np.ndarray[Any, Any], answers: Floats
+    ) -> None:
+        """Answer again, by the second step, the rows that the first did not settle."""
+        at, started = 0, []
+        for inputs in work:
+            rows = np.flatnonzero(~settled[at : at + inputs.rows])
+            if len(rows):
+                started.append((at + rows, pending(self._second(model, _chosen(inputs, rows)))))
+            at += inputs.rows
+        for places, wait in started:
+            answers[places] = wait()
+
+    def _second(self, model: Classifier, inputs: Inputs) -> Tensor:
+        assert inputs.keys is not None
+        settings, candidates, sound = self.settings, None, None
+        if settings.masks and settings.masking == "gradient":
+            candidates, sound = self._all_candidates(model, inputs)
+        keys = copied(branch(inputs.keys, "second step"), settings.k1)
+        logits = self._each(model, inputs, keys, settings.k1, candidates)
+        logits = logits.view(len(inputs.ids), settings.k1, -1)[: inputs.rows]
+        return self._scores(logits, sound, settings.abstain)
+
+    def _each(
+        self, model: Classifier, inputs: Inputs, keys: Tensor, copies: int, candidates: Candidates | None
+    ) -> Tensor:
+        """Logits of every copy of every row, each with masks of its own [rows * copies, classes]."""
+        length = inputs.ids.shape[1]
+        most = max(self._least, _MOST_TOKENS.get(inputs.ids.device.type, 1 << 13) // length)
+        found = []
+        for start in range(0, len(keys), most):
+            own = keys[start : start + most]
+            short = max(0, self._least - len(own))
+            own = torch.cat([own, own[-1:].expand(short)]) if short else own
+            row = torch.arange(start, start + len(own), device=own.device).clamp(max=len(keys) - 1) // copies
+            ids, mask, types = (None if value is None else value[row] for value in inputs[1:4])
+            assert ids is not None
+            embeddings = None
+            if self.settings.masks:
+                ids, embeddings = self._masked_apart(model, ids, mask, own, row, candidates)
+            with model.keyed(own):
+                logits = model(ids, mask, types, embeddings).logits
+            found.append(logits[: len(own) - short])
+        return torch.cat(found)
+
+    def _masked_apart(
+        self,
+        model: Classifier,
+        ids: Tensor,
+        mask: Tensor | None,
+        keys: Tensor,
+        row: Tensor,
+        candidates: Candidates | None,
+    ) -> masking.Masked:
+        """Rows with words masked that their keys draw: from their candidates, or from all of their words."""
+        keys, count = branch(keys, "masks"), self.settings.masked
+        if candidates is None:
+            chosen = masking.drawn_from_all(masking.words_of(model, ids, mask), keys, count)
+        else:
+            chosen = masking.drawn(Candidates(candidates.positions[row], candidates.valid[row]), keys, count)
+        return masking.masked(model, ids, masking.flags(chosen, ids.shape[1]))
+
+    def _candidates(self, model: Classifier, part: Inputs, purpose: str) -> tuple[Candidates, Tensor]:
+        """The most salient words for the model's own prediction, and the rows whose saliency is a number."""
+        assert part.keys is not None
+        with model.keyed(branch(part.keys, purpose)):
+            saliency = masking.embedding_gradient(model, part.ids, part.mask, part.types).saliency()
+        words = masking.words_of(model, part.ids, part.mask)
+        sound = (saliency.isfinite() | ~words).all(dim=-1)
+        return masking.most_salient(saliency, words, self.settings.candidates), sound[: part.rows]
+
+    def _all_candidates(self, model: Classifier, inputs: Inputs) -> tuple[Candidates, Tensor]:
+        found = [
+            (*self._candidates(model, part, "second saliency"), part.rows) for part in self._parts(inputs, copies=2)
+        ]
+        positions = torch.cat([candidates.positions[:rows] for candidates, _, rows in found])
+        valid = torch.cat([candidates.valid[:rows] for candidates, _, rows in found])
+        return Candidates(positions, valid), torch.cat([sound for _, sound, _ in found])
+
+    def _scores(self, logits: Tensor, sound: Tensor | None, unsure: float | None) -> Tensor:
+        """Class probabilities, with a column for abstention where the classifier may abstain."""
+        settings = self.settings
+        scores = averaged(logits) if settings.aggregate == "average" else voted(logits)
+        if settings.abstain is not None:
+            scores = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
+        if unsure is not None:
+            top = votes_of(logits).topk(2, dim=-1).values
+            table = torch.from_numpy(undecided(logits.shape[1], unsure)).to(top.device)
+            open_ = table[top[:, 0], top[:, 1]].unsqueeze(-1)
+            # Half of the weight goes to abstention, which then outweighs every class; their order stays visible.
+            declined = scores / 2
+            declined[:, -1] = 0.5 + 1e-6
+            scores = torch.where(open_, declined, scores)
+        whole = logits.isfinite().flatten(1).all(dim=-1)
+        if sound is not None:
+            whole = whole & sound
+        return scores.masked_fill(~whole.unsqueeze(-1), torch.nan)
+
+    @property
+    def _least(self) -> int:
+        return fewest_rows() if self.device_type == "cpu" else 1
+
+    def _parts(self, inputs: Inputs, copies: int) -> Iterator[Inputs]:
+        """The rows in parts that are not too large, each with enough rows for bits of its own."""
+        tokens = copies * inputs.ids.shape[1]
+        most = max(self._least, _MOST_TOKENS.get(inputs.ids.device.type, 1 << 13) // tokens)
+        for start in range(0, inputs.rows, most):
+            rows = torch.arange(start, min(start + most, inputs.rows), device=inputs.ids.device)
+            yield _picked(inputs, rows, self._least)
+
+    # ------------------------------------------------------------------ gradients
+
+    def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
+        """Gradient through the whole defence, averaged over `draws` (expectation over transformation).
+
+        Masks cannot be differentiated: the gradient at a masked word passes straight through to the word.
+        """
+        model = self._evaluating(exact=True)
+        if len(labels) != len(batch.ids) or len(batch.ids) == 0:
+            raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
+        (inputs,) = on_device([batch], model.device)
+        inputs = self._keyed(inputs)
+        assert inputs.keys is not None
+        target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
+        draws = draws if self._draws_anything else 1
+        total = torch.zeros((), device=model.device)
+        try:
+            with torch.no_grad(), any_shape():
+                for draw in range(draws):
+                    own = inputs._replace(keys=mix64(inputs.keys + draw))
+                    total = total + self._gradient(model, own, target)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
+        return (total[: inputs.rows] / draws).cpu().numpy()
+
+    def _gradient(self, model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
+        settings, replaced = self.settings, None
+        assert inputs.keys is not None
+        if settings.masks:
+            words = masking.words_of(model, inputs.ids, inputs.mask)
+            if settings.masking == "random":
+                keys = branch(copied(branch(inputs.keys, "first step"), 1), "masks")
+                chosen = masking.drawn_from_all(words, keys, settings.masked)
+            else:
+                candidates, _ = self._candidates(model, inputs, "first saliency")
+                chosen = masking.first(candidates, settings.masked)
+            replaced = masking.masked_embeddings(model, inputs.ids, masking.flags(chosen, inputs.ids.shape[1]))
+        with model.keyed(copied(branch(inputs.keys, "first step"), 1)):
+            found = masking.embedding_gradient(model, inputs.ids, inputs.mask, inputs.types, target, replaced=replaced)
+        return found.values
+
+
+def _drawn_often(inputs: Inputs, draws: int) -> Inputs:
+    """Every row so many times, each with a key of its own."""
+    if draws == 1:
+        return inputs
+    ids, mask, types, keys = (
+        None if value is None else value[: inputs.rows].repeat_interleave(draws, dim=0) for value in inputs[1:]
+    )
+    assert inputs.keys is not None
+    keys = mix64(inputs.keys[: inputs.rows].view(-1, 1) + torch.arange(draws, device=inputs.keys.device)).view(-1)
+    return Inputs(inputs.rows * draws, ids, mask, types, keys)  # type: ignore[arg-type]
+
+
+def _chosen(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
+    return _picked(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device), 1)
+
+
+def _picked(inputs: Inputs, rows: Tensor, least: int) -> Inputs:
+    """These rows, the last repeated until there are enough."""
+    count = len(rows)
+    if count < least:
+        rows = torch.cat([rows, rows[-1:].expand(least - count)])
+    return Inputs(count, *(None if value is None else value[rows] for value in inputs[1:]))  # type: ignore[arg-type]
+
+
+def _failed(batches: int, error: Exception) -> VictimError:
+    return VictimError(f"the model failed on {batches} batches of token ids: {error}")

@@ -1,0 +1,374 @@
+"""Masks on the words that matter, and inference in two steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+from isthmus.core.errors import ModelError, UsageError
+from isthmus.core.types import TokenBatch, TokenVictim
+from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
+from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
+from isthmus.models.masking import Candidates
+from isthmus.models.randomness import branch, copied
+from isthmus.models.two_step import ABSTAINS, TwoStep, averaged, undecided, voted
+from isthmus.models.victims.two_step import TwoStepVictim
+
+ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5")
+ALL = (*ENCODERS, "lstm", "cnn")
+TEXTS = [
+    {"text": "a moving, quiet film"},
+    {"text": "the story was very very dull and it was too long!"},
+    {"text": ""},
+    {"text": "nobody saw it twice"},
+    {"text": "fine"},
+]
+KEYS = np.arange(len(TEXTS), dtype=np.uint64) * np.uint64(7919) + np.uint64(3)
+OPTIONS = {"vectors": None, "width": 12, "hidden": 10, "filters": 4}
+
+
+@pytest.fixture
+def classifier(encoder: Callable[[str], Path]) -> Callable[..., Classifier]:
+    def make(name: str = "bert", sigma: float = 0.5, **settings: object) -> Classifier:
+        if name in ("lstm", "cnn"):
+            model = Classifier.create(name, ("no", "yes"), texts=[text["text"] for text in TEXTS], options=OPTIONS)
+        else:
+            model = Classifier.create(encoder(name), ("no", "yes"))
+        if name == "t5":
+            model.tokenizer.mask_token = None
+            model.tokenizer.add_tokens(["<extra_id_0>"])
+            assert model.tokenizer.mask_token_id is None
+        with torch.no_grad():  # Otherwise an untrained head sees no difference between the texts.
+            for name, parameter in model.named_parameters():
+                if "classifier" in name or name.startswith("head"):
+                    parameter.mul_(8)
+        model.fill(noise=GaussianNoise(sigma, noise_blocks(model.backbone.depth)))
+        model.deployment = TwoStep(**{"k1": 8, **settings})
+        return model
+
+    return make
+
+
+def victim_of(model: Classifier, **options: object) -> TwoStepVictim:
+    assert model.deployment is not None
+    return model.deployment.victim(model, **options)
+
+
+# ---------------------------------------------------------------------- accepting
+
+
+@pytest.mark.parametrize(
+    ("settings", "accepted"),
+    [
+        ({"accept_rule": "released"}, [5]),
+        ({"accept_rule": "released", "level": 0.9}, [4, 5]),
+        ({"accept_rule": "greater", "level": 0.05}, [5]),
+        ({"accept_rule": "greater", "level": 0.02}, []),
+        ({"accept_rule": "greater", "level": 0.2}, [4, 5]),
+        ({"accept_rule": "min_count"}, [5]),
+        ({"accept_rule": "min_count", "min_count": 3}, [3, 4, 5]),
+        ({"two_step": False}, [0, 1, 2, 3, 4, 5]),
+    ],
+    ids=lambda value: "-".join(map(str, value.values() if isinstance(value, dict) else value)) or "none",
+)
+def test_the_table_of_accepted_votes(settings, accepted):
+    assert np.flatnonzero(TwoStep(k0=5, **settings).accepted()).tolist() == accepted
+
+
+def test_accepting_is_the_binomial_test_it_says_it_is():
+    for k0 in (1, 5, 8):
+        for n in range(k0 + 1):
+            less = binomtest(n, k0, 0.5, alternative="less").pvalue
+            greater = binomtest(n, k0, 0.5, alternative="greater").pvalue
+            assert TwoStep(k0=k0, level=0.7).accepted()[n] == (less >= 0.7)
+            assert TwoStep(k0=k0, level=0.3, accept_rule="greater").accepted()[n] == (greater <= 0.3)
+
+
+def test_open_votes_are_those_of_the_two_sided_test():
+    table = undecided(20, 0.05)
+    for first in range(21):
+        for second in range(first + 1):
+            expected = first + second == 0 or binomtest(first, first + second, 0.5).pvalue > 0.05
+            assert table[first, second] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k0": 0}, "k0"),
+        ({"k1": 0}, "k1"),
+        ({"masked": -1}, "masked"),
+        ({"masked": 6}, "candidates"),
+        ({"level": 1.0}, "level"),
+        ({"level": float("nan")}, "level"),
+        ({"abstain": 0.0, "aggregate": "vote"}, "abstain"),
+        ({"abstain": 0.05}, "aggregate=vote"),
+        ({"min_count": 6}, "min_count"),
+        ({"masking": "saliency"}, "masking"),
+        ({"aggregate": "mode"}, "aggregate"),
+        ({"accept_rule": "less"}, "accept_rule"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        TwoStep(**settings)
+
+
+# ---------------------------------------------------------------------- aggregating
+
+
+def test_votes_are_shares_and_ties_go_to_the_mean_probability():
+    one, other = [2.0, 0.0, 0.0], [0.0, 9.0, 0.0]
+    logits = torch.tensor([[one, one, other], [one, other, other], [one, other, [0.0, 0.0, 1.0]]])
+    shares = voted(logits)
+    assert torch.allclose(shares[:2], torch.tensor([[2 / 3, 1 / 3, 0], [1 / 3, 2 / 3, 0]]))
+    assert int(shares[2].argmax()) == 1  # three classes have one vote each; the second is the surest
+    assert torch.allclose(shares.sum(dim=-1), torch.ones(3))
+    assert torch.allclose(averaged(logits), logits.mean(dim=1).softmax(dim=-1))
+
+
+# ---------------------------------------------------------------------- masking
+
+
+def test_the_most_salient_words_come_first_and_nothing_but_words():
+    saliency = torch.tensor([[9.0, 1.0, 3.0, 2.0, 8.0], [9.0, float("nan"), 0.0, 5.0, 5.0]])
+    words = torch.tensor([[False, True, True, True, False], [False, True, True, False, False]])
+    found = masking.most_salient(saliency, words, 4)
+    assert found.positions[0, :3].tolist() == [2, 3, 1]
+    assert found.valid.tolist() == [[True, True, True, False], [True, True, False, False]]
+    assert found.positions[1, :2].tolist() == [2, 1]
+    flags = masking.flags(masking.first(found, 2), 5)
+    assert flags.tolist() == [[False, False, True, True, False], [False, True, True, False, False]]
+
+
+def test_masks_are_drawn_without_replacement_and_uniformly():
+    keys = copied(torch.tensor([11]), 4000)
+    candidates = Candidates(
+        torch.tensor([[4, 2, 7, 1, 0]]).expand(4000, -1), torch.tensor([[True] * 4 + [False]] * 4000)
+    )
+    chosen = masking.flags(masking.drawn(candidates, keys, 2), 8)
+    assert (chosen.sum(dim=1) == 2).all()
+    assert chosen.sum(dim=0)[[0, 3, 5, 6]].sum() == 0
+    assert (chosen.sum(dim=0)[[4, 2, 7, 1]].sub(2000).abs() < 160).all()  # five deviations
+    more = masking.flags(masking.drawn(candidates, keys, 5), 8)
+    assert (more.sum(dim=1) == 4).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("how", ["gradient", "random"])
+def test_special_and_padding_tokens_are_never_masked_and_short_texts_are_masked_whole(classifier, name, how):
+    model = classifier(name)
+    inputs = model.encode(TEXTS)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    words = masking.words_of(model, ids, mask)
+    gradient = masking.embedding_gradient(model, ids, mask, inputs.get("token_type_ids"))
+    keys = torch.arange(len(ids))
+    for count in (1, 2, 50):
+        if how == "gradient":
+            chosen = masking.most_salient(gradient.saliency(), words, count)
+        else:
+            chosen = masking.drawn_from_all(words, keys, count)
+        flags = masking.flags(chosen, ids.shape[1])
+        assert not (flags & ~words).any()
+        assert torch.equal(flags.sum(dim=1), words.sum(dim=1).clamp(max=count))
+        read = masking.masked_embeddings(model, ids, flags)
+        assert torch.equal(read[~flags], model.embed(ids)[~flags])
+        if name in ("lstm", "cnn"):
+            assert not read[flags].any()
+        else:
+            token = "<extra_id_0>" if name == "t5" else "<mask>"
+            expected = model.embed(torch.tensor(model.tokenizer.convert_tokens_to_ids(token)))
+            assert torch.equal(read[flags], expected.expand_as(read[flags]))
+
+
+def test_a_tokenizer_without_any_mask_is_refused(classifier):
+    model = classifier()
+    model.tokenizer.mask_token = None
+    with pytest.raises(ModelError, match="masking=none"):
+        victim_of(model)
+    assert victim_of(model, masking="none").scores(TEXTS).shape == (5, 2)
+
+
+def test_a_gradient_does_not_depend_on_the_number_of_rows(classifier):
+    model = classifier(sigma=0.0)
+    inputs = model.encode(TEXTS[:2] * 16)
+    several = masking.embedding_gradient(model, inputs["input_ids"], inputs["attention_mask"]).values
+    few = masking.embedding_gradient(model, inputs["input_ids"][:16], inputs["attention_mask"][:16]).values
+    assert torch.allclose(several[:16], few, atol=1e-7)
+
+
+# ---------------------------------------------------------------------- the victim
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_noise_masks_and_copies_it_is_the_plain_classifier(classifier, name):
+    model = classifier(name, sigma=0.0, masked=0, k0=1)
+    victim = victim_of(model)
+    assert not victim.stochastic
+    assert np.array_equal(victim.scores(TEXTS), ClassifierVictim(model).scores(TEXTS))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_noise_all_votes_agree_and_no_second_step_is_taken(classifier, name):
+    victim = victim_of(classifier(name, sigma=0.0))
+    first = victim.scores(TEXTS)
+    assert victim.asked > 0
+    assert victim.second == 0
+    assert not victim.stochastic
+    assert np.array_equal(first, victim.scores(TEXTS, KEYS))
+    assert set(victim_of(classifier(name, sigma=0.0), aggregate="vote").scores(TEXTS).ravel()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("masks", ["gradient", "random", "none"])
+def test_answers_depend_on_a_rows_own_key_and_not_on_its_company(classifier, name, masks):
+    victim = victim_of(classifier(name, sigma=2.0, masking=masks, accept_rule="greater", level=0.02))
+    assert victim.stochastic
+    assert isinstance(victim, TokenVictim)
+    together = victim.scores(TEXTS, KEYS)
+    assert victim.second > 0
+    for row in (4, 1, 3):
+        assert np.array_equal(victim.scores(TEXTS[row : row + 1], KEYS[row : row + 1])[0], together[row])
+    other = victim.scores(TEXTS, KEYS + np.uint64(1))
+    assert not np.array_equal(other, together)
+    assert np.allclose(together.sum(axis=1), 1, atol=1e-5)
+
+
+def test_without_keys_every_query_draws_anew_and_fixed_never_does(classifier):
+    model = classifier(sigma=2.0)
+    victim = victim_of(model)
+    assert not np.array_equal(victim.scores(TEXTS), victim.scores(TEXTS))
+    fixed = victim_of(model, fixed=True)
+    assert not fixed.stochastic
+    assert np.array_equal(fixed.scores(TEXTS, KEYS), fixed.scores(TEXTS))
+    plain = ClassifierVictim(model, fixed=True)
+    assert not plain.stochastic
+    assert np.array_equal(plain.scores(TEXTS, KEYS), plain.scores(TEXTS))
+
+
+def test_the_first_step_is_the_mean_of_its_draws_on_the_masked_text(classifier):
+    model = classifier(sigma=1.0, two_step=False, k0=3)
+    text, key = TEXTS[:1], torch.tensor([int(KEYS[0])])
+    inputs = model.encode(text)
+    with model.keyed(branch(key, "first saliency")):
+        saliency = masking.embedding_gradient(model, inputs["input_ids"]).saliency()
+    words = masking.words_of(model, inputs["input_ids"], None)
+    best = saliency[0].masked_fill(~words[0], 0).topk(2).indices
+    ids = inputs["input_ids"].clone()
+    ids[0, best] = model.tokenizer.mask_token_id
+    with torch.no_grad(), model.keyed(copied(branch(key, "first step"), 3)):
+        logits = model(ids.expand(3, -1)).logits
+    expected = logits.mean(dim=0).softmax(dim=-1).numpy()
+    assert np.allclose(victim_of(model).scores(text, KEYS[:1])[0], expected, atol=1e-5)
+
+
+def test_the_second_step_answers_only_what_the_first_left_open(classifier):
+    model = classifier(sigma=2.0, k0=5, aggregate="vote")
+    texts, keys = TEXTS * 8, np.arange(40, dtype=np.uint64)
+    first = victim_of(model, two_step=False).scores(texts, keys)
+    both = victim_of(model)
+    answers = both.scores(texts, keys)
+    unanimous = first.max(axis=1) == 1
+    assert 0 < unanimous.sum() < len(texts)
+    assert np.array_equal(answers[unanimous], first[unanimous])
+    assert both.second >= (~unanimous).sum()
+    again = answers[~unanimous] * 8
+    tied = ~np.isclose(again, again.round(), atol=1e-4).all(axis=1)
+    assert (np.abs(again[tied] * 9 / 8 - 4.5) < 0.51).all()  # four votes each, and the probability as tie-break
+
+
+def test_undecided_votes_are_abstentions_with_a_label_of_their_own(classifier):
+    model = classifier(sigma=3.0, aggregate="vote", k1=10)
+    texts, keys = TEXTS * 8, np.arange(40, dtype=np.uint64)
+    victim = victim_of(model, abstain=0.05)
+    assert victim.labels == ("no", "yes", ABSTAINS)
+    scores, plain = victim.scores(texts, keys), victim_of(model).scores(texts, keys)
+    abstained = scores.argmax(axis=1) == 2
+    assert 0 < abstained.sum() < len(texts)
+    assert np.array_equal(scores[~abstained, :2], plain[~abstained])
+    assert np.array_equal(scores[abstained, :2].argmax(axis=1), plain[abstained].argmax(axis=1))
+    leads = np.abs(plain[:, 0] - plain[:, 1])
+    assert leads[abstained].max() < 1
+    assert not (scores[plain.max(axis=1) == 1, 2]).any()
+
+
+def test_averaging_over_draws_averages_independent_answers(classifier):
+    model = classifier(sigma=2.0)
+    one = [victim_of(model).scores(TEXTS, keys=_mixed(draw)) for draw in range(3)]
+    assert np.allclose(victim_of(model, draws=3).scores(TEXTS, KEYS), np.mean(one, axis=0), atol=1e-6)
+
+
+def _mixed(draw: int) -> np.ndarray:
+    from isthmus.models.randomness import mix64
+
+    return mix64(torch.from_numpy(KEYS.astype(np.int64)) + draw).numpy().view(np.uint64)
+
+
+def test_rows_of_several_lengths_in_one_padded_batch(classifier):
+    model = classifier(sigma=2.0)
+    inputs = model.encode(TEXTS)
+    batch = TokenBatch(
+        inputs["input_ids"].numpy(), inputs["attention_mask"].numpy(), inputs["token_type_ids"].numpy(), KEYS
+    )
+    padded = victim_of(model).launch([batch])()
+    assert np.allclose(padded, victim_of(model).scores(TEXTS, KEYS), atol=1e-5)
+
+
+def test_a_saliency_that_is_no_number_gives_a_row_that_is_none(classifier):
+    model = classifier(sigma=0.0)
+    with torch.no_grad():
+        model.table.weight[model.tokenizer.convert_tokens_to_ids("nobody")] = torch.nan
+    scores = victim_of(model).scores(TEXTS)
+    assert np.isnan(scores[3]).all()
+    assert np.isfinite(scores[[0, 1, 2, 4]]).all()
+
+
+def test_a_saved_model_answers_in_two_steps_and_options_change_one_use(classifier, tmp_path):
+    model = classifier(sigma=1.0, aggregate="vote", masked=1)
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").deployment == model.deployment
+    victim = load_victim(tmp_path / "model", device="cpu")
+    assert isinstance(victim, TwoStepVictim)
+    assert np.array_equal(victim.scores(TEXTS, KEYS), victim_of(model).scores(TEXTS, KEYS))
+    other = load_victim(tmp_path / "model", device="cpu", aggregate="average", k0=2)
+    assert other.settings == dataclasses.replace(victim.settings, aggregate="average", k0=2)
+    with pytest.raises(UsageError, match="no setting 'k2'"):
+        load_victim(tmp_path / "model", device="cpu", k2=3)
+
+
+# ---------------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_pass_straight_through_the_masks(classifier, name):
+    model = classifier(name, sigma=0.0, masked=3)
+    inputs = model.encode(TEXTS[1:2])
+    batch = TokenBatch(inputs["input_ids"].numpy(), None, None, KEYS[:1])
+    found = victim_of(model).embedding_gradients(batch, np.array([1]), draws=4)[0]
+    saliency = masking.embedding_gradient(model, inputs["input_ids"]).saliency()
+    words = masking.words_of(model, inputs["input_ids"], None)
+    flags = masking.flags(masking.most_salient(saliency, words, 3), words.shape[1])
+    read = masking.masked_embeddings(model, inputs["input_ids"], flags).detach().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(model(inputs["input_ids"], None, None, read).logits, torch.tensor([1]))
+    assert np.allclose(found, torch.autograd.grad(loss, read)[0][0].numpy(), atol=1e-6)
+    assert np.abs(found[flags[0].numpy()]).max() > 0
+
+
+def test_gradients_are_averaged_over_draws(classifier):
+    victim = victim_of(classifier(sigma=1.0, masking="random"))
+    inputs = victim.model.encode(TEXTS[1:2])
+
+    def of(keys: np.ndarray, draws: int) -> np.ndarray:
+        batch = TokenBatch(inputs["input_ids"].numpy(), None, None, keys)
+        return victim.embedding_gradients(batch, np.array([1]), draws=draws)
+
+    single = [of(KEYS[:1] + np.uint64(draw), 1) for draw in range(3)]
+    assert np.allclose(of(KEYS[:1], 3), np.mean(single, axis=0), atol=1e-6)
+    assert not np.allclose(single[0], single[1])
