@@ -12,12 +12,12 @@ import torch
 from scipy.stats import binomtest
 
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import TokenBatch, TokenVictim
+from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied
-from isthmus.models.two_step import ABSTAINS, TwoStep, averaged, undecided, voted
+from isthmus.models.two_step import TwoStep, averaged, undecided, voted
 from isthmus.models.victims.two_step import TwoStepVictim
 
 ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5")

@@ -11,6 +11,7 @@ batches, devices, budgets, workers and caching is the engine's business.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +19,16 @@ from functools import partial
 from typing import Any, ClassVar, Literal, final
 
 from isthmus.attacks.parts.candidates import Rule
-from isthmus.attacks.parts.goals import Goal, Untargeted
+from isthmus.attacks.parts.goals import Goal, Untargeted, aware
 from isthmus.attacks.parts.limits import Limits
 from isthmus.attacks.parts.protection import Protection
+from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, insist, judged
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Outcome, aligned
+from isthmus.attacks.result import AttackResult, Fresh, Outcome, aligned
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, python_stream
-from isthmus.core.types import Example, Floats, MaskedLM, SentenceEncoder, Victim
+from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim
 from isthmus.engine.gradients import require_gradients
 from isthmus.engine.requests import Score, Similarity, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
@@ -51,12 +53,19 @@ class AttackSettings:
     limits: Limits = field(default_factory=Limits)
     """Rules for every candidate on top of the attack's own (see `isthmus.attacks.parts.limits`)."""
     engine: EngineSettings = field(default_factory=EngineSettings)
+    fresh: int = FRESH_DRAWS
+    """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; 0: none."""
+    restarts: int = RESTARTS
+    """How often an attack on a randomised victim begins anew because its own second looks did not confirm a success."""
 
     def __post_init__(self) -> None:
         for name in ("budget", "budget_per_word"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
+        for name in ("fresh", "restarts"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class _Reached:
     candidates: int = 0
     similarity: float | None = None
     budget_spent: bool = False
+    fresh: Fresh | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,21 +155,33 @@ class WordAttack(ABC):
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
         if not settings.goal.applies(clean, label):
-            return _Reached("skipped", original, original, clean, clean)
+            outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
+            return _Reached(outcome, original, original, clean, clean)
         rng = python_stream(settings.seed, example.id)
         trial = Trial(settings.goal, label, original, clean, rng, terms.rules)
-        spent = False
+        spent, fresh = False, None
+        attempts = Attempts(trial)
         try:
             yield from self.search(trial)
-            outcome: Outcome = "succeeded" if trial.reached else "failed"
+            if terms.randomised:
+                streams = (python_stream(settings.seed, example.id, again + 1) for again in range(settings.restarts))
+                yield from insist(attempts, self.search, terms.rules, streams)
+            outcome = "succeeded" if attempts.best.reached else "failed"
         except BudgetSpent:
-            spent, outcome = True, "succeeded" if trial.reached else "failed"
+            spent, outcome = True, "succeeded" if attempts.best.reached else "failed"
         except TimeSpent:
-            outcome = "succeeded" if trial.reached else "timed_out"
+            outcome = "succeeded" if attempts.best.reached else "timed_out"
+        trial = attempts.best
+        if terms.randomised and settings.fresh:
+            outcome, fresh = yield from judged(trial, outcome, settings.fresh, terms.declines)
+        elif outcome == "failed" and terms.declines(trial.scores):
+            outcome = "abstained"
         similarity = None
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
-        return _Reached(outcome, original, trial.draft, clean, trial.scores, trial.candidates, similarity, spent)
+        return _Reached(
+            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh
+        )
 
 
 def _similarity(trial: Trial) -> Steps[float]:
@@ -179,6 +201,12 @@ class _Terms:
     settings: AttackSettings
     rules: tuple[Rule, ...]
     compares: bool  # whether there is an encoder, so that results can say how similar the texts are
+    randomised: bool = False  # whether the same text may be scored differently twice
+    abstains: int | None = None  # the column of a victim that may decline to answer
+
+    def declines(self, scores: Floats) -> bool:
+        """Whether the victim declined to answer, by one row of scores."""
+        return self.abstains is not None and int(scores.argmax()) == self.abstains
 
 
 class _Program:
@@ -220,6 +248,7 @@ class AttackRun:
         encoder: SentenceEncoder | None = None,
         masked_lm: MaskedLM | None = None,
     ) -> None:
+        settings = dataclasses.replace(settings, goal=aware(settings.goal, victim.labels))
         self.attack, self.settings = attack, settings
         self.examples = examples
         if attack.needs_gradients:
@@ -228,7 +257,9 @@ class AttackRun:
         encoder, masked_lm = _models(attack, settings.limits, encoder, masked_lm)
         if isinstance(examples, Sequence):
             attack.prepare(examples)
-        self._terms = _Terms(settings, (*attack.rules(), *settings.limits.rules()), encoder is not None)
+        abstains = victim.labels.index(ABSTAINS) if ABSTAINS in victim.labels else None
+        rules = (*attack.rules(), *settings.limits.rules())
+        self._terms = _Terms(settings, rules, encoder is not None, victim.stochastic, abstains)
         self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 
     @property
@@ -276,6 +307,7 @@ class AttackRun:
             candidates=reached.candidates,
             similarity=reached.similarity,
             budget_spent=reached.budget_spent,
+            fresh=reached.fresh,
         )
 
 

@@ -9,10 +9,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from isthmus.core.errors import RunError
+from isthmus.core.statistics import clopper_pearson
 from isthmus.text.draft import Draft
 from isthmus.text.words import Words
 
-Outcome = Literal["succeeded", "failed", "skipped", "error", "timed_out"]
+Outcome = Literal["succeeded", "failed", "skipped", "error", "timed_out", "abstained"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
@@ -32,8 +33,33 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Fresh:
+    """How an adversarial text fares on draws of a randomised model that the attack never saw.
+
+    reached / draws estimates the probability that it fools the model; `low` and `high` are its 95 % Clopper-Pearson
+    interval.
+    """
+
+    draws: int
+    reached: int
+    abstained: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: int, reached: int, abstained: int) -> Fresh:
+        """With the interval."""
+        interval = clopper_pearson(reached, draws)
+        return cls(draws, reached, abstained, round(interval.low, 6), round(interval.high, 6))
+
+
+@dataclass(frozen=True, slots=True)
 class AttackResult:
-    """One example's result. `failed` means that the attack failed, and so that the model held."""
+    """One example's result. `failed` means that the attack failed, and so that the model held.
+
+    Against a randomised model a success counts if more than half of the fresh draws confirm it; where they do not, but
+    with those on which the model declines to answer they are more than half, the outcome is `abstained`.
+    """
 
     id: str
     outcome: Outcome
@@ -54,6 +80,7 @@ class AttackResult:
     budget_spent: bool = False
     seed: int = 0
     reason: str = ""
+    fresh: Fresh | None = None
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready record; it holds no clock times, so that equal runs give equal files."""
@@ -63,6 +90,8 @@ class AttackResult:
             row["perturbed"] = None
         row["edits"] = list(row["edits"])
         row["score_before"], row["score_after"] = list(self.score_before), list(self.score_after)
+        if self.fresh is None:
+            del row["fresh"]  # Of a deterministic model there is nothing to say.
         return row
 
     @classmethod
@@ -73,6 +102,8 @@ class AttackResult:
             known["perturbed"] = row["perturbed"] if row["perturbed"] is not None else row["original"]
             known["edits"] = tuple(Edit(**edit) for edit in row["edits"])
             known["score_before"], known["score_after"] = tuple(row["score_before"]), tuple(row["score_after"])
+            if known.get("fresh") is not None:
+                known["fresh"] = Fresh(**known["fresh"])
             return cls(**known)
         except (KeyError, TypeError) as error:
             raise RunError(f"this is not a record of an attack: {error}") from error

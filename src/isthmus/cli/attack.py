@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from isthmus.runs.attack import AttackReport, AttackRequest
     from isthmus.runs.sources import DataRequest
 
-_GOAL, _LIMITS, _BESIDE = "Goal", "Limits", "Models beside the victim"
+_GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Models beside the victim", "Randomised models"
 _FEW = 4
 """Of more attacks the table is printed without examples."""
 
@@ -56,7 +56,7 @@ def attack(
             "-V",
             "--victim",
             metavar="KEY=VALUE",
-            help="How to ask a function or service, such as timeout=60 or requests_per_second=5.",
+            help="How to ask: timeout=60, requests_per_second=5; of a randomised model draws=10, fixed=true.",
             rich_help_panel="Machine",
         ),
     ] = None,
@@ -134,6 +134,14 @@ def attack(
         str | None,
         typer.Option("--masked-lm", help="Masked language model. (default: the attack's own)", rich_help_panel=_BESIDE),
     ] = None,
+    fresh: Annotated[
+        int,
+        typer.Option("--fresh", help="Unseen draws that judge a success; 0: none.", rich_help_panel=_RANDOM),
+    ] = 20,
+    restarts: Annotated[
+        int,
+        typer.Option("--restarts", help="New beginnings after a lucky draw.", rich_help_panel=_RANDOM),
+    ] = 2,
     trace: Annotated[
         bool, typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel="Output")
     ] = False,
@@ -217,6 +225,8 @@ def attack(
         device=device,
         label_check=label_check,
         retry_errors=retry_errors,
+        fresh=fresh,
+        restarts=restarts,
         command=command_line(),
     )
     report = _run(request, quiet)

@@ -148,6 +148,7 @@ class AttackBar:
         "skipped": "skipped",
         "timed_out": "timed out",
         "error": "errors",
+        "abstained": "abstained",
     }
     always: Sequence[str] = ("succeeded", "failed")
 

@@ -95,6 +95,10 @@ Filling = Callable[[], tuple[Ints, Floats]]
 """Blanks that are being filled: call it to wait for tokens and their probabilities, two [blanks, k] arrays."""
 
 
+ABSTAINS = "(abstains)"
+"""The last label of a victim that may decline to answer; where it is the likeliest, the victim declined."""
+
+
 @runtime_checkable
 class Victim(Protocol):
     """A classifier seen from outside: texts in, class probabilities out."""

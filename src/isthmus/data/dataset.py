@@ -13,7 +13,7 @@ import numpy as np
 from isthmus.core.answers import base_ids
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.strata import grouped_order, linked, stratified_order
-from isthmus.core.types import Classification, Example, Field, Ints, Task
+from isthmus.core.types import ABSTAINS, Classification, Example, Field, Ints, Task
 
 SPLIT_ALIASES = {"validation": "dev", "valid": "dev", "val": "dev", "development": "dev", "training": "train"}
 _REJECTED = -1
@@ -157,7 +157,8 @@ class Dataset:
                 f"{self.name} holds {_kind_of(self.labels)}, and the model is one for {_kind_of(labels)}: "
                 "choose data that fit the model"
             )
-        order = _alignment(self.labels, tuple(labels), {_index_of(example) for example in self.examples})
+        answers = tuple(name for name in labels if name != ABSTAINS)
+        order = _alignment(self.labels, answers, {_index_of(example) for example in self.examples})
         if order is None:
             raise DataError(
                 f"the labels of {self.name} ({', '.join(self.labels)}) do not match {', '.join(labels)}. "

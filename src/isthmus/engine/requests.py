@@ -32,12 +32,18 @@ NO_EDITS: Edits = np.zeros((0, 4), np.int32)
 
 
 class Score:
-    """Class probabilities of `count` candidates. `exact` asks for full precision."""
+    """Class probabilities of `count` candidates. `exact` asks for full precision.
 
-    __slots__ = ("asked", "base", "count", "edits", "exact")
+    `fresh` is no query of the attack but a look of whoever judges it: a randomised victim draws from a stream that the
+    attack never sees, nothing is counted, limited or remembered.
+    """
 
-    def __init__(self, base: Draft, edits: Edits = NO_EDITS, count: int = 1, exact: bool = False) -> None:
-        self.base, self.edits, self.count, self.exact = base, edits, count, exact
+    __slots__ = ("asked", "base", "count", "edits", "exact", "fresh")
+
+    def __init__(
+        self, base: Draft, edits: Edits = NO_EDITS, count: int = 1, exact: bool = False, fresh: bool = False
+    ) -> None:
+        self.base, self.edits, self.count, self.exact, self.fresh = base, edits, count, exact, fresh
         self.asked = count  # candidates that the victim was asked about: fewer where the budget ended
 
 

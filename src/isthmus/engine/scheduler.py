@@ -29,7 +29,7 @@ from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, V
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.changes import edited
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, splitmix
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, judged, splitmix
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, Trace
 from isthmus.engine.tasks import BudgetSpent, Finished, Program, Steps, Stop, Task, TimeSpent, Value, no_progress
@@ -153,9 +153,9 @@ class Engine:
         limit, trace = self.settings.time_limit, self.settings.trace
         going = []
         for task, answer in zip(cohort, answers, strict=True):
-            late = limit is not None and task.seconds > limit
+            late = limit is not None and task.seconds > limit and not _is_fresh(task)
             failed = isinstance(answer, IsthmusError)
-            if trace is not None and not failed and isinstance(task.request, Score):
+            if trace is not None and not failed and isinstance(task.request, Score) and not task.request.fresh:
                 _tell(trace, task.program.key, task.asked.request, answer)
             if task.asked.done and not (late or failed):
                 task.served.append(answer)
@@ -197,7 +197,7 @@ class Engine:
             request = step(answer)
             budget = task.program.budget
             if budget is not None:
-                while isinstance(request, Score) and task.logical >= budget and request.count:
+                while isinstance(request, Score) and task.logical >= budget and request.count and not request.fresh:
                     request = task.steps.throw(BudgetSpent())
                 request = task.within(request, budget)
             task.request = request
@@ -218,7 +218,8 @@ class Engine:
 
     def _launch(self, cohort: list[Task[Value]]) -> Later:
         """Start answering what the cohort asks for; the result waits for one answer per task."""
-        scoring = [index for index, task in enumerate(cohort) if isinstance(task.request, Score)]
+        scores = [index for index, task in enumerate(cohort) if isinstance(task.request, Score)]
+        scoring = [index for index in scores if not _is_fresh(cohort[index])]
         asked = []
         for index in scoring:
             task = cohort[index]
@@ -229,7 +230,10 @@ class Engine:
             asked.append(task.asked)
         began = time.perf_counter()
         started: list[tuple[list[int], Later]] = [(scoring, self.scorer.start(asked))] if asked else []
-        if len(scoring) < len(cohort):
+        if len(scoring) < len(scores):
+            looked_at = [index for index in scores if _is_fresh(cohort[index])]
+            started.append((looked_at, self.scorer.start([self._look(cohort[index]) for index in looked_at])))
+        if len(scores) < len(cohort):
             for kind in KINDS:
                 chosen = [index for index, task in enumerate(cohort) if type(task.request) is kind]
                 if chosen:
@@ -240,6 +244,13 @@ class Engine:
         if len(started) == 1:
             return started[0][1]
         return partial(_gathered, started, [None] * len(cohort))
+
+    def _look(self, task: Task[Value]) -> Asked:
+        """What the judge of a task asks for, with randomness of its own."""
+        request = task.request
+        assert isinstance(request, Score)
+        first, task.looks = task.looks, task.looks + request.count
+        return Asked(request, task.program.label, judged(task.asked.key), first)
 
     def _keys(self, tasks: Sequence[Task[Value]]) -> Keys:
         """Keys for randomness that no query uses."""
@@ -254,6 +265,11 @@ class Engine:
     def _rows_of(self, words: int) -> int:
         """Candidates of so many words that one task may ask about in a round, so that limits are looked at."""
         return max(16, self.tokens_at_once // (words + 2))
+
+
+def _is_fresh(task: Task[Value]) -> bool:
+    """Whether it is the judge of a task who asks."""
+    return isinstance(task.request, Score) and task.request.fresh
 
 
 def _tell(trace: Trace, key: int, request: Score, scores: Floats) -> None:

@@ -35,6 +35,9 @@ Later = Callable[[], Any]
 MOST_UNITS = 1 << 22
 """Words or units assembled at once; larger requests are served in parts, so that memory stays bounded."""
 
+_JUDGE = 0x6A756467655F6B65
+"""Keeps the judge's stream apart from the attack's."""
+
 
 @dataclass(slots=True)
 class ScoreStatistics:
@@ -93,6 +96,7 @@ class Plan:
     fresh: Int64  # one row of each set of equal rows
     inverse: Int64  # [rows] index into `fresh`
     missing: Int64  # indices into `fresh` that the cache does not hold
+    cache: ScoreCache | None  # what remembers the answers
     scores: Floats  # [fresh, classes]
 
     @property
@@ -178,29 +182,30 @@ class Scorer(ABC):
             stop = at + item.request.count
             item.seen.update(keys[at:stop].tolist())
             at = stop
-        if self.cache is None and self.victim.stochastic:
+        cache = None if asked and asked[0].request.fresh else self.cache
+        if cache is None and self.victim.stochastic:
             fresh = inverse = np.arange(len(keys))
         else:
             fresh, inverse = distinct(keys)
-        if self.cache is None:
+        if cache is None:
             scores = np.zeros((len(fresh), len(self.victim.labels)), np.float32)
             missing = np.arange(len(fresh))
         else:
-            held, scores = self.cache.find(keys[fresh])
+            held, scores = cache.find(keys[fresh])
             missing = np.flatnonzero(~held)
         statistics = self.statistics
         statistics.logical += len(keys)
         statistics.repeated += len(keys) - len(fresh)
         statistics.cached += len(fresh) - len(missing)
-        return Plan(fresh, inverse, missing, scores)
+        return Plan(fresh, inverse, missing, cache, scores)
 
     def _settle(self, plan: Plan, keys: Keys, answers: Floats, failed: Failures) -> tuple[Floats, Failures]:
         """Scores of all rows, and the rows that failed, once the wanted rows are scored."""
         plan.scores[plan.missing] = answers
-        if self.cache is not None:
+        if plan.cache is not None:
             good = np.ones(len(answers), bool)
             good[list(failed)] = False
-            self.cache.put(keys[plan.wanted[good]], answers[good])
+            plan.cache.put(keys[plan.wanted[good]], answers[good])
         failures: Failures = {}
         if failed:
             bad = {int(plan.missing[index]): error for index, error in failed.items()}
@@ -208,7 +213,10 @@ class Scorer(ABC):
         return plan.scores[plan.inverse], failures
 
     def _streams(self, asked: Sequence[Asked]) -> Keys | None:
-        """A key for the randomness of every row, from the asker and the number of the query."""
+        """A key for the randomness of every row, from the asker and the number of the query.
+
+        A judge's keys come from another stream than those of the attack it judges.
+        """
         if not self.victim.stochastic:
             return None
         counts = [item.request.count for item in asked]
@@ -242,7 +250,8 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
 
 def sliced(request: Score, start: int, stop: int) -> Score:
     """The candidates start to stop of a request, as a request."""
-    return Score(request.base, sliced_edits(request.edits, start, stop), stop - start, request.exact)
+    edits = sliced_edits(request.edits, start, stop)
+    return Score(request.base, edits, stop - start, request.exact, request.fresh)
 
 
 def _split(item: Asked, most: int) -> Iterator[Asked]:
@@ -259,6 +268,11 @@ def _joined(pieces: list[Answer]) -> Answer:
             return piece
         scores.append(piece)
     return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+
+def judged(key: int) -> int:
+    """Names the randomness of whoever judges the asker with this key."""
+    return int(splitmix(np.array([key], np.uint64) ^ np.uint64(_JUDGE))[0])
 
 
 def splitmix(values: Keys) -> Keys:

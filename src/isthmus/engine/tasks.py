@@ -71,12 +71,13 @@ class Task(Generic[Value]):
     served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
     logical: int = 0
     seconds: float = 0.0
+    looks: int = 0  # fresh draws that its judge has seen
     unasked: int = 0  # candidates of the present request for which the budget does not reach
 
     def within(self, request: Request, budget: int) -> Request:
         """The request, or as many of its first candidates as the budget still reaches for."""
         left = budget - self.logical
-        if not isinstance(request, Score) or request.count <= left:
+        if not isinstance(request, Score) or request.fresh or request.count <= left:
             return request
         request.asked, self.unasked = left, request.count - left
         return sliced(request, 0, left)

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 Masking = Literal["gradient", "random", "none"]
 AcceptRule = Literal["released", "greater", "min_count"]
 Aggregate = Literal["average", "vote"]
-ABSTAINS = "(abstains)"
-"""The last label of a classifier that may decline to answer."""
 _LEVELS = {"released": 0.98, "greater": 0.05}
 
 

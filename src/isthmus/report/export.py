@@ -34,6 +34,7 @@ _RESULT_TYPES = {
     "skipped": "Skipped",
     "error": "Error",
     "timed_out": "TimedOut",
+    "abstained": "Abstained",
 }
 _BREAK = "<SPLIT>"
 

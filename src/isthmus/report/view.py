@@ -66,7 +66,8 @@ class AttackView:
     @property
     def question(self) -> tuple[Any, ...]:
         """What the attack's figures answer: attacks that agree in it can be seen together."""
-        return self.goal, self.threshold, self.settings.get("data"), self.settings.get("model")
+        settings = self.settings
+        return self.goal, self.threshold, settings.get("data"), settings.get("model"), settings.get("victim")
 
     @property
     def threshold(self) -> float | None:

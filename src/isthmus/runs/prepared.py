@@ -9,6 +9,7 @@ import dataclasses
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError, VictimTimeout
 from isthmus.core.files import make_folder
@@ -44,6 +45,8 @@ class Prepared:
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
         check_precision(self.request.precision)
+        if min(self.request.fresh, self.request.restarts) < 0:
+            raise UsageError("--fresh and --restarts count draws and new beginnings: they are at least 0")
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
@@ -284,6 +287,8 @@ class Prepared:
             budget_per_word=request.budget_per_word,
             limits=self.limits(name),
             engine=engine if trace is None else dataclasses.replace(engine, trace=trace),
+            fresh=request.fresh,
+            restarts=request.restarts,
         )
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -295,6 +300,8 @@ class Prepared:
         extra: dict[str, Any] = {}
         if request.preset is not None:
             extra = {"preset": request.preset, "preset_limits": plain(self.limits(name))}
+        if (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):
+            extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts}
         return {
             "attack": name,
             "parameters": plain(self.methods[name]),

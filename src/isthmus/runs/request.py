@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.runs.goals import GoalRequest
@@ -50,6 +51,10 @@ class AttackRequest:
     device: str | None = None
     label_check: bool = True
     retry_errors: bool = False
+    fresh: int = FRESH_DRAWS
+    """Fresh draws on which a success against a randomised model must hold."""
+    restarts: int = RESTARTS
+    """How often an attack on a randomised model begins anew after a lucky draw."""
     command: str | None = None
 
 

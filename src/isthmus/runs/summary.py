@@ -11,6 +11,15 @@ With N examples asked for, of which every one has a row:
     no_candidates    failed without a single candidate tried: the word list lacks every word, the rules allow none of
                      its words, the budget does not reach for the first, or (no_words) no word may be edited
 
+    abstained        the classifier declined to answer, unattacked or at the end: neither right nor fooled
+
+Of a randomised classifier also, over the texts that seemed to fool it (`Fresh` in `isthmus.attacks.result`):
+
+    claimed              texts looked at again, on draws that the attack never saw
+    success_probability  mean share of fresh draws on which such a text fools the classifier
+    expected_racc        mean over all N of P(right under attack): 1 - that share for a text that was looked at again,
+                         less what it declines to answer
+
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
 time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
 An example without candidates is robust by the definition of racc though nothing was tried on it, which is why the count
@@ -33,9 +42,31 @@ from isthmus.core.statistics import Interval, bootstrap_mean, wilson
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
-OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error")
+OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error", "abstained")
 _FIGURES = ("sacc", "racc", "asr", "avg_queries", "words_changed", "similarity")
 _DRAWS = 2_000
+
+
+@dataclass(frozen=True)
+class FreshSummary:
+    """What fresh draws of a randomised classifier say about the texts that seemed to fool it."""
+
+    claimed: int
+    held: int
+    draws: int
+    success_probability: Interval
+    expected_racc: Interval
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat figures, and their bounds."""
+        rates = {"success_probability": self.success_probability, "expected_racc": self.expected_racc}
+        return {
+            "claimed": self.claimed,
+            "held": self.held,
+            "draws": self.draws,
+            **{name: _number(interval.estimate) for name, interval in rates.items()},
+            "intervals": {name: [_number(interval.low), _number(interval.high)] for name, interval in rates.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -61,6 +92,9 @@ class Summary:
     """Examples that were right and that the attack turned."""
     no_candidates: int = 0
     no_words: int = 0
+    abstained: int = 0
+    fresh: FreshSummary | None = None
+    """Of a randomised classifier only."""
 
     @property
     def robust(self) -> int:
@@ -80,7 +114,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Flat figures, and the bounds of each under ``intervals``."""
         rates = {name: getattr(self, name) for name in _FIGURES}
-        return {
+        figures: dict[str, Any] = {
             "n": self.n,
             **{name: _number(interval.estimate) for name, interval in rates.items()},
             "queries": self.queries,
@@ -96,6 +130,11 @@ class Summary:
             },
             "intervals": {name: [_number(interval.low), _number(interval.high)] for name, interval in rates.items()},
         }
+        if self.abstained:
+            figures["outcomes"]["abstained"] = self.abstained
+        if self.fresh is not None:
+            figures["fresh"] = self.fresh.to_json()
+        return figures
 
 
 def _number(value: float) -> float | None:
@@ -128,7 +167,36 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
         turned=sum(right and row["outcome"] == "succeeded" for right, row in zip(correct, rows, strict=True)),
         no_candidates=len(empty),
         no_words=sum(not row.get("words") for row in empty),
+        abstained=counts["abstained"],
+        fresh=_fresh(rows, correct),
     )
+
+
+def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:
+    looked = [row for row in rows if row.get("fresh")]
+    if not looked:
+        return None
+    holds = [_holding(row) if right else 0.0 for right, row in zip(correct, rows, strict=True)]
+    return FreshSummary(
+        claimed=len(looked),
+        held=sum(row["outcome"] == "succeeded" for row in looked),
+        draws=sum(int(row["fresh"]["draws"]) for row in looked),
+        success_probability=bootstrap_mean(success_probabilities(rows), draws=_DRAWS),
+        expected_racc=bootstrap_mean(holds, draws=_DRAWS),
+    )
+
+
+def _holding(row: Row) -> float:
+    """Probability that the classifier is right on the text the attack ended with."""
+    fresh = row.get("fresh")
+    if not fresh:
+        return float(row["outcome"] == "failed")
+    return 1.0 - float(fresh["reached"] + fresh["abstained"]) / float(fresh["draws"])
+
+
+def success_probabilities(rows: Rows) -> list[float]:
+    """For each text that seemed to fool a randomised classifier the share of fresh draws on which it does."""
+    return [row["fresh"]["reached"] / row["fresh"]["draws"] for row in rows if row.get("fresh")]
 
 
 def without_candidates(row: Row) -> bool:
@@ -206,7 +274,7 @@ def _strongest(rows: Rows) -> dict[str, Any]:
         best = min(won, key=lambda row: (float(row["words_changed"]), queries(row)))
     else:
         # An error or a time-out leaves open whether the example holds, so it must not read as robust.
-        rank = {"error": 0, "timed_out": 1, "skipped": 2, "failed": 3}
+        rank = {"error": 0, "timed_out": 1, "abstained": 2, "skipped": 3, "failed": 4}
         best = min(rows, key=lambda row: rank[row["outcome"]])
     # Where one attack ended in an error before it asked, another still knows the clean answer.
     known = next((row for row in (best, *rows) if row.get("prediction_before") is not None), best)

@@ -6,10 +6,15 @@
 
 A detector has a direction and a threshold: `Evasion` attacks only what it flags (p(c) >= τ), and an evasion counts when
 p(c) < τ, whatever class is then the likeliest.
+
+A victim that may decline to answer has a column for that (`abstains`): declining is no wrong answer, and reaches
+nothing.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats
+from isthmus.core.types import ABSTAINS, Floats
 
 Labels = int | NDArray[np.int64]
 Bools = Any
@@ -44,13 +49,16 @@ class Goal(Protocol):
 class Untargeted:
     """Any class but the true one; examples the victim already gets wrong are skipped."""
 
+    abstains: int | None = None
+
     def progress(self, scores: Floats, label: int) -> Floats:
         """1 - p(true class)."""
         return 1 - scores[..., label]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """Another class is the likeliest."""
-        return scores.argmax(axis=-1) != label
+        top = scores.argmax(axis=-1)
+        return top != label if self.abstains is None else (top != label) & (top != self.abstains)
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The clean prediction is right."""
@@ -84,6 +92,7 @@ class Evasion:
 
     flagged: int
     threshold: float = 0.5
+    abstains: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -97,8 +106,17 @@ class Evasion:
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """The detector does not fire."""
         del label
-        return scores[..., self.flagged] < self.threshold
+        below = scores[..., self.flagged] < self.threshold
+        return below if self.abstains is None else below & (scores.argmax(axis=-1) != self.abstains)
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The example is of the flagged class and is detected."""
         return label == self.flagged and float(scores[self.flagged]) >= self.threshold
+
+
+def aware(goal: Goal, labels: Sequence[str]) -> Goal:
+    """The goal against a victim with these labels, which may be one that declines to answer."""
+    if ABSTAINS not in labels or not hasattr(goal, "abstains"):
+        return goal
+    changed: Goal = dataclasses.replace(goal, abstains=list(labels).index(ABSTAINS))  # type: ignore[type-var]
+    return changed

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
-from isthmus.core.types import Floats, Ints, Pending, TokenBatch
+from isthmus.core.types import ABSTAINS, Floats, Ints, Pending, TokenBatch
 from isthmus.models import masking
 from isthmus.models.classifier import Classifier
 from isthmus.models.machine import fewest_rows
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied, mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_device, pending
-from isthmus.models.two_step import ABSTAINS, TwoStep, averaged, undecided, voted, votes_of
+from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import ClassifierVictim
 
 _MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}

@@ -1,0 +1,89 @@
+"""What is different about attacking a victim that answers the same text now one way, now another.
+
+A search stops at the first draw that goes its way, and a lucky draw is no adversarial text. So
+
+    second looks   the attack asks again, at the price of queries, and begins anew where its success was luck
+    fresh draws    whoever judges looks at draws that the attack never saw: a success counts if more than half of them
+                   confirm it, and reached / draws is the probability that the text fools the victim
+
+Scores an attack has seen are selected for being favourable; fresh ones are not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.searches import Search
+from isthmus.attacks.parts.trial import Trial
+from isthmus.attacks.result import Fresh, Outcome
+from isthmus.core.types import Floats
+from isthmus.engine.requests import Request, Score
+
+FRESH_DRAWS, RESTARTS = 20, 2
+SECOND_LOOKS = 5
+
+
+class Attempts:
+    """Searches for the same example, one after the other."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trials, self.shares = [trial], [0.0]
+        self.clean = trial.scores
+
+    def begin(self, rng: random.Random, rules: Sequence[Rule]) -> Trial:
+        """Begin anew from the original text."""
+        first = self.trials[0]
+        trial = Trial(first.goal, first.label, first.original, self.clean, rng, rules)
+        self.trials.append(trial)
+        self.shares.append(0.0)
+        return trial
+
+    @property
+    def best(self) -> Trial:
+        """What the attack comes back with: a success rather than none, and that which held on the most second looks."""
+        ranks = [(trial.reached, self.shares[number], number) for number, trial in enumerate(self.trials)]
+        return self.trials[max(ranks)[2]]
+
+    @property
+    def candidates(self) -> int:
+        """Candidates that passed the rules, in all searches."""
+        return sum(trial.candidates for trial in self.trials)
+
+
+def insist(
+    attempts: Attempts, search: Callable[[Trial], Search], rules: Sequence[Rule], streams: Iterable[random.Random]
+) -> Search:
+    """Look again at a success, and search anew with the next stream while half of the looks do not confirm it.
+
+    Second looks are queries like any other.
+    """
+    left = iter(streams)
+    while (trial := attempts.trials[-1]).reached:
+        again = yield Score(trial.draft, count=SECOND_LOOKS)
+        attempts.shares[-1] = float(np.mean(trial.goal.reached(again, trial.label)))
+        rng = next(left, None)
+        if attempts.shares[-1] > 0.5 or rng is None:
+            return
+        yield from search(attempts.begin(rng, rules))
+
+
+def judged(
+    trial: Trial, outcome: Outcome, draws: int, declines: Callable[[Floats], bool]
+) -> Generator[Request, Any, tuple[Outcome, Fresh | None]]:
+    """What becomes of a text that seems to fool the victim, or to make it decline, on draws the attack never saw."""
+    if outcome != "succeeded" and not declines(trial.scores):
+        return outcome, None
+    scores = yield Score(trial.draft, count=draws, exact=True, fresh=True)
+    reached = int(np.sum(trial.goal.reached(scores, trial.label)))
+    abstained = sum(declines(row) for row in scores)
+    fresh = Fresh.of(draws, reached, abstained)
+    if 2 * reached > draws:
+        return "succeeded", fresh
+    if abstained and 2 * (reached + abstained) > draws:
+        return "abstained", fresh
+    return ("timed_out" if outcome == "timed_out" else "failed"), fresh

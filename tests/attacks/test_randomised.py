@@ -1,0 +1,201 @@
+"""Attacks on victims that answer the same text now one way, now another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from engine_toys import TextVictim, examples
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from isthmus.attacks.base import AttackSettings, WordAttack
+from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted, aware
+from isthmus.attacks.parts.randomised import FRESH_DRAWS, SECOND_LOOKS
+from isthmus.attacks.parts.searches import Search, greedy
+from isthmus.attacks.parts.trial import Trial
+from isthmus.attacks.result import AttackResult, Fresh
+from isthmus.core.errors import UsageError
+from isthmus.core.types import ABSTAINS, Floats, Texts
+from isthmus.engine.requests import Edits, replacing
+from isthmus.engine.scheduler import EngineSettings
+from isthmus.engine.scoring import splitmix
+from isthmus.runs.summary import summarise
+
+
+class Coin:
+    """Right about every text, but about one with "slow" in it only with a certain probability; draws by key."""
+
+    stochastic = True
+
+    def __init__(self, fooled: float, declines: float = 0.0, at: Callable[[str], float] | None = None) -> None:
+        self.fooled, self.share = fooled, declines
+        self.at = at or (lambda text: float("slow" in text))
+        self.labels = ("negative", "positive", ABSTAINS) if declines else ("negative", "positive")
+        self.asked: list[tuple[str, int]] = []
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        assert keys is not None
+        self.asked += [(text["text"], int(key)) for text, key in zip(texts, keys, strict=True)]
+        rows = np.zeros((len(texts), len(self.labels)), np.float32)
+        for row, text, key in zip(rows, texts, keys, strict=True):
+            draw = float(splitmix(np.array([key], np.uint64))[0] >> np.uint64(11)) / 2**53
+            at = self.at(text["text"])
+            answer = 0 if draw < at * self.fooled else 2 if draw < at * (self.fooled + self.share) else 1
+            row[:] = 0.1 / len(row)
+            row[answer] += 0.9
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(WordAttack):
+    """Writes "slow" for the first word."""
+
+    def search(self, trial: Trial) -> Search:
+        yield from greedy(trial, trial.positions()[:1], slow)
+
+
+def slow(trial: Trial, position: int) -> Edits:
+    return replacing(position, trial.vocabulary.ids(["slow"]))
+
+
+TEXTS = [f"brisk film number {number}" for number in range(120)]
+
+
+def attacked(victim: object, texts: Sequence[str] = TEXTS, **options: object) -> list[AttackResult]:
+    results = list(Slow()(victim, examples(*texts), AttackSettings(**options)))
+    return sorted(results, key=lambda result: int(result.id.split(":")[1]))
+
+
+def test_a_text_that_always_fools_is_a_success_and_one_that_never_does_is_none():
+    for always in (1.0, 0.0):
+        for result in attacked(Coin(always), TEXTS[:10]):
+            assert result.outcome == ("succeeded" if always else "failed")
+            assert result.fresh == (Fresh.of(20, 20, 0) if always else None)
+
+
+def test_lucky_draws_are_looked_at_again_and_do_not_count():
+    results = attacked(Coin(0.3))
+    claimed = [result for result in results if result.fresh]
+    assert 0 < len(claimed) < len(results)
+    for result in claimed:
+        assert (result.outcome == "succeeded") == (2 * result.fresh.reached > result.fresh.draws)
+    # A fair look: over all texts the share of fresh draws is the probability itself.
+    reached = sum(result.fresh.reached for result in claimed)
+    assert binomtest(reached, FRESH_DRAWS * len(claimed), 0.3).pvalue > 1e-3
+    assert sum(result.outcome == "succeeded" for result in claimed) < 0.15 * len(claimed)
+
+
+def test_the_intervals_cover_the_probability():
+    results = attacked(Coin(0.8), fresh=12)
+    fresh = [result.fresh for result in results if result.fresh]
+    assert np.mean([each.low <= 0.8 <= each.high for each in fresh]) >= 0.93
+    assert all(each.draws == 12 for each in fresh)
+
+
+def test_what_the_attack_saw_and_what_judges_it_are_other_draws():
+    victim = Coin(0.6)
+    attacked(victim, TEXTS[:20], restarts=0)
+    keys = [key for _, key in victim.asked]
+    assert len(set(keys)) == len(keys)
+
+
+def test_second_looks_cost_queries_and_fresh_draws_do_not():
+    victim = Coin(1.0)
+    (result,) = attacked(victim, TEXTS[:1])
+    assert result.logical_queries == 2 + SECOND_LOOKS
+    assert result.physical_queries == 2
+    assert len(victim.asked) == 2 + SECOND_LOOKS + FRESH_DRAWS
+    victim = Coin(1.0)
+    (result,) = attacked(victim, TEXTS[:1], fresh=0)
+    assert result.outcome == "succeeded"
+    assert result.fresh is None
+    assert len(victim.asked) == 2 + SECOND_LOOKS
+
+
+def test_an_attack_begins_anew_after_a_lucky_draw():
+    wins = [sum(result.fresh is not None for result in attacked(Coin(0.4), restarts=n)) for n in (0, 6)]
+    assert wins[1] == wins[0]  # the first success is kept, whatever comes after
+    more = [np.mean([result.logical_queries for result in attacked(Coin(0.4), restarts=n)]) for n in (0, 6)]
+    assert more[1] > more[0]
+
+
+def test_fresh_draws_are_looked_at_though_budget_is_spent():
+    for result in attacked(Coin(1.0), TEXTS[:5], budget=2):
+        assert result.outcome == "succeeded"
+        assert result.budget_spent
+        assert result.fresh == Fresh.of(20, 20, 0)
+
+
+def test_remembered_scores_do_not_answer_the_judge():
+    victim = Coin(0.5)
+    attacked(victim, TEXTS[:30], engine=EngineSettings(cache_stochastic=True), restarts=0)
+    looks = {text: sum(other == text for other, _ in victim.asked) for text, _ in victim.asked if "slow" in text}
+    assert set(looks.values()) == {1, 1 + FRESH_DRAWS}
+
+
+def test_results_do_not_depend_on_company():
+    together = attacked(Coin(0.5))
+    alone = attacked(Coin(0.5), engine=EngineSettings(in_flight=1))
+    assert together == alone
+
+
+def test_a_deterministic_victim_is_asked_what_it_was_always_asked():
+    victim = TextVictim(lambda text: 0.1 if "slow" in text["text"] else 0.9)
+    (result,) = attacked(victim, TEXTS[:1])
+    assert result.outcome == "succeeded"
+    assert (result.logical_queries, result.physical_queries) == (2, 2)
+    assert len(victim.asked) == 2
+    assert "fresh" not in result.to_row()
+
+
+def test_declining_is_its_own_outcome():
+    results = attacked(Coin(0.0, declines=1.0), TEXTS[:10])
+    assert {result.outcome for result in results} == {"abstained"}
+    assert results[0].fresh == Fresh.of(20, 0, 20)
+    clean = attacked(Coin(0.0, declines=1.0, at=lambda _: 1.0), TEXTS[:3])
+    assert [(result.outcome, result.logical_queries) for result in clean] == [("abstained", 1)] * 3
+    mixed = attacked(Coin(0.35, declines=0.35))
+    assert {"abstained"} < {result.outcome for result in mixed}
+    for result in mixed:
+        if result.outcome == "abstained":
+            assert 2 * result.fresh.reached <= result.fresh.draws < 2 * (result.fresh.reached + result.fresh.abstained)
+
+
+def test_declining_reaches_no_goal():
+    scores = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [0.1, 0.9, 0.0]], np.float32)
+    labels = ("no", "yes", ABSTAINS)
+    assert aware(Untargeted(), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert aware(Evasion(1, 0.5), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert aware(Targeted(0), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert aware(Untargeted(), labels[:2]) == Untargeted()
+
+
+def test_rows_are_read_back_and_summarised():
+    results = attacked(Coin(0.6, declines=0.1))
+    rows = [json.loads(json.dumps(result.to_row())) for result in results]
+    assert [AttackResult.from_row(row) for row in rows] == results
+    summary = summarise(rows)
+    fresh = [result.fresh for result in results if result.fresh]
+    probabilities = [each.reached / each.draws for each in fresh]
+    holding = [
+        1 - (each.fresh.reached + each.fresh.abstained) / each.fresh.draws if each.fresh else each.outcome == "failed"
+        for each in results
+    ]
+    assert summary.fresh.claimed == len(fresh)
+    assert summary.fresh.held == summary.succeeded
+    assert summary.fresh.success_probability.estimate == pytest.approx(np.mean(probabilities))
+    assert summary.fresh.expected_racc.estimate == pytest.approx(np.mean(holding))
+    assert summary.abstained == sum(result.outcome == "abstained" for result in results)
+    assert summary.to_json()["fresh"]["claimed"] == len(fresh)
+    total = summary.succeeded + summary.failed + summary.skipped + summary.abstained
+    assert total == len(rows)
+
+
+def test_numbers_that_count_nothing_are_refused():
+    for name in ("fresh", "restarts"):
+        with pytest.raises(UsageError, match=name):
+            AttackSettings(**{name: -1})
