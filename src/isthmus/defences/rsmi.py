@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._ascent import at_least
+from isthmus.defences._checks import at_least, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
 from isthmus.models.two_step import AcceptRule, Aggregate, Masking, TwoStep
 
@@ -86,11 +86,10 @@ class RSMI(Defence):
         at_least(self.name, "sigma", self.sigma, 0)
         at_least(self.name, "beta", self.beta, 0)
         at_least(self.name, "scale", self.scale, 0)
-        at_least(self.name, "every", self.every, 0)
+        whole(self.name, "every", self.every, 0)
         if self.every and self.layers:
             raise UsageError(f"{self.name}: give either every = {self.every} or layers = {self.layers}, not both")
-        if self.mode not in ("paper", "released"):
-            raise UsageError(f"{self.name}: mode is paper or released, not {self.mode!r}")
+        one_of(self.name, "mode", self.mode, get_args(Mode))
         self.inference()
 
     @property
@@ -124,8 +123,7 @@ class RSMI(Defence):
         """Put noise on the chosen blocks, and say how the model is to answer."""
         if self.off:
             return
-        if not hasattr(model, "table"):
-            raise UsageError("rsmi masks words: it cannot train a model of resident tensors")
+        needs_words(self.name, model)
         if model.task.name != "classification":
             raise UsageError(f"rsmi votes over classes, and a model for {model.task.name} has none")
         if self._masks:
