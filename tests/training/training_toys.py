@@ -155,3 +155,11 @@ def rows(folder: Any) -> list[dict[str, float]]:
     import json
 
     return [json.loads(line) for line in (Path(folder) / "train.jsonl").read_text().splitlines()]
+
+
+def flat(row: dict[str, Any]) -> dict[str, float]:
+    """A row of the log without rows inside it."""
+    inner = {
+        f"{key} {name}": part for key, value in row.items() if isinstance(value, dict) for name, part in value.items()
+    }
+    return {**{key: value for key, value in row.items() if not isinstance(value, dict)}, **inner}

@@ -33,9 +33,14 @@ class DevMetrics:
 
 
 def evaluate(
-    model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast, total: Callable[[Tensor], Tensor] | None = None
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    autocast: Autocast,
+    total: Callable[[Tensor], Tensor] | None = None,
+    watch: Callable[[Output, Batch], None] | None = None,
 ) -> DevMetrics:
-    """Accuracy and mean cross-entropy over `batches`; `total` sums the counts over processes."""
+    """Accuracy and mean cross-entropy over `batches`; `total` sums over processes, `watch` sees every pass."""
     import torch
     from torch.nn import functional
 
@@ -46,6 +51,8 @@ def evaluate(
         for batch in batches:
             with autocast():
                 output: Output = model(**batch.inputs)
+            if watch is not None:
+                watch(output, batch)
             logits = output.logits.float()
             right = (logits.argmax(dim=-1) == batch.labels).sum()
             loss = functional.cross_entropy(logits, batch.labels, reduction="sum")

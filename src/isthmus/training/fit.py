@@ -30,11 +30,14 @@ from isthmus.training.examples import ExampleStore
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
 from isthmus.training.settings import Progress, TrainingSettings, settings_for
+from isthmus.training.snapshots import clear_snapshots, snapshots_into
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.models import Classifier
+    from isthmus.training.information import Information
+    from isthmus.training.numerics import Autocast
     from isthmus.training.trainer import Run
 
 
@@ -151,6 +154,8 @@ class _Session:
         if isinstance(self.splits.task, QuestionAnswering):
             raise UsageError("trains=head is for classifiers, whose head reads one vector a text: take trains=all")
         model = self._model(backbone).to(self.device or default)
+        if self.keeps and not CheckpointFolder(self.folder / "checkpoints").is_begun:
+            clear_snapshots(self.folder)
         seed_everything(derive(self.seed, "prepare"))
         self.defence.prepare(model, self.train_data)
         train_head(
@@ -193,6 +198,7 @@ class _Session:
         if processes.is_main():
             if not checkpoints.is_begun:
                 self._store.clear()
+                clear_snapshots(self.folder)
             checkpoints.open(
                 {
                     "model": digest(model.state_dict()) if backbone is model else str(backbone),
@@ -224,13 +230,16 @@ class _Session:
         )
         if start is not None:
             selection.load_state(start.position.selection)
+        autocast = autocast_on(model.device, self.settings.precision)
         return Run(
             model=model,
             defence=self.defence,
             settings=self.settings,
             seed=self.seed,
             dev=encode_examples(model, self.dev_data.examples, self.dev_data.fields),
-            autocast=autocast_on(model.device, self.settings.precision),
+            autocast=autocast,
+            information=self._information(model, autocast),
+            snapshot=snapshots_into(self.folder if writes else None, model, model.parameters, self.settings),
             log=log,
             selection=selection,
             folder=checkpoints.path,
@@ -239,6 +248,15 @@ class _Session:
             judged_from=self._plan.judged_from,
             finished=start is not None and start.position.finished,
         )
+
+    def _information(self, model: Classifier, autocast: Autocast) -> Information:
+        from isthmus.training.information import of_classifier
+
+        noted, data = self.settings.information, self.train_data
+        sample = encode_examples(model, data.sample(noted, self.seed).examples, data.fields) if noted else None
+        part, parts = processes.rank(), processes.count()
+        size = self.settings.evaluation_batch_size
+        return of_classifier(model, sample, size, autocast, self.seed, part, parts)
 
     def _run_stages(self, run: Run, start: Checkpoint | None) -> None:
         from isthmus.training.trainer import Stage, WalkingTrainer

@@ -19,6 +19,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.training.encoded import EncodedExamples
 from isthmus.training.resident import Resident, train_resident
+from isthmus.training.snapshots import snapshots_into
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset
@@ -62,11 +63,12 @@ def train_head(
     progress: Progress | None,
 ) -> None:
     """Train the last part of a classifier whose slots the defence has filled."""
+    part = HeadOnly(model)
     if defence.moves_inputs or defence.replaces_examples:
         raise UsageError(f"{defence.name} changes what the encoder reads, so it cannot train the head alone")
     train_resident(
         vectors_of(model, train, settings.evaluation_batch_size),
-        HeadOnly(model),
+        part,
         defence,
         dev=vectors_of(model, dev, settings.evaluation_batch_size),
         settings=settings,
@@ -74,6 +76,7 @@ def train_head(
         seed=seed,
         progress=progress,
         whole=False,
+        snapshot=snapshots_into(folder, model, part.parameters, settings),
     )
 
 

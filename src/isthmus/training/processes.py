@@ -10,9 +10,14 @@ def count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def rank() -> int:
+    """The number of this process."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def is_main() -> bool:
     """Whether this is the process that writes files."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return rank() == 0
 
 
 def wait() -> None:

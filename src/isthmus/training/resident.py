@@ -14,7 +14,7 @@ import dataclasses
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -37,6 +37,7 @@ from isthmus.training.checkpoints import (
     save_weights,
 )
 from isthmus.training.evaluation import Selection, evaluate
+from isthmus.training.information import of_resident
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
 from isthmus.training.settings import Progress, TrainingSettings
@@ -88,12 +89,13 @@ def train_resident(
     seed: int = 0,
     progress: Progress | None = None,
     whole: bool = True,
+    snapshot: Callable[[int], None] | None = None,
 ) -> nn.Module:
     """Train `model`, which maps the inputs to an `Output`, in place; it ends with its best weights on `dev`.
 
     The tensors say on which device. With a folder the run can be killed and continued, and leaves ``train.jsonl`` and
     ``model/model.safetensors``. `Defence.examples` is not asked: it speaks of texts. A model that is not `whole` is
-    part of one that the caller prepares and saves.
+    part of one that the caller prepares and saves. `snapshot` is called with the number of epochs after each of them.
     """
     if defence is None:
         from isthmus.defences.standard import Standard
@@ -103,7 +105,7 @@ def train_resident(
         raise DataError(f"{len(data)} training and {len(dev)} development examples: at least one of each is needed")
     with preserved_randomness():
         place = None if folder is None else Path(folder)
-        loop = _Loop(data, model, defence, dev, settings or TrainingSettings(), place, seed, progress, whole)
+        loop = _Loop(data, model, defence, dev, settings or TrainingSettings(), place, seed, progress, whole, snapshot)
         return loop.run()
 
 
@@ -118,6 +120,7 @@ class _Loop:
     seed: int
     progress: Progress | None
     whole: bool = True
+    snapshot: Callable[[int], None] | None = None
     step: int = 0
     finished: bool = False
     ledger: Ledger = field(default_factory=Ledger)
@@ -132,6 +135,8 @@ class _Loop:
             seed_everything(derive(self.seed, "prepare"))
             self.defence.prepare(cast("Classifier", self.model), self.data)
         self.autocast = autocast_on(device, self.settings.precision)
+        noted, size = self.settings.information, self.settings.evaluation_batch_size
+        self.information = of_resident(self.model, self.data, self.dev, noted, size, self.autocast, self.seed)
         self.optimizer = make_optimizer(self.model, self.settings)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.checkpoints = checkpoints
@@ -213,16 +218,20 @@ class _Loop:
             self._write({**row, "learning_rate": rate, "gradient_norm": length})
             self.latest["loss"] = row["loss"]
         if evaluates:
-            metrics = evaluate(self.model, self.dev.batches(settings.evaluation_batch_size), autocast=self.autocast)
-            self._write({"dev_accuracy": metrics.accuracy, "dev_loss": metrics.loss})
+            batches = self.dev.batches(settings.evaluation_batch_size)
+            with self.information.watching(ends) as watch:
+                metrics = evaluate(self.model, batches, autocast=self.autocast, watch=watch)
+            self._write({"dev_accuracy": metrics.accuracy, "dev_loss": metrics.loss, **self.information.row(watch)})
             self.latest["dev_accuracy"] = metrics.accuracy
             self.finished = self.selection.judge(self.step, metrics.accuracy, self.model)
+        if ends and self.snapshot is not None:
+            self.snapshot(self.step // self.per_epoch)
         if saves:
             self._save()
         if self.progress is not None:
             self.progress.on_step(self.step, self.per_epoch * settings.epochs, dict(self.latest))
 
-    def _write(self, row: dict[str, float]) -> None:
+    def _write(self, row: dict[str, Any]) -> None:
         self.log.write({"step": self.step, "epoch": round(self.step / self.per_epoch, 6), **row})
 
     def _save(self) -> None:

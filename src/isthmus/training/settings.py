@@ -68,6 +68,10 @@ class TrainingSettings:
     """Steps per line of ``train.jsonl``."""
     checkpoint_every: int | None = 100
     """Steps between checkpoints; one is written after each epoch in any case."""
+    information: int = 256
+    """Training examples on which, as on dev, spread, rate and label information are noted after each epoch; 0: none."""
+    snapshots: bool = False
+    """Keep the trainable weights of every epoch, so that any measure can be taken over the training."""
 
     def __post_init__(self) -> None:
         if str(self.precision) == "fp16":
@@ -84,6 +88,9 @@ class TrainingSettings:
             self._require(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
         for name in ("epochs", "batch_size", "accumulation", "decay_epochs", "evaluation_batch_size", "log_every"):
             self._require(name, _is_count(getattr(self, name)), "a whole number that is at least 1")
+        count = self.information
+        self._require("information", count == 0 or _is_count(count), "a whole number that is at least 0")
+        self._require("snapshots", isinstance(self.snapshots, bool), "true or false")
         for name in ("patience", "evaluate_every", "checkpoint_every", "max_tokens", "stride"):
             value = getattr(self, name)
             self._require(name, value is None or _is_count(value), "a whole number that is at least 1, or none")

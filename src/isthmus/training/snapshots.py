@@ -7,7 +7,7 @@ What a defence keeps beside the model (a critic, a teacher) is left out, as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from isthmus.training.checkpoints import save_tensors
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from isthmus.training.settings import TrainingSettings
 
 FOLDER = "snapshots"
 _BESIDE = "companions."
@@ -30,6 +32,15 @@ def save_snapshot(model: nn.Module, trained: Iterable[nn.Parameter], folder: Pat
         if id(parameter) in chosen and not name.startswith(_BESIDE)
     }
     save_tensors(tensors, folder / FOLDER / f"{epoch}.safetensors")
+
+
+def snapshots_into(
+    folder: Path | None, model: nn.Module, trained: Callable[[], Iterable[nn.Parameter]], settings: TrainingSettings
+) -> Callable[[int], None] | None:
+    """What keeps the weights after an epoch, where that is asked for and there is a folder."""
+    if folder is None or not settings.snapshots:
+        return None
+    return lambda epoch: save_snapshot(model, trained(), folder, epoch)
 
 
 def load_snapshot(model: nn.Module, path: Path) -> None:

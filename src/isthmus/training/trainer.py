@@ -32,6 +32,7 @@ from isthmus.training import processes
 from isthmus.training.checkpoints import CheckpointFolder, Position, load_weights, save_weights
 from isthmus.training.encoded import EncodedExamples
 from isthmus.training.evaluation import DevMetrics, Selection, evaluate
+from isthmus.training.information import Information, Tally
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import Autocast
 from isthmus.training.questions import AnswerMetrics, EncodedWindows, evaluate_windows
@@ -57,6 +58,9 @@ class Run:
     selection: Selection
     folder: Path
     """Where checkpoints go, or would go."""
+    information: Information
+    snapshot: Callable[[int], None] | None = None
+    """Keeps the weights after so many epochs."""
     checkpoints: CheckpointFolder | None = None
     progress: Progress | None = None
     latest: dict[str, float] = field(default_factory=dict)
@@ -229,15 +233,21 @@ class WalkingTrainer(Trainer):
             self.run.latest.update(loss=row["loss"])
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
-    def _write(self, row: dict[str, float]) -> None:
+    def _write(self, row: dict[str, Any]) -> None:
         if self.is_world_process_zero():
             self.run.log.write({"step": self.step, "epoch": round(self.epochs_done, 6), **row})
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Evaluate on the development data, keep the best weights, and stop when patience is at its end."""
-        run, metrics = self.run, self._measure()
+        run = self.run
+        ends = int(self.state.global_step) % self.steps_per_epoch == 0
+        run.information.total = _sum_over(self.accelerator)
+        with run.information.watching(ends) as watch:
+            metrics = self._measure(watch)
         row = metrics.row()
-        self._write(row)
+        self._write({**row, **run.information.row(watch)})
+        if ends and run.snapshot is not None and self.is_world_process_zero():
+            run.snapshot(round(self.epochs_done))
         run.latest.update({name: value for name, value in row.items() if name != "dev_loss"})
         spent = run.selection.judge(self.step, metrics.score, run.model)
         run.finished = spent and self.stage.first_epoch >= run.judged_from
@@ -247,7 +257,7 @@ class WalkingTrainer(Trainer):
             self.control.should_training_stop = True
         return named
 
-    def _measure(self) -> DevMetrics | AnswerMetrics:
+    def _measure(self, watch: Tally | None) -> DevMetrics | AnswerMetrics:
         run, size = self.run, self.run.settings.evaluation_batch_size
         part, parts = self.args.process_index, self.args.world_size
         total = _sum_over(self.accelerator)
@@ -256,7 +266,7 @@ class WalkingTrainer(Trainer):
                 run.model, run.dev, size, autocast=run.autocast, part=part, parts=parts, total=total
             )
         batches = run.dev.batches(size, self.args.device, part=part, parts=parts)
-        return evaluate(run.model, batches, autocast=run.autocast, total=total)
+        return evaluate(run.model, batches, autocast=run.autocast, total=total, watch=watch)
 
     # Checkpoints: weights as safetensors, and where the run stands.
 
