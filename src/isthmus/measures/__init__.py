@@ -11,9 +11,22 @@ from isthmus.core import catalog
 from isthmus.measures.base import Measure, Measurement, Subject
 
 if TYPE_CHECKING:
+    from isthmus.measures.anchored_information import AnchoredInformation
     from isthmus.measures.anchored_words import AnchoredWords
+    from isthmus.measures.information import Information
+    from isthmus.measures.information_plane import InformationPlane
+    from isthmus.measures.trade_off import TradeOff
 
-__all__ = ["AnchoredWords", "Measure", "Measurement", "Subject"]
+__all__ = [
+    "AnchoredInformation",
+    "AnchoredWords",
+    "Information",
+    "InformationPlane",
+    "Measure",
+    "Measurement",
+    "Subject",
+    "TradeOff",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor
 from isthmus.core.seeds import derive
 from isthmus.defences.base import Batch, cross_entropy
 from isthmus.defences.infobert import sentence_vectors
+from isthmus.models.bottleneck import GaussianLatent
 from isthmus.training.encoded import EncodedExamples
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ BATCH = 32
 class Features:
     """Of N texts with M tokens in all, special tokens included; on the CPU, float32."""
 
+    ids: Tensor  # [M], the tokens' numbers
     words: Tensor  # [M, embedding], what the table holds: x
     tokens: Tensor  # [M, width], what leaves the embedding block: t
     owner: Tensor  # [M], the text a token belongs to
     sentences: Tensor  # [N, hidden], the text's vector: z
-    logits: Tensor  # [N, classes], at the mean of the latent code where there is one
-    labels: Tensor  # [N]
+    labels: Tensor  # [N], or [N, 2] of answers to questions
+    logits: Tensor | None = None  # [N, classes], at the mean of the latent code where there is one
     mean: Tensor | None = None  # [N, latent]
     deviation: Tensor | None = None  # [N, latent]
 
@@ -62,13 +64,15 @@ def features_of(
             assert output.hidden is not None
             assert output.embeddings is not None
             found = {
+                "ids": batch.inputs["input_ids"][mask],
                 "words": output.embeddings[mask],
                 "tokens": output.hidden[0][mask],
                 "sentences": sentence_vectors(model, output, mask.unsqueeze(-1)),
-                "logits": output.logits,
                 "labels": batch.labels,
             }
-            if output.latent is not None:
+            if output.logits.ndim == 2:
+                found["logits"] = output.logits
+            if isinstance(output.latent, GaussianLatent):
                 found |= {"mean": output.latent.mean, "deviation": output.latent.deviation}
             on_host = {name: _host(value) for name, value in found.items()}
             parts.append((rows, on_host, mask.sum(dim=1).cpu()))
@@ -87,7 +91,7 @@ def _in_order(parts: list[tuple[list[int], dict[str, Tensor], Tensor]]) -> Featu
     found: dict[str, Any] = {"owner": owner[by_owner]}
     for name in parts[0][1]:
         whole = torch.cat([values[name] for _, values, _ in parts])
-        found[name] = whole[by_owner if name in ("words", "tokens") else place]
+        found[name] = whole[by_owner if name in ("ids", "words", "tokens") else place]
     return Features(**found)
 
 

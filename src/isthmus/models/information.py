@@ -4,6 +4,8 @@
     InfoNCE          E[ S_ii - log 1/C Σ_j exp S_ij ] ≤ I(T;Z),  S = critic(t, z)          never above log C
     CLUB             E[ log q(t|x) ] - E[ log q(t'|x) ] ≥ I(X;T)       once q fits p
     rate             E KL(p(z|x) ‖ N(0, I)) ≥ I(X;Z)
+    entropy rate     H(N(0, I)) - H(Z|X) = -E Σ log σ                             VUB's information plane
+    mixture          E[ log p(z|x) - log 1/B Σ_j p(z|x_j) ] ≤ min(I(X;Z), log B)  leaving x itself out: ≥ I(X;Z)
 
 Nothing here looks at a number on the host: on a GPU that would wait for the device at every step.
 """
@@ -141,3 +143,29 @@ def club(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 def rate(mean: Tensor, deviation: Tensor) -> Tensor:
     """KL(N(mean, deviation²) ‖ N(0, I)) of every row, in nats."""
     return 0.5 * (mean.square() + deviation.square() - 1 - 2 * deviation.log()).sum(dim=-1)
+
+
+def gaussian_entropy(deviation: Tensor) -> Tensor:
+    """Entropy ½ Σ log(2πe σ²) of every row, in nats."""
+    return (deviation.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=-1)
+
+
+def entropy_rate(deviation: Tensor) -> Tensor:
+    """H(N(0, I)) - H(N(·, deviation²)) of every row, in nats: what VUB calls the rate."""
+    return gaussian_entropy(torch.ones_like(deviation)) - gaussian_entropy(deviation)
+
+
+def mixture_information(values: Tensor, mean: Tensor, deviation: Tensor, *, leave_out: bool = False) -> Tensor:
+    """log p(values_i | x_i) - log of the mean of p(values_i | x_j) over j, of every row i, in nats.
+
+    With x_i among the j its mean bounds I(X;Z) from below and never exceeds log B; without it, from above.
+    """
+    values, mean, deviation = values.double(), mean.double(), deviation.double()
+    precision = deviation.pow(-2)
+    constant = -0.5 * (mean.square() * precision + math.log(2 * math.pi)).sum(dim=-1) - deviation.log().sum(dim=-1)
+    own = gaussian_log_density(values, mean, 2 * deviation.log())
+    scores = constant + values @ (mean * precision).T - 0.5 * values.square() @ precision.T
+    count = len(values)
+    if leave_out:
+        scores = scores.masked_fill(torch.eye(count, dtype=torch.bool, device=scores.device), -math.inf)
+    return own - (scores.logsumexp(dim=1) - math.log(max(1, count - leave_out)))

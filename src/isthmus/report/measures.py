@@ -92,7 +92,8 @@ def print_measured(console: Console, measured: Measured, files: Sequence[Path] =
     for note in found.notes:
         console.print(Text(visible(note), style="dim"))
     if files:
-        console.print(Text("figures: " + ", ".join(str(path) for path in files), style="dim"), soft_wrap=True)
+        names = ", ".join(path.stem for path in files if path.suffix == ".svg")
+        console.print(Text(f"figures (SVG, PNG) in {files[0].parent}: {names}", style="dim"), soft_wrap=True)
 
 
 def figure_table(found: Measurement) -> Table:

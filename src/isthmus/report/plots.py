@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 _PAPER = "#010207"
 _MARKERS = ("o", "^", "s", "D", "v", "P")
 _FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif'
-_HEIGHT = 4.2
+
+
+def height(plot: Plot) -> float:
+    """Curves over epochs are many and simple; a plane deserves more room."""
+    return 2.7 if plot.kind == "line" else 4.2
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def light() -> dict[str, str]:
 
 def inline(plot: Plot, scope: str = "") -> str:
     """The plot as SVG for the page; `scope` keeps the ids of two measures apart."""
-    return figures._svg(f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), _HEIGHT)
+    return figures._svg(f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), height(plot))
 
 
 def save(plot: Plot, stem: Path) -> list[Path]:
@@ -79,7 +83,7 @@ def save(plot: Plot, stem: Path) -> list[Path]:
              figures.style(plot.name).items()}  # fmt: skip
     buffer = io.BytesIO()
     with mpl.rc_context(style):
-        figure = Figure(figsize=(figures._WIDTH, _HEIGHT), layout="constrained", facecolor=own.paper)
+        figure = Figure(figsize=(figures._WIDTH, height(plot)), layout="constrained", facecolor=own.paper)
         draw(figure, plot, own)
         figure.savefig(buffer, format="png", dpi=160)
     paths = [stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")]
@@ -90,7 +94,7 @@ def save(plot: Plot, stem: Path) -> list[Path]:
 
 def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     """Draw a plot with the colours of `palette`."""
-    axes = figure.add_subplot()
+    axes = figure.add_subplot(facecolor="none")
     kinds = {"line": _lines, "path": _paths, "points": _points, "bars": _bars}
     if plot.diagonal:
         axes.plot([0, 1], [0, 1], color=palette.clean, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
@@ -107,7 +111,11 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
         if which in plot.percent:
             axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     if len(plot.series) > 1:
-        axes.legend(frameon=False, labelcolor=palette.ink, fontsize=9)
+        # Above the axes, where no point can lie under it.
+        axes.legend(
+            frameon=False, labelcolor=palette.ink, fontsize=9, ncols=min(4, len(plot.series)), loc="lower right",
+            bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
+        )  # fmt: skip
 
 
 def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
@@ -175,7 +183,7 @@ def _bars(axes: Axes, plot: Plot, palette: Palette) -> None:
         axes.bar(moved, series.y, width=0.9 * width, color=colour, alpha=0.55, label=series.name)
         if series.y_bounds:
             low, high = zip(*series.y_bounds, strict=True)
-            axes.vlines(moved, low, high, color=colour, linewidth=2)
+            axes.vlines(moved, low, high, color=colour, linewidth=2, zorder=4)
     axes.axhline(0, color=palette.rule, linewidth=0.8)
 
 

@@ -1,0 +1,174 @@
+"""What robustness costs: clean against robust accuracy of runs that differ in one parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.statistics import Interval, wilson
+from isthmus.measures.base import Figure, Measure, Measurement, Plot, Robustness, Series, Source, Subject
+
+
+@dataclass(frozen=True)
+class TradeOff(Measure):
+    """Clean accuracy against accuracy under an attack, for runs that differ in one parameter (InfoBERT's Figure 3).
+
+        clean = right unattacked / n          robust = right unattacked and under attack / n
+
+    Runs with the same value and other seeds are pooled; each is a point of its own as well.
+
+    References:
+        Wang, Wang, Cheng, Gan, Jia, Li and Liu (2021), InfoBERT, https://arxiv.org/abs/2010.02329, Figure 3
+
+    Where we depart:
+        Both accuracies are those of the same examples, and both carry intervals: Wilson's for one run; with several
+        seeds the wider of Student's over seeds and Wilson's at one run's number of examples, since the examples are
+        the same for every seed.
+
+    Relations:
+        It reads attacks that were made and attacks nothing: `isthmus attack` each run first, with the same attack and
+        the same examples.
+
+    Example:
+        ``isthmus measure runs/infobert-* --measure trade_off -P over=beta -P attack=textfooler``
+    """
+
+    reads: ClassVar[tuple[Source, ...]] = ("attacks",)
+    compares: ClassVar[bool] = True
+
+    over: str = "beta"
+    """The parameter in which the runs differ: one of their defence, or of their training settings."""
+    attack: str | None = None
+    """Which attack or evaluation; none takes the one that every run has, if it is the only one."""
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Read the outcomes of every run and draw them."""
+        runs = [self._read(each) for each in (subject, *subject.others)]
+        names = {run.outcome.name for run in runs}
+        if len(names) > 1:
+            raise UsageError(f"the runs were attacked by {', '.join(sorted(names))}: say which with -P attack=NAME")
+        groups: dict[tuple[str, Any], list[Run]] = {}
+        for run in runs:
+            groups.setdefault((run.method, run.value), []).append(run)
+        points = [Point.of(method, value, found) for (method, value), found in sorted(groups.items(), key=_order)]
+        figures = []
+        for point in points:
+            of = point.label if len({each.method for each in points}) == 1 else f"{point.method} {point.label}"
+            figures += [
+                Figure.from_interval("clean accuracy", point.clean, of, share=True),
+                Figure.from_interval("robust accuracy", point.robust, of, share=True),
+                Figure("runs", len(point.runs), of=of),
+            ]
+        rows = [run.row() for run in runs]
+        return Measurement(
+            tuple(figures),
+            (self._plot(points, next(iter(names))),),
+            notes=_notes(runs),
+            details={"over": self.over, "attack": next(iter(names)), "runs": rows},
+        )
+
+    def _read(self, subject: Subject) -> Run:
+        facts = subject.facts
+        known = {**facts.settings, **facts.parameters}
+        if self.over not in known:
+            raise UnknownName(f"parameter of {subject.name} ({facts.defence or 'not trained here'})", self.over, known)
+        return Run(subject.name, facts.defence or "?", known[self.over], facts.seed, subject.robustness(self.attack))
+
+    def _plot(self, points: Sequence[Point], attack: str) -> Plot:
+        series = []
+        for method in dict.fromkeys(point.method for point in points):
+            own = [point for point in points if point.method == method]
+            series.append(
+                Series(
+                    method,
+                    tuple(point.clean.estimate for point in own),
+                    tuple(point.robust.estimate for point in own),
+                    tuple((point.clean.low, point.clean.high) for point in own),
+                    tuple((point.robust.low, point.robust.high) for point in own),
+                    tuple(point.label for point in own),
+                )
+            )
+        return Plot(
+            self.name,
+            f"Clean against robust accuracy, by {self.over}",
+            "clean accuracy",
+            f"accuracy under {attack}",
+            tuple(series),
+            kind="points",
+            percent="xy",
+            caption=f"Labels are {self.over}. Lines are 95 % intervals along both axes.",
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: which method, which value, and what became of its examples."""
+
+    name: str
+    method: str
+    value: Any
+    seed: int
+    outcome: Robustness
+
+    def row(self) -> dict[str, Any]:
+        """For a table."""
+        n = len(self.outcome.clean)
+        clean, robust = int(self.outcome.clean.sum()), int(self.outcome.robust.sum())
+        return {
+            "run": self.name, "method": self.method, "value": self.value, "seed": self.seed, "n": n,
+            "clean": clean / n, "robust": robust / n,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """All runs of one value."""
+
+    method: str
+    label: str
+    runs: tuple[Run, ...]
+    clean: Interval
+    robust: Interval
+
+    @classmethod
+    def of(cls, method: str, value: Any, runs: Sequence[Run]) -> Point:
+        """Pool the runs of one value."""
+        label = f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
+        clean = pooled([run.outcome.clean for run in runs])
+        return cls(method, label, tuple(runs), clean, pooled([run.outcome.robust for run in runs]))
+
+
+def pooled(outcomes: Sequence[np.ndarray[Any, np.dtype[np.bool_]]], level: float = 0.95) -> Interval:
+    """A rate over several seeds, with the wider of the intervals over examples and over seeds.
+
+    The examples are the same for every seed, so that many seeds do not narrow the luck of the sample: its interval is
+    that of one run's number of examples at the pooled rate.
+    """
+    rates = np.array([each.mean() for each in outcomes])
+    size = round(float(np.mean([len(each) for each in outcomes])))
+    rate = float(rates.mean())
+    examples = wilson(round(rate * size), size, level)
+    if len(rates) < 2:
+        return examples
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(rates) - 1, 0.5 + level / 2)) * float(rates.std(ddof=1)) / len(rates) ** 0.5
+    low, high = min(examples.low, rate - half), max(examples.high, rate + half)
+    return Interval(rate, max(0.0, low), min(1.0, high), level)
+
+
+def _order(item: tuple[tuple[str, Any], Any]) -> tuple[str, int, float, str]:
+    (method, value), _ = item
+    is_number = isinstance(value, int | float)
+    return method, 0 if is_number else 1, float(value) if is_number else 0.0, str(value)
+
+
+def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
+    sizes = sorted({len(run.outcome.clean) for run in runs})
+    if len(sizes) > 1:
+        return (f"The runs were attacked on {sizes[0]} to {sizes[-1]} examples: compare them with care.",)
+    return ()

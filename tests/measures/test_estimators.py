@@ -1,0 +1,201 @@
+"""Estimates of information against what is known exactly."""
+
+import math
+
+import pytest
+import torch
+
+from isthmus.measures._estimators import (
+    Fitting,
+    bootstrap_spread,
+    entropy,
+    fit_club,
+    fit_nce,
+    nce_values,
+    one_of_each,
+)
+from isthmus.measures._features import Features
+from isthmus.models.information import (
+    entropy_rate,
+    gaussian_entropy,
+    mixture_information,
+    rate,
+    spread,
+)
+
+
+def stream(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=stream(seed))
+
+
+def correlated(n: int, width: int, rho: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    x = normal(n, width, seed=seed)
+    return x, rho * x + math.sqrt(1 - rho**2) * normal(n, width, seed=seed + 1000)
+
+
+def information(width: int, rho: float) -> float:
+    return -width / 2 * math.log(1 - rho**2)
+
+
+def pairs(n: int, width: int, rho: float, seed: int = 0) -> Features:
+    """One token per text, correlated with the text's vector."""
+    z, t = correlated(n, width, rho, seed)
+    zeros = torch.zeros(n, dtype=torch.int64)
+    return Features(zeros, t, t, torch.arange(n), z, zeros)
+
+
+# ---------------------------------------------------------------------- CLUB
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.7])
+def test_a_fitted_club_comes_to_its_closed_form_and_bounds_the_information(rho):
+    width = 3
+    x, t = correlated(6000, width, rho)
+    club = fit_club(x, t, torch.arange(len(x)), 0, Fitting(epochs=30), width=32)
+    fresh = correlated(6000, width, rho, seed=7)
+    value = float(club.values(*fresh).mean())
+    assert value == pytest.approx(width * rho**2 / (1 - rho**2), rel=0.12)
+    assert value > information(width, rho)
+    # It fits: a token of fresh data is as likely as it can be, up to what the sample cannot tell.
+    best = -width / 2 * (math.log(2 * math.pi * (1 - rho**2)) + 1)
+    assert float(club.likelihoods(*fresh).mean()) == pytest.approx(best, abs=0.05)
+
+
+def test_club_over_all_pairs_is_club_over_all_pairs():
+    x, t = correlated(60, 2, 0.6)
+    club = fit_club(x, t, torch.arange(60), 0, Fitting(epochs=2), width=8)
+    slow = [
+        float(club.likelihoods(x[i : i + 1], t[i : i + 1]) - club.likelihoods(x[i : i + 1].expand(60, -1), t).mean())
+        for i in range(60)
+    ]
+    assert torch.allclose(club.values(x, t), torch.tensor(slow), atol=1e-3)
+
+
+def test_independent_variables_share_nothing():
+    x, t = normal(4000, 3), normal(4000, 3, seed=5)
+    club = fit_club(x, t, torch.arange(4000), 0, Fitting(epochs=20), width=16)
+    assert abs(float(club.values(normal(4000, 3, seed=8), normal(4000, 3, seed=9)).mean())) < 0.03
+
+
+# ---------------------------------------------------------------------- InfoNCE
+
+
+@pytest.mark.parametrize("scale", [0.1, 10.0, 1e4])
+def test_no_row_exceeds_the_logarithm_of_the_chunk(scale):
+    assert float(nce_values(scale * normal(17, 17)).max()) <= math.log(17) + 1e-4
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.9])
+def test_with_the_best_critic_it_stays_below_the_information(rho):
+    """The best critic is log p(t|z) / p(t); InfoNCE is then at most I, and close to it for a large chunk."""
+    width, chunk = 2, 128
+    values = []
+    for seed in range(40):
+        z, t = correlated(chunk, width, rho, seed)
+        square = (t.unsqueeze(0) - rho * z.unsqueeze(1)).square().sum(-1) / (1 - rho**2)
+        scores = -0.5 * square + 0.5 * t.square().sum(-1) - width / 2 * math.log(1 - rho**2)
+        values.append(float(nce_values(scores).mean()))
+    mean = sum(values) / len(values)
+    error = torch.tensor(values).std().item() / math.sqrt(len(values))
+    assert mean <= information(width, rho) + 3 * error
+    assert mean >= 0.6 * information(width, rho)
+
+
+def test_a_fitted_critic_finds_what_there_is_and_not_more():
+    width, rho = 3, 0.8
+    nce = fit_nce(pairs(800, width, rho), 0, Fitting(epochs=5, learning_rate=3e-3), chunk=32)
+    fresh = pairs(2000, width, rho, seed=5)
+    everything = torch.ones(2000, dtype=torch.bool)
+    values = nce.values(fresh, everything, 0, rounds=2)
+    mean = float(values[~values.isnan()].mean())
+    assert 0.5 * information(width, rho) < mean <= min(information(width, rho), math.log(32)) + 0.05
+    nothing = Features(fresh.ids, fresh.words, normal(2000, width, seed=77), fresh.owner, fresh.sentences, fresh.labels)
+    empty = nce.values(nothing, everything, 0, rounds=2)
+    assert float(empty[~empty.isnan()].mean()) < 0.05
+    assert nce.bound(fresh) == math.log(32)
+
+
+def test_a_chunk_holds_one_chosen_token_of_each_text():
+    owner = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4])
+    n, m = 5, len(owner)
+    features = Features(torch.arange(m), normal(m, 2), normal(m, 2), owner, normal(n, 2), torch.zeros(n))
+    chosen = torch.tensor([True, False, True, False, False, True, True, True, False, True, True])
+    seen: set[int] = set()
+    for seed in range(50):
+        for rows, tokens in one_of_each(features, chosen, 2, stream(seed)):
+            assert len(rows) == 2
+            assert rows.tolist() == owner[tokens].tolist()
+            assert len(set(rows.tolist())) == 2
+            assert bool(chosen[tokens].all())
+            seen |= set(tokens.tolist())
+    assert seen == set(torch.nonzero(chosen).flatten().tolist())  # text 1 has none, and never a turn
+    assert list(one_of_each(features, torch.zeros(m, dtype=torch.bool), 2, stream())) == []
+
+
+# ---------------------------------------------------------------------- rates of a linear Gaussian code
+
+
+@pytest.mark.parametrize(("a", "s"), [(1.0, 1.0), (2.0, 0.5), (0.3, 2.0)])
+def test_rate_and_mixtures_of_a_linear_gaussian_code(a, s):
+    """T = aX + N(0, s²), X ~ N(0, 1): I = ½ ln(1 + a²/s²), R = ½(a² + s² - 1 - ln s²) = I + KL(p(t) ‖ N(0, 1))."""
+    n = 2000
+    x, noise = normal(n, 1).double(), normal(n, 1, seed=1).double()
+    mean, deviation = a * x, torch.full((n, 1), s, dtype=torch.float64)
+    truth = 0.5 * math.log(1 + a**2 / s**2)
+    wanted = 0.5 * (a**2 + s**2 - 1 - math.log(s**2))
+    total = a**2 + s**2
+    assert wanted == pytest.approx(truth + 0.5 * (total - 1 - math.log(total)))
+    rates = rate(mean, deviation)
+    assert float(rates.mean()) == pytest.approx(wanted, abs=4 * float(rates.std()) / math.sqrt(n))
+    code = mean + deviation * noise
+    among, others = (mixture_information(code, mean, deviation, leave_out=out) for out in (False, True))
+    error = 4 * float(among.std()) / math.sqrt(n) + 0.01
+    assert float(among.mean()) == pytest.approx(truth, abs=error)
+    assert float(among.mean()) < float(others.mean())
+    for size in (4, 16):
+        assert float(mixture_information(code[:size], mean[:size], deviation[:size]).max()) <= math.log(size) + 1e-9
+
+
+def test_the_mixture_is_its_definition():
+    mean, deviation = normal(5, 3).double(), 0.3 + normal(5, 3, seed=1).double().abs()
+    code = normal(5, 3, seed=2).double()
+    density = torch.distributions.Normal(mean.unsqueeze(0), deviation.unsqueeze(0))
+    scores = density.log_prob(code.unsqueeze(1)).sum(-1)
+    wanted = scores.diagonal() - (scores.logsumexp(1) - math.log(5))
+    assert torch.allclose(mixture_information(code, mean, deviation), wanted)
+    off = scores.masked_fill(torch.eye(5, dtype=torch.bool), -math.inf)
+    wanted = scores.diagonal() - (off.logsumexp(1) - math.log(4))
+    assert torch.allclose(mixture_information(code, mean, deviation, leave_out=True), wanted)
+
+
+def test_the_entropy_of_a_gaussian_is_that_of_torch():
+    deviation = 0.1 + normal(4, 6).abs()
+    wanted = torch.distributions.Normal(torch.zeros_like(deviation), deviation).entropy().sum(-1)
+    assert torch.allclose(gaussian_entropy(deviation), wanted, atol=1e-5)
+    assert torch.allclose(entropy_rate(deviation), -deviation.log().sum(-1), atol=1e-5)
+    assert float(entropy_rate(torch.ones(1, 6))) == pytest.approx(0, abs=1e-6)
+
+
+# ---------------------------------------------------------------------- spread and entropies
+
+
+def test_the_spread_and_its_interval():
+    counts = torch.tensor([3, 1, 4, 2] * 30)
+    owner = torch.repeat_interleave(torch.arange(120), counts)
+    t = 2.0 * normal(len(owner), 5)
+    features = Features(owner, t, t, owner, normal(120, 2), torch.zeros(120))
+    found = bootstrap_spread(features, 0)
+    assert found.estimate == pytest.approx(float(spread(t, torch.ones(len(t)))), rel=1e-5)
+    assert found.estimate == pytest.approx(float(torch.cov(t.T, correction=0).trace()), rel=1e-5)
+    assert 20 in found  # tr cov of N(0, 4 I) in five dimensions
+    assert found.low < found.estimate < found.high
+    assert found.high - found.low < 6
+
+
+def test_entropy_of_counts():
+    assert entropy(torch.tensor([0, 1, 2, 3])) == pytest.approx(math.log(4))
+    assert entropy(torch.tensor([5, 5])) == 0.0

@@ -1,0 +1,290 @@
+"""The information measures on tiny models that were really trained."""
+
+import math
+
+import measure_toys
+import numpy as np
+import pytest
+import torch
+import training_toys as toys
+
+from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.statistics import wilson
+from isthmus.measures import AnchoredInformation, Information, InformationPlane, Subject, TradeOff
+from isthmus.measures.base import Adversarial, Asked, Facts, Robustness
+from isthmus.measures.information import (
+    AMONG,
+    CLUB,
+    ENTROPY_RATE,
+    GAP,
+    LABEL,
+    LABEL_ENTROPY,
+    LOSS,
+    NCE,
+    OTHERS,
+    RATE,
+    RATE_BITS,
+    SPREAD,
+    WORDS,
+)
+from isthmus.measures.trade_off import pooled
+from isthmus.models.bottleneck import GaussianBottleneck
+from isthmus.models.information import spread
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.measure import MeasureRequest, measure
+from isthmus.runs.subject import make_subject
+from isthmus.training import TrainingSettings
+
+QUICK = {"fit_epochs": 2, "chunk": 8, "width": 16}
+KEPT = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4, snapshots=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("information")
+
+
+@pytest.fixture(scope="module")
+def vib(place) -> RunFolder:
+    folder = measure_toys.toy_run(place, "vib", "vib", KEPT, beta=1e-2)
+    measure_toys.add_attack(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(place) -> RunFolder:
+    folder = measure_toys.toy_run(place, "plain")
+    measure_toys.add_attack(folder, robust=0.25)
+    return folder
+
+
+def test_the_figures_of_a_plain_model():
+    model, splits = toys.classifier(), toys.splits()
+    found = Information(**QUICK)(model, splits, n=24)
+    data = splits.dev.sample(24)
+    inputs, labels = model.encode(data.texts()), torch.tensor(data.label_indices())
+    with torch.no_grad():
+        output = model(**inputs, hidden=True)
+    loss = float(torch.nn.functional.cross_entropy(output.logits, labels))
+    mask = inputs["attention_mask"]
+    assert found.figure(SPREAD, "dev").estimate == pytest.approx(float(spread(output.hidden[0], mask)), rel=1e-4)
+    assert found.figure(LOSS, "dev").estimate == pytest.approx(loss, rel=1e-4)
+    shares = labels.bincount() / len(labels)
+    assert found.figure(LABEL_ENTROPY, "dev").estimate == pytest.approx(float(-(shares * shares.log()).sum()), rel=1e-5)
+    label = found.figure(LABEL, "dev")
+    assert label.estimate == pytest.approx(found.figure(LABEL_ENTROPY, "dev").estimate - loss, abs=1e-5)
+    assert label.low < label.estimate < label.high
+    assert found.figure(NCE, "dev").high <= math.log(8) + 1e-6
+    assert {figure.of for figure in found.figures} == {"train", "dev"}
+    assert {figure.name for figure in found.figures} == {SPREAD, CLUB, GAP, WORDS, NCE, LABEL, LOSS, LABEL_ENTROPY}
+    assert Information(**QUICK)(model, splits, n=24) == found  # the same numbers again
+
+
+def test_the_figures_of_a_bottleneck():
+    model = toys.classifier()
+    torch.manual_seed(0)
+    model.fill(bottleneck=GaussianBottleneck(model.pooled_size)).eval()
+    found = Information(fitted=False, draws=200)(model, toys.splits(), n=24, splits=("dev",))
+    data = toys.splits().dev.sample(24)
+    with torch.no_grad():
+        latent = model(**model.encode(data.texts())).latent
+    nats = found.figure(RATE).estimate
+    assert nats == pytest.approx(float(latent.rate().mean()), rel=1e-4)
+    assert found.figure(RATE_BITS).estimate == pytest.approx(nats / math.log(2))
+    assert found.figure(ENTROPY_RATE).estimate == pytest.approx(-float(latent.deviation.log().sum(-1).mean()), rel=1e-4)
+    assert found.figure(AMONG).estimate <= min(math.log(24), found.figure(OTHERS).estimate)
+    # The mean over draws is the expectation that the bound is about: Jensen puts it under that of one averaged answer.
+    labels = torch.tensor(data.label_indices())
+    stream = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        losses = [
+            torch.nn.functional.cross_entropy(
+                model.head(latent.mean + latent.deviation * torch.randn(latent.mean.shape, generator=stream)), labels
+            )
+            for _ in range(400)
+        ]
+    assert found.figure(LOSS).estimate == pytest.approx(float(torch.stack(losses).mean()), abs=0.02)
+
+
+def test_what_is_not_there_is_said():
+    with pytest.raises(UsageError, match="chunk is 1; it must be at least 2"):
+        Information(chunk=1)
+    with pytest.raises(UsageError, match="train it with -S snapshots=true"):
+        Information(fitted=False)(toys.classifier(), toys.splits(), n=4, every_epoch=True)
+    with pytest.raises(UsageError, match="train again with -S information=256"):
+        InformationPlane()(toys.classifier(), toys.splits())
+    with pytest.raises(UsageError, match="attack the model first"):
+        AnchoredInformation()(toys.classifier(), toys.splits())
+    with pytest.raises(UnknownName, match="split in toy"):
+        Information()(toys.classifier(), toys.splits(), splits=("tset",))
+
+
+def test_every_epoch_that_was_kept(vib):
+    (found,) = measure(
+        MeasureRequest(
+            (str(vib.path),), ("information",), {"fitted": "no"}, Asked(n=16, every_epoch=True), device="cpu"
+        )
+    )
+    plot = next(each for each in found.measurement.plots if each.name == "rate-r-nats")
+    assert {series.name for series in plot.series} == {"train", "dev", "test"}
+    assert all(series.x == (1.0, 2.0) and len(series.y_bounds) == 2 for series in plot.series)
+    assert set(found.measurement.details["epochs"]) == {"1", "2"}
+    # One of the epochs is the model itself.
+    own = found.measurement.figure(RATE, "dev").estimate
+    (dev,) = [series for series in plot.series if series.name == "dev"]
+    assert any(value == pytest.approx(own, rel=1e-5) for value in dev.y)
+
+
+def test_the_plane_of_the_log_and_of_the_snapshots_agree(vib):
+    asked = Asked(n=48, splits=("train", "dev"))
+    from_log = InformationPlane().measure(make_subject(vib, asked, "cpu"))
+    from_weights = InformationPlane().measure(make_subject(vib, Asked(n=48, every_epoch=True), "cpu"))
+    for one, other in zip(from_log.plots[0].series, from_weights.plots[0].series, strict=True):
+        assert (one.name, one.labels) == (other.name, other.labels) == (one.name, ("1", "2"))
+        assert one.x == pytest.approx(other.x, rel=1e-4)
+        assert one.y == pytest.approx(other.y, abs=1e-4)
+    assert from_log.plots[0].x_label == "rate R (nats)"
+    bits = InformationPlane(bits=True).measure(make_subject(vib, asked, "cpu")).plots[0].series[0]
+    assert bits.x == pytest.approx([value / math.log(2) for value in from_log.plots[0].series[0].x])
+    own = InformationPlane(across="entropy_rate", up="inverse_loss").measure(make_subject(vib, asked, "cpu")).plots[0]
+    losses = [row["train_information"]["loss"] for row in vib.train_log() if "train_information" in row]
+    assert own.series[0].y == pytest.approx([1 / loss for loss in losses])
+    assert own.x_label == "H(R) - H(Z|X) (nats)"
+
+
+def test_a_model_without_a_bottleneck_has_its_spread(plain):
+    found = InformationPlane().measure(make_subject(plain, Asked(), "cpu"))
+    assert found.plots[0].x_label == "spread U"
+    with pytest.raises(UsageError, match="only a model with a Gaussian bottleneck"):
+        InformationPlane(across="rate").measure(make_subject(plain, Asked(), "cpu"))
+
+
+def test_information_of_anchored_words_and_the_difference_between_runs(vib, plain):
+    method = AnchoredInformation(fit_epochs=2, chunk=4, rounds=4)
+    subject = make_subject(vib, Asked(n=12), "cpu")
+    alone = method.measure(subject)
+    assert {(figure.name[:8], figure.of) for figure in alone.figures} == {
+        ("anchored", "benign"), ("anchored", "adversarial"), ("other wo", "benign"), ("other wo", "adversarial"),
+    }  # fmt: skip
+    assert all(figure.high <= math.log(4) + 1e-6 for figure in alone.figures)
+    subject.others = (make_subject(vib, Asked(n=12), "cpu"),)
+    same = method.measure(subject)
+    differences = [figure for figure in same.figures if figure.name.startswith("difference")]
+    assert len(differences) == 4
+    assert all(figure.estimate == figure.low == figure.high == 0 for figure in differences)  # a run less itself
+    subject.others = (make_subject(plain, Asked(n=12), "cpu"),)
+    other = method.measure(subject)
+    assert any(figure.estimate != 0 for figure in other.figures if figure.name.startswith("difference"))
+    assert len(other.plots[0].series) == 2
+
+
+def test_the_others_are_the_true_complement(monkeypatch):
+    """Every token is in exactly one of the two groups, and the critic sees no other."""
+    from isthmus.measures import _estimators
+
+    seen = []
+    honest = _estimators.Nce.values
+
+    def watch(self, features, chosen, seed, rounds=8):
+        seen.append(chosen)
+        return honest(self, features, chosen, seed, rounds)
+
+    monkeypatch.setattr(_estimators.Nce, "values", watch)
+    splits = toys.splits()
+    subject = Subject.of(toys.classifier(), splits)
+    subject.adversarial = lambda name: Adversarial("x", splits.dev[:10], splits.dev[10:20])
+    AnchoredInformation(fit_epochs=1, chunk=4, rounds=1).measure(subject)
+    for anchored, others in (seen[:2], seen[2:]):
+        assert torch.equal(anchored, ~others)
+        assert 0 < int(anchored.sum()) < len(anchored)
+
+
+def test_adversarial_texts_of_a_file(vib, place):
+    import json
+
+    path = place / "adversarial.jsonl"
+    rows = [{"text": example.texts["text"], "label": "good"} for example in toys.dataset("test", 12, 3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = AnchoredInformation(on=str(path), fit_epochs=1, chunk=4, rounds=1).measure(
+        make_subject(vib, Asked(), "cpu")
+    )
+    assert found.details["n"] == {"benign": 12, "adversarial": 12}
+
+
+# ---------------------------------------------------------------------- trade-off
+
+
+def outcome(n: int, clean: float, robust: float, name: str = "pwws") -> Robustness:
+    order = np.arange(n) / n
+    return Robustness(name, order < clean, order < robust)
+
+
+def runs(values, outcomes, **facts) -> Subject:
+    found = []
+    for number, (value, each) in enumerate(zip(values, outcomes, strict=True)):
+        subject = Subject(f"run-{number}", facts=Facts("vib", {"beta": value}, {"epochs": 3}, number, **facts))
+        subject.robustness = lambda name, each=each: each
+        found.append(subject)
+    found[0].others = tuple(found[1:])
+    return found[0]
+
+
+def test_runs_of_one_value_are_pooled_and_ordered():
+    subject = runs([0.1, 0.001, 0.1], [outcome(50, 0.8, 0.6), outcome(50, 0.9, 0.2), outcome(50, 0.7, 0.5)])
+    found = TradeOff().measure(subject)
+    (series,) = found.plots[0].series
+    assert series.labels == ("0.001", "0.1")
+    assert series.x == pytest.approx((0.9, 0.75))
+    assert series.y == pytest.approx((0.2, 0.55))
+    one = found.figure("robust accuracy", "0.001")
+    assert (one.low, one.high) == (wilson(10, 50).low, wilson(10, 50).high)
+    assert found.figure("runs", "0.1").estimate == 2
+    assert [row["seed"] for row in found.details["runs"]] == [0, 1, 2]
+
+
+def test_seeds_widen_the_interval_and_never_narrow_it():
+    apart = pooled([outcome(1000, 0.2, 0).clean, outcome(1000, 0.8, 0).clean])
+    assert apart.low == 0.0
+    assert apart.high == 1.0
+    alike = pooled([outcome(100, 0.5, 0).clean] * 5)
+    assert (alike.low, alike.high) == (wilson(50, 100).low, wilson(50, 100).high)
+
+
+def test_runs_that_cannot_be_compared_are_refused():
+    with pytest.raises(UsageError, match="say which with -P attack=NAME"):
+        TradeOff().measure(runs([1, 2], [outcome(9, 1, 1), outcome(9, 1, 1, "bae")]))
+    with pytest.raises(UnknownName, match="Did you mean 'beta'"):
+        TradeOff(over="betta").measure(runs([1], [outcome(9, 1, 1)]))
+    found = TradeOff(over="epochs").measure(runs([1, 2], [outcome(9, 1, 1), outcome(12, 1, 1)]))
+    assert "9 to 12 examples" in found.notes[0]
+
+
+def test_the_sweep_by_command(place, capsys, monkeypatch):
+    import json
+
+    from isthmus.cli.app import run
+
+    monkeypatch.setenv("COLUMNS", "80")
+    folders = []
+    for beta, robust in ((1e-1, 0.75), (1e-3, 0.25)):
+        folder = measure_toys.toy_run(place, f"sweep-{beta}", "vib", beta=beta)
+        measure_toys.add_attack(folder, robust=robust)
+        folders.append(str(folder.path))
+    arguments = ["measure", *folders, "--measure", "trade_off", "-P", "over=beta", "-P", "attack=pwws", "--json"]
+    assert run(arguments) == 0
+    (found,) = json.loads(capsys.readouterr().out.splitlines()[-1])["measurements"]
+    assert not found["was_there"]
+    assert [each["estimate"] for each in found["figures"] if each["name"] == "robust accuracy"] == [
+        pytest.approx(6 / 24), pytest.approx(16 / 24)
+    ]  # fmt: skip
+    assert [path.endswith((".svg", ".png")) for path in found["files"]] == [True, True]
+    assert run(arguments) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["measurements"][0]["was_there"]
+    # More examples under attack: the same command takes it again.
+    measure_toys.add_attack(RunFolder(folders[1]), robust=0.5, n=32)
+    assert run(arguments) == 0
+    assert not json.loads(capsys.readouterr().out.splitlines()[-1])["measurements"][0]["was_there"]
+    assert run([*arguments[:-3], "-P", "attack=bae"]) == 2
+    assert "no attack in" in capsys.readouterr().err
+    assert run(["report", folders[0]]) == 0
+    assert "<h3>trade_off</h3>" in RunFolder(folders[0]).report_path.read_text()
