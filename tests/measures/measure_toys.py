@@ -62,6 +62,8 @@ def add_attack(folder: RunFolder, key: str = "pwws", robust: float = 0.5, n: int
                 "id": example.id, "outcome": outcome, "label": label,
                 "prediction_before": label if right else 1 - label,
                 "original": {"text": text}, "perturbed": {"text": text.rsplit(" ", 1)[0] + " very"},
+                "words_changed": 0.2, "words": 5, "edits": [], "logical_queries": 9, "physical_queries": 9,
+                "candidates": 4,
             }
         )  # fmt: skip
     folder.attacks_path.mkdir(exist_ok=True)

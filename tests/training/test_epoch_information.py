@@ -5,17 +5,17 @@ import functools
 import math
 
 import pytest
+import question_toys
 import torch
 import training_toys as toys
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.defences import VIB, Standard
-from isthmus.defences.base import Batch
 from isthmus.models import load_model
 from isthmus.models.information import rate, spread
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
-from isthmus.training.encoded import EncodedExamples
+from isthmus.training.encoded import EncodedExamples, encode_examples
 from isthmus.training.information import Tally, of_classifier
 from isthmus.training.snapshots import load_snapshot
 
@@ -113,13 +113,24 @@ def test_the_training_goes_on_as_it_was():
     assert noted.row(None) == {}
 
 
-def test_answers_to_questions_have_only_their_spread():
-    tally = Tally(3, 0)
-    tally.features.append(torch.randn(2, 4, 3))
-    from isthmus.core.types import Output
-
-    tally(Output(torch.zeros(2, 2, 4)), Batch({}, torch.zeros(2, 2, dtype=torch.int64)))
-    assert set(tally.figures()) == {"spread"}
+def test_of_answers_to_questions_the_spread_is_noted(tmp_path):
+    found = {}
+    for count in (0, 10):
+        settings = TrainingSettings(**QUICK, information=count)
+        data = question_toys.splits()
+        model = train(data, question_toys.answerer(), settings=settings, folder=tmp_path / str(count))
+        found[count] = toys.weights(model)
+    assert toys.same_bits(found[0], found[10])
+    log = toys.rows(tmp_path / "10")
+    assert [set(row) for split in ("dev", "train") for row in information(log, split)] == [{"spread"}] * 4
+    model = train(question_toys.splits(), question_toys.answerer(), folder=tmp_path / "one",
+                  settings=TrainingSettings(**{**QUICK, "epochs": 1}))  # fmt: skip
+    encoded = encode_examples(model, data.dev.examples, data.dev.fields)
+    (batch,) = encoded.batches(10_000, model.device)
+    with torch.no_grad():
+        hidden = model(**batch.inputs, hidden=True).hidden[0]
+    (row,) = information(toys.rows(tmp_path / "one"), "dev")
+    assert row["spread"] == pytest.approx(float(spread(hidden, batch.inputs["attention_mask"])), rel=1e-4)
 
 
 @pytest.mark.parametrize("trains", ["all", "head"])

@@ -104,7 +104,7 @@ class Club:
 def fit_club(x: Tensor, t: Tensor, owner: Tensor, seed: int, fitting: Fitting, width: int = 256) -> Club:
     """Fit q(t | x) by likelihood, stopping when that of held-out texts falls."""
     inputs, outputs = Standard(x), Standard(t)
-    a, b = inputs(x), outputs(t)
+    a, b = inputs.forward(x), outputs.forward(t)
     with seeded(seed, "club"):
         q = ConditionalGaussian(a.shape[1], b.shape[1], width)
     held = _held_out(owner, seed, fitting.held_out)

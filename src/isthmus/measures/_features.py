@@ -16,7 +16,7 @@ from isthmus.core.seeds import derive
 from isthmus.defences.base import Batch, cross_entropy
 from isthmus.defences.infobert import sentence_vectors
 from isthmus.models.bottleneck import GaussianLatent
-from isthmus.training.encoded import EncodedExamples
+from isthmus.training.encoded import encode_examples
 
 if TYPE_CHECKING:
     from isthmus.core.types import Output
@@ -129,7 +129,7 @@ def gradients_of(
 
 
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Batch, list[int]]]:
-    encoded = EncodedExamples(model, data.examples, data.fields)
+    encoded = encode_examples(model, data.examples, data.fields)
     yield from encoded.numbered_batches(BATCH, model.device)
 
 
