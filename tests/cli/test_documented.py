@@ -28,7 +28,7 @@ def test_every_preset_is_described() -> None:
     assert all(f"| `{name}` |" in text for name in PRESETS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/attacks.md", "docs/evaluate.md", "docs/question-answering.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/attacks.md", "docs/certificates.md", "docs/evaluate.md", "docs/question-answering.md"])
 def test_commands_in_the_text_use_options_that_exist(page: str) -> None:
     from typer.main import get_command
 
@@ -37,7 +37,7 @@ def test_commands_in_the_text_use_options_that_exist(page: str) -> None:
     program = get_command(app)
     verbs = program.commands  # type: ignore[attr-defined]
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-        for verb, rest in re.findall(r"isthmus (attack|train|evaluate|report|export) ([^`\n]*)", line):
+        for verb, rest in re.findall(r"isthmus (attack|train|evaluate|report|export|certify) ([^`\n]*)", line):
             known = {option for parameter in verbs[verb].params for option in parameter.opts}
             for option in re.findall(r"(?<!\S)(--?[a-zA-Z][\w-]*)", rest):
                 assert option in known, f"{page}: {line}"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from isthmus.core.errors import DataError, UsageError
 from isthmus.lexicon.neighbours import TableNeighbours, load_neighbours
-from isthmus.lexicon.synonyms import SynonymTable, is_usable, load_table, table_of_vectors, without_common_directions
+from isthmus.lexicon.synonym_graph import table_of_vectors, without_common_directions
+from isthmus.lexicon.synonyms import SynonymTable, is_usable, load_table
 from isthmus.text.words import Words
 
 NAMES = ["good", "fine", "great", "decent", "dull", "flat", "boring", "film", "movie", "plot", "scene", "actor"]

@@ -75,7 +75,8 @@ class SAFER(Defence):
 
     def synonyms(self) -> SynonymTable:
         """The table that training, deployment, attack and certificate share."""
-        from isthmus.lexicon.synonyms import SynonymTable, table_file, table_of_vectors
+        from isthmus.lexicon.synonym_graph import table_of_vectors
+        from isthmus.lexicon.synonyms import SynonymTable, table_file
 
         if self.table is None:
             return table_of_vectors(
