@@ -28,7 +28,9 @@ def test_every_preset_is_described() -> None:
     assert all(f"| `{name}` |" in text for name in PRESETS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/attacks.md", "docs/certificates.md", "docs/evaluate.md", "docs/question-answering.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/attacks.md", "docs/certificates.md", "docs/evaluate.md", "docs/question-answering.md"]
+)
 def test_commands_in_the_text_use_options_that_exist(page: str) -> None:
     from typer.main import get_command
 

@@ -14,7 +14,7 @@ from isthmus.core.errors import RunError
 from isthmus.report import figures
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent
-from isthmus.runs.certificates import CertificateSummary, Level, Rows, levels, summarise_certificate
+from isthmus.runs.certificates import CertificateSummary, Level, Rows, is_fooled, levels, summarise_certificate
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.journal import read_rows
 
@@ -114,8 +114,12 @@ class CertificateView:
             return ["No attack of this run keeps to the threat model, so nothing was held against the certificates."]
         names = ", ".join(self.attacks)
         missing = len({str(row["id"]) for row in self.rows} - {key for ids in self.attacks.values() for key in ids})
-        told = f"{self.summary.challenged} adversarial texts of {names} were held against the certificates"
-        told += "." if self.refuted else ", and none refutes one."
+        fooled = sum(is_fooled(challenge) for challenge in self.challenges)
+        told = (
+            f"{self.summary.challenged} adversarial texts of {names} were held against the certificates: {fooled} of "
+            "them fool the certified classifier"
+        )
+        told += "." if self.refuted else ", none inside its certificate."
         if not self.header.get("is_deployed"):
             told += " They were found against the model without this smoothing, so they are weaker than they could be."
         if missing:
