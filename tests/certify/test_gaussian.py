@@ -6,6 +6,7 @@ import math
 from statistics import NormalDist
 
 import certify_toys as toys
+import numpy as np
 import pytest
 import torch
 import training_toys
@@ -17,8 +18,11 @@ from isthmus.certify._gaussian_noise import Reader
 from isthmus.certify._votes import lower_bound, radius
 from isthmus.certify.base import Challenge
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Example
+from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap
+from isthmus.models.masking import embedding_gradient
+from isthmus.models.randomness import keyed_normal
+from isthmus.models.transfer import on_device
 
 QUICK = {"n0": 50, "n": 2000, "alpha": 0.001}
 
@@ -155,3 +159,44 @@ def test_a_model_that_answers_nan_is_an_error_and_not_a_certificate():
 def test_it_sees_the_same_model_through_a_victim():
     model, examples = toys.linear(), toys.examples()[:2]
     assert certified(model, examples, n=50) == certified(ClassifierVictim(model), examples, n=50)
+
+
+@pytest.mark.parametrize("masking", ["gradient", "random"])
+def test_the_masks_of_two_step_inference_come_from_the_noisy_embeddings(masking):
+    from isthmus.models.two_step import TwoStep
+
+    model = training_toys.classifier(dropout=0.0, seed=2)
+    model.deployment = TwoStep(masked=2, masking=masking)
+    victim = wrap(model, device="cpu")
+    examples = [Example(f"test:{n}", {"text": text}, 1) for n, text in enumerate(
+        ["fine film", "the plot was dull and cold", "a lovely scene", "very very warm", "weak"])]  # fmt: skip
+    certificate = Gaussian(sigma=0.5, n0=20, n=40)
+    together = {result.id: result.to_row() for result in certificate(victim, examples)}
+    alone = {result.id: result.to_row() for e in examples for result in certificate(victim, [e])}
+    assert together == alone
+    assert "2 words masked" in certificate.statement(victim).classifier
+    reader = Reader(victim, 0.5)
+    (inputs,) = on_device([TokenBatch(np.array([[2, 5, 6, 7, 8, 3]]), keys=np.array([7], np.uint64))], model.device)
+    chosen = []
+    for scale in (1.0, 3.0):
+        noisy = model.embed(inputs.ids).detach() + scale * keyed_normal(inputs.keys, (len(inputs.ids), 6, 16), 5)
+        masked = reader._masked(inputs, noisy)
+        changed = (masked != noisy).any(dim=-1)[0]
+        assert int(changed.sum()) == 2
+        assert not changed[[0, 5]].any(), "special tokens are never masked"
+        assert torch.equal(masked[0, changed], model.table.weight[4].expand(2, -1))
+        chosen.append(changed.tolist())
+    if masking == "gradient":
+        with torch.no_grad():
+            gradient = embedding_gradient(model, inputs.ids, replaced=noisy)
+        assert set(np.flatnonzero(chosen[1])) == set((gradient.saliency()[0, 1:5].topk(2).indices + 1).tolist())
+
+
+def test_without_masks_two_step_inference_is_the_plain_model():
+    from isthmus.models.two_step import TwoStep
+
+    model, example = training_toys.classifier(dropout=0.0, seed=2), Example("test:0", {"text": "the plot was dull"}, 1)
+    (plain,) = certified(model, [example], sigma=0.3, n=40)
+    model.deployment = TwoStep(masking="none")
+    (same,) = certified(wrap(model, device="cpu"), [example], sigma=0.3, n=40)
+    assert same == plain

@@ -34,6 +34,12 @@ _TOKENS_AT_ONCE = {"cpu": 8_192, "cuda": 131_072}
 _ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
 
 
+def masks_of(victim: Victim) -> Any:
+    """The settings of a victim that masks words before it reads a text; None where it masks none."""
+    settings = getattr(victim, "settings", None)
+    return settings if getattr(settings, "masks", False) else None
+
+
 class Reader:
     """The base classifier of the Gaussian certificate."""
 
@@ -41,6 +47,7 @@ class Reader:
         self.model: Any = victim.model  # type: ignore[attr-defined]
         self.model.eval()
         self.sigma = sigma
+        self.masks = masks_of(victim)
         kind = self.model.device.type
         self.rows_at_once = _ROWS_AT_ONCE.get(kind, _ROWS_AT_ONCE["cpu"])
         self._tokens = _TOKENS_AT_ONCE.get(kind, _TOKENS_AT_ONCE["cpu"])
@@ -68,7 +75,7 @@ class Reader:
         """Votes per ballot and class."""
         counts = torch.zeros(len(ballots), len(self.model.labels), dtype=torch.int64, device=self.model.device)
         try:
-            with torch.inference_mode(), any_shape():
+            with torch.no_grad(), any_shape():
                 for owners, batch in self._batches(ballots):
                     (inputs,) = on_device([batch], self.model.device)
                     logits = self._logits(inputs)[: inputs.rows].float()
@@ -81,13 +88,27 @@ class Reader:
 
     def _logits(self, inputs: Any) -> Tensor:
         embeddings = self.model.embed(inputs.ids)
-        noise = keyed_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
-        # The mask of a model that masks words is computed from what it is given here: from the noisy embeddings.
+        noisy = embeddings + self.sigma * keyed_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
+        # A mask, whether a slot's or that of two-step inference, is computed from the noisy embeddings.
         with self.model.keyed(inputs.keys):
-            logits: Tensor = self.model(
-                inputs.ids, inputs.mask, inputs.types, inputs_embeds=embeddings + self.sigma * noise
-            ).logits
+            if self.masks is not None:
+                noisy = self._masked(inputs, noisy)
+            logits: Tensor = self.model(inputs.ids, inputs.mask, inputs.types, inputs_embeds=noisy).logits
         return logits
+
+    def _masked(self, inputs: Any, noisy: Tensor) -> Tensor:
+        """The noisy embeddings with the words masked that two-step inference would mask, had it read them."""
+        from isthmus.models import masking
+
+        assert self.masks is not None
+        words = masking.words_of(self.model, inputs.ids, inputs.mask)
+        if self.masks.masking == "random":
+            chosen = masking.drawn_from_all(words, inputs.keys, self.masks.masked)
+        else:
+            gradient = masking.embedding_gradient(self.model, inputs.ids, inputs.mask, inputs.types, replaced=noisy)
+            chosen = masking.most_salient(gradient.saliency(), words, self.masks.masked)
+        places = masking.flags(chosen, inputs.ids.shape[1])
+        return noisy.where(~places.unsqueeze(-1), masking.masked_embeddings(self.model, inputs.ids, places))
 
     def _batches(self, ballots: Sequence[Ballot]) -> Iterator[tuple[Ints, TokenBatch]]:
         """Which ballot each row is a draw of, and the rows."""

@@ -88,9 +88,13 @@ class Gaussian(Certificate):
 
     def statement(self, victim: Victim) -> Statement:
         """The claim."""
+        from isthmus.certify._gaussian_noise import masks_of
+
+        masks = masks_of(victim)
+        told = "" if masks is None else f", with {masks.masked} words masked in each draw as its noisy embeddings say"
         return Statement(
             classifier=f"the majority vote of this model under Gaussian noise of deviation {self.sigma:g} on the "
-            "embeddings of all tokens, not the model without noise",
+            f"embeddings of all tokens{told}, not the model without noise",
             threat_model="any change of the embeddings whose L2 norm over the flattened sequence is within the radius, "
             "with the number of tokens kept",
             probability=probability(self.alpha),

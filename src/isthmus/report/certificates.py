@@ -74,12 +74,6 @@ class CertificateView:
         found = [row[NOT_A_CERTIFICATE] for row in self.rows if row.get(NOT_A_CERTIFICATE) is not None]
         return float(np.median(found)) if found else None
 
-    @property
-    def median_strength(self) -> float | None:
-        """The median radius of the certified examples."""
-        found = [row["strength"] for row in self.rows if row["outcome"] == "certified" and row["strength"] != "all"]
-        return float(np.median(found)) if found and self.unit == "radius" else None
-
     def notes(self) -> list[str]:
         """What a reader must know beside the rates."""
         summary, found = self.summary, []
@@ -120,6 +114,8 @@ class CertificateView:
             "them fool the certified classifier"
         )
         told += "." if self.refuted else ", none inside its certificate."
+        if self.unit == "radius" and self.challenges:
+            told += f" The nearest lies {min(float(each['needs']) for each in self.challenges):.3g} away."
         if not self.header.get("is_deployed"):
             told += " They were found against the model without this smoothing, so they are weaker than they could be."
         if missing:
