@@ -74,6 +74,9 @@ def test_answers_depend_on_their_own_key_alone():
     assert (together == alone).all()
     assert (victim.scores(texts) == victim.scores(texts)).all(), "without keys the text is the key"
     assert victim.stochastic
+    fixed = SmoothedVictim(victim.base, victim.table, 5, fixed=True)
+    assert not fixed.stochastic
+    assert (fixed.scores(texts, keys) == fixed.scores(texts, keys[::-1])).all()
     assert isinstance(victim, Victim)
     assert not isinstance(victim, TokenVictim)
 
@@ -95,29 +98,23 @@ def test_a_run_is_smoothed_after_loading_and_attacked_inside_its_table(tmp_path:
     assert (victim.scores(texts, keys) == model.deployment.victim(model).scores(texts, keys)).all()
     assert load_victim(tmp_path / "model", device="cpu", draws=3).draws == 3
     assert not load_victim(tmp_path / "model", device="cpu", deployed=False).stochastic
+    assert not load_victim(tmp_path / "model", device="cpu", fixed=True).stochastic
     attack = PWWS(table=str(tmp_path))
     assert victim.table.fingerprint in attack.resources()["synonyms"]
 
 
 def test_an_attack_on_the_smoothed_classifier_stays_inside_the_table(tmp_path: Path):
-    table = SynonymTable.of_links(json.loads(Path(TABLE).read_text()), most=2)
+    table = SynonymTable.of_links({"fine": ["lovely"], "lovely": ["moving"], "moving": ["dull"]}, most=2)
     table.write(tmp_path / "synonyms.json")
-    assert table.draws("fine") == ("fine", "lovely")
-    victim = SmoothedVictim(
-        wrap(lambda texts: [[0.1, 0.9] if "lovely" in text else [0.9, 0.1] for text in texts]), table, 25
-    )
-    examples = [
-        Example(f"test:{n}", {"text": f"the {word} was lovely"}, 1) for n, word in enumerate(["film", "plot", "actor"])
-    ]
-    results = list(PWWS(table=str(tmp_path))(victim, examples))
-    assert {result.outcome for result in results} == {"succeeded"}
-    assert all(
-        edit.replacement in table.replacements(edit.original)
-        for result in results
-        for edit in result.edits
-        if result.edits
-    )
-    assert all("moving" in result.perturbed["text"] or "fine" in result.perturbed["text"] for result in results)
+    # A word and its synonym may share no draw at all: then the smoothed classifier is as easily fooled as any.
+    assert table.draws("lovely") == ("lovely", "fine")
+    assert table.draws("moving") == ("moving", "dull")
+    bad = wrap(lambda texts: [[0.9, 0.1] if {"moving", "dull"} & set(text.split()) else [0.1, 0.9] for text in texts])
+    victim = SmoothedVictim(bad, table, 25)
+    examples = [Example(f"test:{n}", {"text": f"the {word} was lovely"}, 1) for n, word in enumerate(["film", "plot"])]
+    for result in PWWS(table=str(tmp_path))(victim, examples):
+        assert result.outcome == "succeeded"
+        assert [(edit.original, edit.replacement) for edit in result.edits] == [("lovely", "moving")]
 
 
 def test_the_table_is_in_a_file_of_its_own_and_its_loss_is_noticed(tmp_path: Path):

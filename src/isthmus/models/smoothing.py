@@ -49,14 +49,15 @@ class SynonymSmoothing(Deployment):
             raise UsageError(f"the draws are put together by 'vote' or by 'mean', not {self.answer!r}")
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
-        """The smoothed classifier."""
+        """The smoothed classifier; with `fixed` every query is answered by the same draws."""
         from isthmus.models.victims.classifier import ClassifierVictim
 
+        fixed = bool(options.pop("fixed", False))
         own = self.changed(options)
         assert isinstance(own, SynonymSmoothing)
         if own.table is None:
             raise ModelError("this model is smoothed by synonyms and has no synonym table")
-        return SmoothedVictim(ClassifierVictim(model, precision), own.table, own.draws, own.answer)
+        return SmoothedVictim(ClassifierVictim(model, precision), own.table, own.draws, own.answer, fixed=fixed)
 
     def write_beside(self, folder: Path) -> None:
         """Write the table."""
@@ -71,10 +72,15 @@ class SynonymSmoothing(Deployment):
 class SmoothedVictim:
     """A `Victim` that reads every text with its words drawn from their perturbation sets."""
 
-    stochastic = True
+    def __init__(
+        self, base: Victim, table: SynonymTable, draws: int = 15, answer: Voice = "vote", *, fixed: bool = False
+    ) -> None:
+        self.base, self.table, self.draws, self.answer, self.fixed = base, table, draws, answer, fixed
 
-    def __init__(self, base: Victim, table: SynonymTable, draws: int = 15, answer: Voice = "vote") -> None:
-        self.base, self.table, self.draws, self.answer = base, table, draws, answer
+    @property
+    def stochastic(self) -> bool:
+        """Whether the same text may be scored differently twice."""
+        return not self.fixed
 
     @property
     def model(self) -> Any:
@@ -98,7 +104,9 @@ class SmoothedVictim:
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Shares of the votes, or mean probabilities; without keys a text's draws come from the text itself."""
-        if keys is None:
+        if self.fixed:
+            keys = np.zeros(len(texts), np.uint64)
+        elif keys is None:
             keys = np.array([_key_of(text) for text in texts], np.uint64)
         answers = np.zeros((len(texts), len(self.labels)), np.float32)
         step = max(1, _TEXTS_AT_ONCE // self.draws)
