@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from isthmus.report.view import RunView
     from isthmus.runs.evaluate import EvaluateReport, EvaluateRequest
 
-_RATES = ("accuracy",)
+_RATES = ("accuracy", "exact_match", "f1")
 
 
 def evaluate(
@@ -49,6 +49,12 @@ def evaluate(
         ),
     ] = "successes",
     n: Annotated[int, typer.Option("--n", help="Examples of each set; 0 takes all.", rich_help_panel="Data")] = 0,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task", help="classification or qa. (default: what the run was trained for)", rich_help_panel="Data"
+        ),
+    ] = None,
     text: options.Text = None,
     label: options.Label = None,
     pair: options.Pair = None,
@@ -77,6 +83,15 @@ def evaluate(
             "--fail-under",
             metavar="accuracy=0.80",
             help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            "--predictions",
+            metavar="FILE",
+            help="Write answers to questions as SQuAD's own script reads them.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -138,6 +153,7 @@ def evaluate(
     request = EvaluateRequest(
         model=model,
         sets=sets,
+        task=options.task_name(task) if task is not None else None,
         n=n or None,
         draws=draws,
         seed=seed,
@@ -154,6 +170,8 @@ def evaluate(
     view = _view(report)
     console = results(as_json, quiet)
     print_run(console, view, after="evaluate", keys=())
+    if predictions is not None:
+        _write_predictions(report, view, predictions, quiet)
     code = bar.judge_evaluations(console, view.evaluations) if bar is not None else 0
     if as_json:
         each = {each.key: evaluation_json(each) for each in view.evaluations}
@@ -182,6 +200,19 @@ def _run(request: EvaluateRequest, quiet: bool) -> EvaluateReport:
         raise typer.Exit(130) from None
     finally:
         bar.meter.stop()
+
+
+def _write_predictions(report: EvaluateReport, run: RunView, file: str, quiet: bool) -> None:
+    from isthmus.cli.console import progress_console
+    from isthmus.core.errors import UsageError
+    from isthmus.core.files import write_json
+    from isthmus.runs.evaluate_questions import predictions
+
+    if len(run.evaluations) != 1 or not run.evaluations[0].answers_questions:
+        raise UsageError("--predictions writes the answers to one set of questions: name a single --on of a qa model")
+    found = predictions(report.outcomes[0].rows)
+    write_json(file, found)
+    progress_console(quiet).print(f"{file}: {len(found):,} answers", markup=False, soft_wrap=True)
 
 
 def _view(report: EvaluateReport) -> RunView:

@@ -83,21 +83,29 @@ class Bar:
 
     def judge_evaluations(self, console: Console, views: Sequence[EvaluationView]) -> int:
         """Print a line per set and rate; a bar reached only without the texts that had no answer is not reached."""
-        from isthmus.core.statistics import wilson
-
         codes = []
         for view in views:
             for rate, least in self.least.items():
-                interval = view.accuracy
+                if rate not in view.rates:
+                    raise UnknownName(f"rate of {view.key} for --fail-under", rate, view.rates)
+                interval = view.rates[rate]
                 code, remedy = verdict(interval, least), "the interval straddles the bar: evaluate on more examples"
-                answered = int(view.summary.get("answered") or 0)
-                right = round(interval.estimate * answered) if answered else 0
-                if code == PASSED and verdict(wilson(right, answered + view.errors), least) != PASSED:
+                if code == PASSED and not _passes_whatever_was_refused(view, interval, least):
                     code = INCONCLUSIVE
                     remedy = f"only without the {view.errors} texts that had no answer is the bar reached"
                 codes.append(code)
                 say(console, code, f"{view.key} {rate}", interval, least, remedy)
         return worst(codes)
+
+
+def _passes_whatever_was_refused(view: EvaluationView, interval: Interval, least: float) -> bool:
+    """Whether an accuracy stays over the bar when every text without an answer counts as wrong."""
+    from isthmus.core.statistics import wilson
+
+    answered = int(view.summary.get("answered") or 0)
+    if view.answers_questions or not answered:
+        return True  # Questions without an answer are not the model's doing: the data lack one.
+    return verdict(wilson(round(interval.estimate * answered), answered + view.errors), least) == PASSED
 
 
 def say(console: Console, code: int, what: str, interval: Interval, least: float, remedy: str) -> None:

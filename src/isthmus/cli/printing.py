@@ -49,10 +49,7 @@ def print_run(
         for view in views:
             print_examples(console, view, examples)
     evaluations = [view for view in run.evaluations if evaluated is None or view.key in evaluated]
-    if evaluations:
-        console.print()
-        console.print(evaluation_table(evaluations))
-        console.print(evaluation_notes(evaluations))
+    print_evaluations(console, evaluations)
     if keys is None and evaluated is None:
         for certificate in certificates(run.folder):
             print_certificate(console, certificate)
@@ -61,6 +58,27 @@ def print_run(
     if page is not None:
         console.print(Text.assemble("\nThe page: ", (str(page), "bold")), soft_wrap=True)
     print_steps(console, next_steps(run, after))
+
+
+def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None:
+    """Tables of texts and of questions, and what belongs to them."""
+    from rich.text import Text
+
+    from isthmus.report.marks import visible
+    from isthmus.report.questions import question_table
+
+    asked = [view for view in views if view.answers_questions]
+    texts = [view for view in views if not view.answers_questions]
+    if texts:
+        console.print()
+        console.print(evaluation_table(texts))
+        console.print(evaluation_notes(texts))
+    if asked:
+        console.print()
+        console.print(question_table(asked))
+        console.print(Text("Under each figure its 95 % interval, over groups of questions about one text.", "dim"))
+    for warning in (warning for view in asked for warning in view.warnings()):
+        console.print(Text(visible(warning), style="yellow"))
 
 
 def trained_on(results: Mapping[str, Any]) -> str:
@@ -104,14 +122,13 @@ def attack_json(view: AttackView) -> dict[str, Any]:
 def evaluation_json(view: EvaluationView) -> dict[str, Any]:
     """The figures of one evaluation: those of the model as it was saved at the top."""
     own = view.summary.get("ways", {}).get(view.headline, {})
-    accuracy, ece = own.get("accuracy") or {}, (own.get("calibration") or {}).get("ece") or {}
+    shown = {"accuracy": own.get("accuracy"), "ece": (own.get("calibration") or {}).get("ece")}
+    if view.answers_questions:
+        overall = view.summary.get("questions", {}).get("overall", {})
+        shown = {name: overall.get(name) for name in ("exact_match", "f1")}
     return {
-        "accuracy": accuracy.get("estimate"),
-        "ece": ece.get("estimate"),
-        "intervals": {
-            "accuracy": [accuracy.get("low"), accuracy.get("high")],
-            "ece": [ece.get("low"), ece.get("high")],
-        },
+        **{name: (each or {}).get("estimate") for name, each in shown.items()},
+        "intervals": {name: [(each or {}).get("low"), (each or {}).get("high")] for name, each in shown.items()},
         **view.summary,
         "set": view.header.get("set"),
         "suspicion": view.header.get("suspicion"),

@@ -249,12 +249,14 @@ def commands(run: RunView) -> list[str]:
 def next_steps(run: RunView, after: str = "report") -> list[tuple[str, str]]:
     """What to run next and why, after ``train``, ``attack`` or ``report``."""
     path = shlex.quote(run.folder.path.as_posix())
+    if after == "evaluate":
+        return [(f"isthmus report {path}", "the page, with figures")]
     if run.record.data.options.get("task") == "qa":
         return [(f"isthmus evaluate {path}", "exact match and F1 with their intervals")]
     attack = (f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")
     if after == "train":
         return [attack, (f"isthmus evaluate {path}", "accuracy and calibration on texts it has not seen")]
-    if after in ("attack", "evaluate"):
+    if after == "attack":
         return [(f"isthmus report {path}", "the page, with figures and more examples")]
     steps = [_more(path, run) if any(view.rows for view in run.attacks) else attack]
     record = run.record

@@ -66,9 +66,18 @@ class EvaluationView:
         return str(self.header.get("headline") or "model")
 
     @property
-    def accuracy(self) -> Interval:
-        """Of the model as it was saved."""
-        return read_interval(_figures(self.summary, self.headline).get("accuracy"))
+    def answers_questions(self) -> bool:
+        """Whether it is one of questions, which have other figures."""
+        return self.header.get("task") == "qa"
+
+    @property
+    def rates(self) -> dict[str, Interval]:
+        """What a bar can be set for: of the model as it was saved and, of adversarial questions, the worst variants."""
+        if self.answers_questions:
+            parts = _part(self.summary, "questions")
+            hardest = _part(parts, "worst") or _part(parts, "overall")
+            return {name: read_interval(hardest.get(name)) for name in ("exact_match", "f1")}
+        return {"accuracy": read_interval(_figures(self.summary, self.headline).get("accuracy"))}
 
     @property
     def errors(self) -> int:
@@ -139,8 +148,9 @@ class EvaluationView:
         found = []
         if self.errors:
             reasons = self.summary.get("reasons") or [{}]
+            what = "questions could not be used" if self.answers_questions else "texts had no answer"
             found.append(
-                f"{self.key}: {self.errors} of {self.summary.get('n')} texts had no answer and are in no figure. "
+                f"{self.key}: {self.errors} of {self.summary.get('n')} {what} and are in no figure. "
                 f"Commonest: {str(reasons[0].get('reason', 'unknown'))[:200]}"
             )
         suspicion = self.header.get("suspicion")

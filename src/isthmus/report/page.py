@@ -31,6 +31,7 @@ from isthmus.report.describe import (
 from isthmus.report.evaluations import EvaluationView
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
+from isthmus.report.questions import question_lines
 from isthmus.report.reliability import grouped, reliability
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
@@ -127,6 +128,7 @@ def render(run: RunView) -> str:
         figures={name: Markup(svg) for name, svg in drawn.items()},
         detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
         evaluations=evaluations_page(run.evaluations, Markup),
+        questions=questions_page(run.evaluations),
         galleries=[
             gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
             for number, view in enumerate(run.attacks)
@@ -142,6 +144,7 @@ def render(run: RunView) -> str:
 
 def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, Any] | None:
     """What the page shows of evaluations; None where there are none."""
+    views = [view for view in views if not view.answers_questions]
     if not views:
         return None
     finished = [view for view in views if view.is_finished]
@@ -155,6 +158,15 @@ def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, 
         "warnings": [warning for view in views for warning in view.warnings()],
         "stochastic": any(len(view.ways) > 1 for view in views),
     }
+
+
+def questions_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
+    """What the page shows of questions; None where there are none."""
+    asked = [view for view in views if view.answers_questions]
+    if not asked:
+        return None
+    warnings = [warning for view in asked for warning in view.warnings()]
+    return {"views": [view for view in asked if view.is_finished], "lines": question_lines, "warnings": warnings}
 
 
 def gallery(view: AttackView, series: int, shown: int) -> Gallery:

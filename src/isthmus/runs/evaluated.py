@@ -39,11 +39,11 @@ def summarise(rows: Sequence[Row], labels: Sequence[str], ways: Sequence[str], h
         flat = [{"label": row["label"], "scores": row["original"].get("scores")} for row in paired]
         found["original"] = _side(flat, labels, ways, "scores")
         found["difference"] = {way: _difference(paired, way) for way in ways}
-    found["reasons"] = _reasons(rows)
+    found["reasons"] = reasons(rows)
     return found
 
 
-def _reasons(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def reasons(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Why texts have no answer, commonest first."""
     counts: dict[str, int] = {}
     for row in rows:

@@ -19,6 +19,8 @@ from isthmus.runs.ways import Ways
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
+    from isthmus.data.load import TaskName
+    from isthmus.models import Classifier
 
 DRAWS = 12
 
@@ -34,6 +36,8 @@ class EvaluateRequest:
     draws: int = DRAWS
     seed: int = 0
     out: Path | None = None
+    task: TaskName | None = None
+    """None: what the run was trained for; classification where the model is no run."""
     labels: tuple[str, ...] | None = None
     """What the sets call the model's outputs, in the order of the outputs."""
     victim: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +65,16 @@ class Ready:
         for key in ("latent", "draws"):
             if key in request.victim:
                 raise UsageError(f"-V {key}: a stochastic model is evaluated in every way; --draws sets how many draws")
+        self._check_task()
         _ = self.source, self.sets, self.folder
+
+    def _check_task(self) -> None:
+        asked, trained = self.request.task, _task_of(self.source)
+        if asked is not None and trained is not None and asked != trained:
+            what = "answers questions" if trained == "qa" else "classifies texts"
+            raise UsageError(f"{self.source.shown} {what}: leave --task {asked} away")
+        if self.task == "qa" and self.request.precision != "fp32":
+            raise UsageError("questions are answered in fp32: leave --precision away")
 
     @cached_property
     def source(self) -> ModelSource:
@@ -71,7 +84,7 @@ class Ready:
     @cached_property
     def sets(self) -> tuple[EvaluationSet, ...]:
         """The sets, read."""
-        sets = open_sets(self.request.sets, self.source)
+        sets = open_sets(self.request.sets, self.source, self.task)
         for part in sets:
             if self._was_trained_on(part):
                 self.observer.note(
@@ -85,6 +98,11 @@ class Ready:
             return False
         record = self.source.run.record()
         return record.training is not None and Path(record.data.source).resolve() == Path(part.source).resolve()
+
+    @cached_property
+    def task(self) -> TaskName:
+        """What the model is for."""
+        return self.request.task or _task_of(self.source) or "classification"
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -114,6 +132,7 @@ class Ready:
             name=first.data.name,
             labels=first.data.labels,
             fields=first.data.fields,
+            options={"task": "qa"} if self.task == "qa" else {},
             fingerprints={first.data.split: first.data.fingerprint},
             sizes={first.data.split: len(first.data)},
         )
@@ -134,6 +153,22 @@ class Ready:
         )
 
     @cached_property
+    def answerer(self) -> Classifier:
+        """The model that answers questions, loaded."""
+        import torch
+
+        from isthmus.models import load_model
+
+        self.observer.note(f"loading {self.source.shown}")
+        device = self.request.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return load_model(self.source.spec, device=device).eval()
+
+    @property
+    def device_type(self) -> str | None:
+        """Where the model runs, as far as it is known."""
+        return str(self.answerer.device.type) if self.task == "qa" else getattr(self.victim, "device_type", None)
+
+    @cached_property
     def ways(self) -> Ways:
         """The ways in which it can be seen."""
         return Ways(self.victim, self.request.draws, self.request.seed)
@@ -150,3 +185,10 @@ class Ready:
             "draws": request.draws,
             "seed": request.seed,
         }
+
+
+def _task_of(source: ModelSource) -> TaskName | None:
+    """What a run was trained for; None where the model is no run of ours."""
+    if source.run is None or source.run.record().training is None:
+        return None
+    return "qa" if source.run.record().data.options.get("task") == "qa" else "classification"

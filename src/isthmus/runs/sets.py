@@ -2,6 +2,7 @@
 
     (nothing named)        the run's own test data
     a data set             a name, a file, a folder of splits: one set per split that is asked for
+    questions              the same, of a model that answers them (SQuAD, Adversarial SQuAD)
     original_* columns     adversarial texts beside the texts they were made from (AdvGLUE, `isthmus export`)
     TextAttack's CSV       likewise
     attacks/<name>.jsonl   the rows of an attack in any run folder
@@ -22,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.runs.folder import AttackFile, RunFolder, short_name
-from isthmus.runs.sources import ModelSource
+from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.subject import load_run_data
 
 if TYPE_CHECKING:
     from isthmus.core.types import Texts
-    from isthmus.data import Dataset
+    from isthmus.data import Dataset, Splits
     from isthmus.data.adversarial import Paired
+    from isthmus.data.load import TaskName
 
 Rows = Literal["successes", "all"]
 Kind = Literal["own", "data", "paired", "attack"]
@@ -91,13 +93,13 @@ class SetRequest:
     rows: Rows = "successes"
 
 
-def open_sets(request: SetRequest, model: ModelSource) -> tuple[EvaluationSet, ...]:
+def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classification") -> tuple[EvaluationSet, ...]:
     """Read every set of the command; names are made to differ."""
     if request.rows not in _OUTCOMES:
         raise UnknownName("kind of rows", str(request.rows), _OUTCOMES)
     found: list[EvaluationSet] = []
     for source in request.on or (None,):
-        parts = _own(request, model) if source is None else _named(source, request)
+        parts = _own(request, model) if source is None else _named(source, request, task)
         for part in parts:
             if not len(part.data) and not part.data.rejected:
                 raise UsageError(f"{part.source} has no examples to evaluate on")
@@ -115,14 +117,11 @@ def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
         raise UsageError("--text, --label and --pair name columns of --on, which is not given")
     record = model.run.record()
     splits = load_run_data(record)
-    if request.split == (ALL,):
-        chosen = list(splits.values())
-    else:
-        chosen = [splits.named(split) for split in request.split] or [splits.evaluation()]
+    chosen = _chosen(splits, request.split)
     return [EvaluationSet(_name(data.name, data.split), "own", record.data.source, data) for data in chosen]
 
 
-def _named(source: str, request: SetRequest) -> list[EvaluationSet]:
+def _named(source: str, request: SetRequest, task: TaskName) -> list[EvaluationSet]:
     from isthmus.data.adversarial import is_textattack
 
     path = Path(source).expanduser()
@@ -130,11 +129,27 @@ def _named(source: str, request: SetRequest) -> list[EvaluationSet]:
         attacks = ", ".join(file.rows_path.as_posix() for file in RunFolder(path).attack_files())
         remedy = f"name the rows of one of its attacks ({attacks})" if attacks else "it holds no attack"
         raise UsageError(f"{source} is a run folder, not a data set: {remedy}")
+    if task == "qa":
+        return _questions(source, request)
     if is_journal(path):
         return [_from_journal(path, request)]
     if is_textattack(source):
         return [_from_textattack(path, request)]
     return _from_data(source, request)
+
+
+def _questions(source: str, request: SetRequest) -> list[EvaluationSet]:
+    """Questions with their contexts and answers."""
+    splits = DataRequest(source, request.text, request.label, request.pair, task="qa").load()
+    return [
+        EvaluationSet(_name(data.name, data.split), "data", source, data) for data in _chosen(splits, request.split)
+    ]
+
+
+def _chosen(splits: Splits, asked: tuple[str, ...]) -> list[Dataset]:
+    if asked == (ALL,):
+        return list(splits.values())
+    return [splits.named(split) for split in asked] or [splits.evaluation()]
 
 
 def _from_data(source: str, request: SetRequest) -> list[EvaluationSet]:

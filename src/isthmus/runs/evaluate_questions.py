@@ -1,0 +1,112 @@
+"""A model that answers questions on SQuAD-like sets: exact match and F1 (`isthmus.runs.answers`).
+
+Questions are answered in groups of the set's own order. A group that was interrupted is answered again as a whole, so
+that what shares a batch, and with it the last bit of a score, does not depend on where the process was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.answers import score
+from isthmus.core.errors import UsageError
+from isthmus.runs.evaluated import figure, reasons
+from isthmus.runs.evaluation import Evaluation, restricted
+from isthmus.runs.journal import Journal
+from isthmus.runs.observer import Row
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Example
+    from isthmus.models.answering import Prediction
+    from isthmus.runs.answers import AnswerFigures
+
+_GROUP = 128
+
+
+@dataclass(frozen=True)
+class QuestionEvaluation(Evaluation):
+    """A model on one set of questions."""
+
+    def check_fit(self) -> None:
+        """The model must answer questions."""
+        task = self.ready.answerer.task
+        if task.name != "qa":
+            raise UsageError(
+                f"{self.ready.source.shown} chooses one of {', '.join(task.labels)} and answers no questions: leave "
+                "--task qa away, or name a model trained with it"
+            )
+
+    def begin(self) -> None:
+        """Nothing can be mixed up: answers are words of the context."""
+
+    def about(self) -> dict[str, Any]:
+        """One way, and no classes."""
+        return {"labels": [], "ways": ["model"], "headline": "model"}
+
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
+        """Answers to the groups that are not whole."""
+        from isthmus.models.answering import answer
+
+        del journal
+        asked = set(self.asked)
+        examples = [example for example in self.part.data if example.id in asked]
+        for at in range(0, len(examples), _GROUP):
+            group = examples[at : at + _GROUP]
+            if not missing.isdisjoint(example.id for example in group):
+                found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
+                pairs = zip(group, found, strict=True)
+                yield [_row(example, prediction) for example, prediction in pairs if example.id in missing]
+
+    def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+        """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
+        from isthmus.runs.answers import evaluation
+
+        answered = [row for row in rows if row["outcome"] != "error"]
+        found: dict[str, Any] = {
+            "headline": header["headline"],
+            "n": len(rows),
+            "answered": len(answered),
+            "errors": len(rows) - len(answered),
+            "reasons": reasons(rows),
+        }
+        if answered:
+            by_id = {str(row["id"]): row for row in answered}
+            data = restricted(self.part.data, answered)
+            made = evaluation(data, [_prediction(by_id[example.id]) for example in data])
+            parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
+            found["questions"] = {name: _figures(part) for name, part in parts.items() if part is not None}
+        return found
+
+
+def _row(example: Example, prediction: Prediction) -> dict[str, Any]:
+    answers = [] if isinstance(example.label, int) else list(dict.fromkeys(each.text for each in example.label))
+    found = score(prediction.text, answers)
+    best = prediction.candidates[0] if prediction.candidates else None
+    return {
+        "id": example.id,
+        "outcome": "right" if found.exact_match else "wrong",
+        "question": next(iter(example.texts.values())),
+        "prediction": prediction.text,
+        "answers": answers,
+        "exact_match": found.exact_match,
+        "f1": round(found.f1, 6),
+        "score": None if best is None else float(f"{best.score:.6g}"),
+        "probability": None if best is None else float(f"{best.probability:.6g}"),
+    }
+
+
+def _prediction(row: Row) -> Prediction:
+    from isthmus.models.answering import Prediction
+
+    return Prediction(str(row["id"]), str(row["prediction"]), ())
+
+
+def _figures(part: AnswerFigures) -> dict[str, Any]:
+    return {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
+
+
+def predictions(rows: Sequence[Row]) -> dict[str, str]:
+    """Answers as the official evaluation script of SQuAD reads them: id -> text."""
+    return {str(row["id"]): str(row["prediction"]) for row in rows if row["outcome"] != "error"}

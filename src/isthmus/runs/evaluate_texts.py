@@ -1,0 +1,139 @@
+"""A classifier on labelled texts: scores of every text in every way, and of the text it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.core.errors import DataError, UsageError, VictimTimeout
+from isthmus.runs.evaluated import summarise
+from isthmus.runs.evaluation import Evaluation
+from isthmus.runs.journal import Journal
+from isthmus.runs.labelcheck import check_labels, judge, suspicion
+from isthmus.runs.observer import Row
+from isthmus.runs.victims import names_in_data, numbering, shown_labels
+from isthmus.runs.ways import Seen
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Example
+    from isthmus.data import Dataset
+
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class TextEvaluation(Evaluation):
+    """A classifier on one set."""
+
+    def check_fit(self) -> None:
+        """Labels must belong together, and the number of fields must be what the model reads."""
+        _ = self.aligned
+        reads, has = getattr(self.ready.victim, "fields", None), self.part.data.fields
+        if reads is not None and len(reads) != len(has):
+            raise UsageError(
+                f"{self.part.source} has {len(has)} text fields ({', '.join(has)}), the model reads {len(reads)} "
+                f"({', '.join(reads)}): name the columns with --text or --pair"
+            )
+
+    def begin(self) -> None:
+        """Stop if the model's labels cannot be those of the set, as far as untouched texts tell."""
+        clean, ready = self.part.clean(), self.ready
+        if clean is None or not ready.request.label_check or self._names_agree():
+            return
+        try:
+            check_labels(ready.victim, clean.aligned(ready.victim.labels), ready.request.seed, self.names)
+        except VictimTimeout as error:
+            ready.observer.note(f"labels not checked: {error}")
+
+    def about(self) -> dict[str, Any]:
+        """Class names and ways."""
+        ways = self.ready.ways
+        return {
+            "labels": shown_labels(self.ready.victim.labels, self.names),
+            "ways": list(ways.names),
+            "headline": ways.headline,
+            "draws": ways.draws,
+        }
+
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
+        """Some texts at a time."""
+        examples = [example for example in self.aligned if example.id in missing]
+        for at in range(0, len(examples), _AT_ONCE):
+            first = not any(row.get("scores") for row in journal.rows.values())
+            yield list(self._rows(examples[at : at + _AT_ONCE], first))
+
+    def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+        """Accuracy, calibration and what goes with them."""
+        return summarise(rows, header["labels"], header["ways"], header["headline"])
+
+    def remarks(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """A label map that looks mixed up."""
+        return {"suspicion": self._suspicion(rows)}
+
+    @cached_property
+    def aligned(self) -> Dataset:
+        """The set with labels in the model's numbering."""
+        labels = self.ready.victim.labels
+        try:
+            return self.part.data.aligned(labels)
+        except DataError as error:
+            raise DataError(
+                f"{self.part.source} calls its labels {', '.join(self.part.data.labels[:12])}, the model its outputs "
+                f"{', '.join(labels[:12])}: name the model's outputs as the set calls them, in order, with --labels"
+            ) from error
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What the set calls each of the model's classes."""
+        return names_in_data(self.part.data, self.ready.victim.labels, numbering(self.part.data, self.aligned))
+
+    def _names_agree(self) -> bool:
+        """Whether the labels were matched by the names a run was trained with: a bad model is then just that."""
+        run = self.ready.source.run
+        if run is None or run.record().training is None or self.ready.request.labels is not None:
+            return False
+        known = {label.casefold() for label in self.ready.victim.labels}
+        return known.issuperset(label.casefold() for label in self.part.data.labels)
+
+    def _suspicion(self, rows: Sequence[Row]) -> str | None:
+        """A warning where texts of unknown origin are answered as if the classes were in another order.
+
+        An adversarial set may well be answered worse than by chance, so nothing is stopped for it.
+        """
+        answered = [row for row in rows if row.get("scores")]
+        if self.part.clean() is not None or not answered or not self.ready.request.label_check or self._names_agree():
+            return None
+        labels = self.ready.victim.labels
+        scores = np.array([row["scores"][self.ready.ways.headline] for row in answered], np.float32)
+        check = judge(scores, np.array([row["label"] for row in answered], np.int64), len(labels))
+        if not check.is_suspicious or check.renaming is None:
+            return None
+        return suspicion(check, labels, self.names)
+
+    def _rows(self, examples: Sequence[Example], first: bool) -> Iterator[dict[str, Any]]:
+        ways, originals = self.ready.ways, self.part.originals
+        seen = ways.see([example.texts for example in examples], [example.id for example in examples], first=first)
+        paired = [example for example in examples if example.id in originals]
+        texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
+        before = ways.see(texts, keys) if paired else Seen({})
+        place_of = {each.id: place for place, each in enumerate(paired)}
+        for place, example in enumerate(examples):
+            answer = _answer(seen, place)
+            row = {"id": example.id, "outcome": "error", "label": example.label, "texts": example.texts, **answer}
+            if answer["scores"]:
+                prediction = int(np.argmax(answer["scores"][ways.headline]))
+                row |= {"outcome": "right" if prediction == example.label else "wrong", "prediction": prediction}
+            if example.id in place_of:
+                row["original"] = {"texts": dict(originals[example.id]), **_answer(before, place_of[example.id])}
+            yield row
+
+
+def _answer(seen: Seen, place: int) -> dict[str, Any]:
+    """Scores of one text in every way, to seven digits; none, and why, where the model did not answer."""
+    if place in seen.reasons:
+        return {"scores": None, "reason": seen.reasons[place]}
+    return {"scores": {way: [float(f"{p:.7g}") for p in scores[place]] for way, scores in seen.scores.items()}}
