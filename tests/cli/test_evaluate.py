@@ -319,3 +319,32 @@ def test_the_report_shows_evaluations(isthmus: Any, attacked: Path) -> None:
     assert "Evaluations" in page
     assert "the originals" in page
     assert "Reliability diagrams" in page
+
+
+def test_a_transformers_folder_reads_single_texts_and_pairs(isthmus: Any, place: Path) -> None:
+    """Its own files do not say how many texts it reads, so the set decides."""
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+    import training_toys as toys
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        vocab_size=len(toys.tokenizer()), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, id2label={0: "bad", 1: "good"}, label2id={"bad": 0, "good": 1},
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained("stock")
+    toys.tokenizer().save_pretrained("stock")
+    write(place / "mixed/dev_single.jsonl", [{"text": "a film", "label": "good"}, {"text": "the plot", "label": "bad"}])
+    pairs = [{"premise": "a film", "hypothesis": "the plot", "label": label} for label in ("good", "bad")]
+    write(place / "mixed/dev_pairs.jsonl", pairs)  # type: ignore[arg-type]
+    found = isthmus("evaluate", "stock", "--on", "mixed", "--split", "all", "--out", "run", "--json", "--device", "cpu")
+    assert found.code == 0, found.err
+    assert {key: each["answered"] for key, each in found.json["evaluations"].items()} == {
+        "mixed-dev_pairs": 2, "mixed-dev_single": 2,
+    }  # fmt: skip
+    # A model of our own says what it reads.
+    toys.classifier().save(place / "own")
+    refused = isthmus("evaluate", "own", "--on", "mixed", "--split", "dev_pairs", "--out", "other", "--device", "cpu")
+    assert refused.code == 2
+    assert "has 2 text fields (premise, hypothesis), the model reads 1 (text)" in refused.err

@@ -147,3 +147,35 @@ def check_the_finished_run(run: Path, command: list[str]) -> None:
     ended = finish(isthmus("attack", run, "--attack", "deepwordbug", "--n", 0, "--no-label-check", "--json"))
     assert json.loads(ended.stdout)["n"] == 12
     assert (run / "attacks/deepwordbug.jsonl").exists()
+
+
+SLOW = """
+import time
+
+def classify(texts):
+    time.sleep(0.004 * len(texts))
+    return [[0.3, 0.7] if "good" in text else [0.8, 0.2] for text in texts]
+"""
+
+
+def test_a_killed_evaluation_ends_with_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    monkeypatch.chdir(tmp_path)
+    lines = [f"a {'good' if n % 3 else 'dull'} film {n},{'positive' if n % 2 else 'negative'}" for n in range(900)]
+    (tmp_path / "many.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+
+    def command(out: str) -> list[str]:
+        return isthmus(
+            "evaluate", "slow:classify", "--on", "many.csv", "--labels", "negative,positive", "--out", tmp_path / out
+        )
+
+    whole, killed = (tmp_path / name / "evaluations/many.jsonl" for name in ("whole", "killed"))
+    finish(command("whole"))
+    kill_when(command("killed"), lambda: count_lines(killed) >= 200)
+    assert 200 <= count_lines(killed) < 900
+    assert "summary" not in json.loads(killed.with_suffix(".json").read_text())
+    finish(command("killed"))
+    assert count_lines(whole) == 900
+    assert killed.read_bytes() == whole.read_bytes()
+    one, other = (json.loads(path.with_suffix(".json").read_text())["summary"] for path in (whole, killed))
+    assert one == other

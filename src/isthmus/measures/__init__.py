@@ -13,6 +13,7 @@ from isthmus.measures.base import Measure, Measurement, Subject
 if TYPE_CHECKING:
     from isthmus.measures.anchored_information import AnchoredInformation
     from isthmus.measures.anchored_words import AnchoredWords
+    from isthmus.measures.calibration import Calibration
     from isthmus.measures.information import Information
     from isthmus.measures.information_plane import InformationPlane
     from isthmus.measures.trade_off import TradeOff
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AnchoredInformation",
     "AnchoredWords",
+    "Calibration",
     "Information",
     "InformationPlane",
     "Measure",

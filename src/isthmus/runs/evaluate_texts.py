@@ -15,7 +15,7 @@ from isthmus.runs.evaluation import Evaluation
 from isthmus.runs.journal import Journal
 from isthmus.runs.labelcheck import check_labels, judge, suspicion
 from isthmus.runs.observer import Row
-from isthmus.runs.victims import names_in_data, numbering, shown_labels
+from isthmus.runs.victims import names_in_data, numbering, shown_labels, suit_fields
 from isthmus.runs.ways import Seen
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class TextEvaluation(Evaluation):
     def check_fit(self) -> None:
         """Labels must belong together, and the number of fields must be what the model reads."""
         _ = self.aligned
+        self._suit_fields()
         reads, has = getattr(self.ready.victim, "fields", None), self.part.data.fields
         if reads is not None and len(reads) != len(has):
             raise UsageError(
@@ -42,6 +43,7 @@ class TextEvaluation(Evaluation):
     def begin(self) -> None:
         """Stop if the model's labels cannot be those of the set, as far as untouched texts tell."""
         clean, ready = self.part.clean(), self.ready
+        self._suit_fields()
         if clean is None or not ready.request.label_check or self._names_agree():
             return
         try:
@@ -61,6 +63,7 @@ class TextEvaluation(Evaluation):
 
     def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
         """Some texts at a time."""
+        self._suit_fields()  # The set before may have been one of single texts.
         examples = [example for example in self.aligned if example.id in missing]
         for at in range(0, len(examples), _AT_ONCE):
             first = not any(row.get("scores") for row in journal.rows.values())
@@ -90,6 +93,9 @@ class TextEvaluation(Evaluation):
     def names(self) -> list[str]:
         """What the set calls each of the model's classes."""
         return names_in_data(self.part.data, self.ready.victim.labels, numbering(self.part.data, self.aligned))
+
+    def _suit_fields(self) -> None:
+        suit_fields(self.ready.victim, self.ready.source, self.part.data.fields)
 
     def _names_agree(self) -> bool:
         """Whether the labels were matched by the names a run was trained with: a bad model is then just that."""

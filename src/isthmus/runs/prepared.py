@@ -23,7 +23,15 @@ from isthmus.runs.observer import Observer
 from isthmus.runs.request import AttackRequest, name_models, parameters_of
 from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
-from isthmus.runs.victims import check_precision, deciding, names_in_data, numbering, open_victim, shown_labels
+from isthmus.runs.victims import (
+    check_precision,
+    deciding,
+    names_in_data,
+    numbering,
+    open_victim,
+    shown_labels,
+    suit_fields,
+)
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
@@ -197,7 +205,7 @@ class Prepared:
     def victim(self) -> Victim:
         """The model, loaded."""
         self.observer.note(f"loading {self.source.shown}")
-        return open_victim(
+        victim = open_victim(
             self.source,
             self.data.labels,
             labels=self.request.labels,
@@ -205,6 +213,8 @@ class Prepared:
             device=self.request.device,
             precision=self.request.precision,
         )
+        suit_fields(victim, self.source, self.data.fields)
+        return victim
 
     @cached_property
     def aligned(self) -> Dataset:

@@ -138,7 +138,7 @@ def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | N
     if not rows:
         return {chooses: None}
     best = max(rows, key=lambda row: float(row[chooses]))
-    return {name: float(best[name]) for name in (chooses, "dev_exact_match") if name in best}
+    return {name: float(best[name]) for name in (chooses, "dev_exact_match", "dev_ece") if name in best}
 
 
 def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:

@@ -6,10 +6,11 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import DataError, UsageError, VictimError
-from isthmus.core.types import Example
+from isthmus.core.types import Classification, Example
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _HOW_TO_ASK = {"timeout", "batch_size", "requests_per_second", "retries", "backoff", "headers"}
 """Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
+
+
+_OWN_FOLDER = "isthmus.json"
+"""What a model folder written by isthmus has, and one of transformers has not."""
 
 
 def check_precision(precision: str) -> None:
@@ -63,6 +68,14 @@ def _load(source: ModelSource, labels: Sequence[str] | None, given: Mapping[str,
         if not unknown:
             raise
         raise UsageError(f"-V {unknown[0]} is no option of this kind of model") from error
+
+
+def suit_fields(victim: Victim, source: ModelSource, fields: Sequence[str]) -> None:
+    """Let a classifier of transformers read as many fields as the data have: its own folder does not say how many."""
+    model = getattr(victim, "model", None)
+    task = getattr(model, "task", None)
+    if isinstance(task, Classification) and not (Path(source.spec) / _OWN_FOLDER).is_file() and len(fields) <= 2:
+        model.task = replace(task, fields=tuple(fields))  # type: ignore[union-attr]
 
 
 def numbering(data: Dataset, aligned: Dataset) -> dict[int, int]:

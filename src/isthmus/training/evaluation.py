@@ -1,12 +1,14 @@
-"""Accuracy and cross-entropy on the development data, and the choice of the best weights by them."""
+"""Accuracy, cross-entropy and calibration on the development data, and the choice of the best weights by them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.core.calibration import BINS
 from isthmus.core.types import Output
 from isthmus.defences.base import Batch
 from isthmus.training.numerics import Autocast
@@ -21,6 +23,8 @@ class DevMetrics:
 
     accuracy: float
     loss: float
+    ece: float = math.nan
+    """Expected calibration error; its interval comes with ``isthmus evaluate``."""
 
     @property
     def score(self) -> float:
@@ -29,7 +33,7 @@ class DevMetrics:
 
     def row(self) -> dict[str, float]:
         """A row of the log, what chooses first."""
-        return {"dev_accuracy": self.accuracy, "dev_loss": self.loss}
+        return {"dev_accuracy": self.accuracy, "dev_loss": self.loss, "dev_ece": self.ece}
 
 
 def evaluate(
@@ -40,13 +44,16 @@ def evaluate(
     total: Callable[[Tensor], Tensor] | None = None,
     watch: Callable[[Output, Batch], None] | None = None,
 ) -> DevMetrics:
-    """Accuracy and mean cross-entropy over `batches`; `total` sums over processes, `watch` sees every pass."""
+    """Accuracy, cross-entropy and calibration error over `batches`.
+
+    `total` sums counts over processes, `watch` sees every pass.
+    """
     import torch
     from torch.nn import functional
 
     was_training = model.training
     model.eval()
-    counts = torch.zeros(3, dtype=torch.float64)
+    counts = torch.zeros(3 + BINS, dtype=torch.float64)
     with torch.no_grad():
         for batch in batches:
             with autocast():
@@ -54,12 +61,17 @@ def evaluate(
             if watch is not None:
                 watch(output, batch)
             logits = output.logits.float()
-            right = (logits.argmax(dim=-1) == batch.labels).sum()
+            confidence, answer = functional.softmax(logits, dim=-1).max(dim=-1)
+            right = answer == batch.labels
             loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
-            counts += torch.stack([right.double(), loss.double(), loss.new_tensor(len(batch)).double()]).cpu()
+            sums = torch.stack([right.sum().double(), loss.double(), loss.new_tensor(len(batch)).double()])
+            # As in core.calibration: what a bin's answers lack to its confidences, summed.
+            place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
+            gaps = sums.new_zeros(BINS).index_add_(0, place, right.double() - confidence.double())
+            counts += torch.cat([sums, gaps]).cpu()
     model.train(was_training)
-    right, loss, n = (counts if total is None else total(counts)).tolist()
-    return DevMetrics(right / n, loss / n)
+    right_sum, loss_sum, n, *gap_sums = (counts if total is None else total(counts)).tolist()
+    return DevMetrics(right_sum / n, loss_sum / n, sum(map(abs, gap_sums)) / n)
 
 
 class Selection:

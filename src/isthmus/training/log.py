@@ -1,7 +1,7 @@
 """``train.jsonl``: one line per logged step and per evaluation, without clock times.
 
     {"step": 10, "epoch": 0.05, "cross_entropy": 0.69, "loss": 0.69, "learning_rate": 8e-05, "gradient_norm": 1.7}
-    {"step": 200, "epoch": 1.0, "dev_accuracy": 0.83, "dev_loss": 0.41, "dev_information": {"spread": 16.2, ...}, ...}
+    {"step": 200, "epoch": 1.0, "dev_accuracy": 0.83, "dev_loss": 0.41, "dev_ece": 0.06, "dev_information": {...}, ...}
     {"step": 200, "epoch": 1.0, "dev_f1": 0.71, "dev_exact_match": 0.6, "dev_loss": 1.3}        question answering
 
     {"step": 200, "epoch": 1, "selection": "begins"}

@@ -221,7 +221,7 @@ class _Loop:
             batches = self.dev.batches(settings.evaluation_batch_size)
             with self.information.watching(ends) as watch:
                 metrics = evaluate(self.model, batches, autocast=self.autocast, watch=watch)
-            self._write({"dev_accuracy": metrics.accuracy, "dev_loss": metrics.loss, **self.information.row(watch)})
+            self._write({**metrics.row(), **self.information.row(watch)})
             self.latest["dev_accuracy"] = metrics.accuracy
             self.finished = self.selection.judge(self.step, metrics.accuracy, self.model)
         if ends and self.snapshot is not None:
