@@ -107,7 +107,7 @@ def test_with_the_best_critic_it_stays_below_the_information(rho):
 
 def test_a_fitted_critic_finds_what_there_is_and_not_more():
     width, rho = 3, 0.8
-    nce = fit_nce(pairs(800, width, rho), 0, Fitting(epochs=5, learning_rate=3e-3), chunk=32)
+    nce = fit_nce(pairs(500, width, rho), 0, Fitting(epochs=4, learning_rate=4e-3), chunk=32)
     fresh = pairs(2000, width, rho, seed=5)
     everything = torch.ones(2000, dtype=torch.bool)
     values = nce.values(fresh, everything, 0, rounds=2)

@@ -35,7 +35,7 @@ from isthmus.runs.measure import MeasureRequest, measure
 from isthmus.runs.subject import make_subject
 from isthmus.training import TrainingSettings
 
-QUICK = {"fit_epochs": 2, "chunk": 8, "width": 16}
+QUICK = {"fit_epochs": 2, "chunk": 8, "width": 16, "fit_on": 24}
 KEPT = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4, snapshots=True)
 
 
@@ -216,7 +216,7 @@ def test_adversarial_texts_of_a_file(vib, place):
 
 def outcome(n: int, clean: float, robust: float, name: str = "pwws") -> Robustness:
     order = np.arange(n) / n
-    return Robustness(name, order < clean, order < robust)
+    return Robustness(name, order < robust, order < clean)
 
 
 def runs(values, outcomes, **facts) -> Subject:
@@ -232,13 +232,14 @@ def runs(values, outcomes, **facts) -> Subject:
 def test_runs_of_one_value_are_pooled_and_ordered():
     subject = runs([0.1, 0.001, 0.1], [outcome(50, 0.8, 0.6), outcome(50, 0.9, 0.2), outcome(50, 0.7, 0.5)])
     found = TradeOff().measure(subject)
-    (series,) = found.plots[0].series
+    series, each = found.plots[0].series
+    assert (each.small, each.x, each.y) == (True, (0.8, 0.7), (0.6, 0.5))
     assert series.labels == ("0.001", "0.1")
     assert series.x == pytest.approx((0.9, 0.75))
     assert series.y == pytest.approx((0.2, 0.55))
-    one = found.figure("robust accuracy", "0.001")
+    one = found.figure("vib, beta 0.001", "robust accuracy")
     assert (one.low, one.high) == (wilson(10, 50).low, wilson(10, 50).high)
-    assert found.figure("runs", "0.1").estimate == 2
+    assert found.figure("vib, beta 0.1", "runs").estimate == 2
     assert [row["seed"] for row in found.details["runs"]] == [0, 1, 2]
 
 
@@ -259,22 +260,69 @@ def test_runs_that_cannot_be_compared_are_refused():
     assert "9 to 12 examples" in found.notes[0]
 
 
-def test_the_sweep_by_command(place, capsys, monkeypatch):
+def test_a_static_set_has_its_clean_accuracy_elsewhere():
+    subject = runs([0.1], [None])
+    found = {"anli": Robustness("anli", np.arange(10) < 3), "test": Robustness("test", np.arange(40) < 30)}
+    subject.robustness = lambda name: found[name]
+    with pytest.raises(UsageError, match="with -P clean=NAME"):
+        TradeOff(attack="anli").measure(subject)
+    one = TradeOff(attack="anli", clean="test").measure(subject)
+    assert [figure.estimate for figure in one.figures] == [0.75, 0.3, 1]
+
+
+def test_outcomes_of_an_evaluation_are_read(plain):
     import json
+
+    from isthmus.core.files import write_json
+
+    plain.evaluations_path.mkdir(exist_ok=True)
+    rows = [
+        {"id": "a", "outcome": "right", "label": 1, "original": {"scores": {"mean": [0.2, 0.8]}}},
+        {"id": "b", "outcome": "wrong", "label": 0, "original": {"scores": {"mean": [0.9, 0.1]}}},
+        {"id": "c", "outcome": "error", "label": 0, "original": {"scores": {"mean": [0.4, 0.6]}}},
+    ]
+    (plain.evaluations_path / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(plain.evaluations_path / "others.json", {"schema": 1, "summary": {"headline": "mean"}})
+    found = make_subject(plain, Asked(), "cpu").robustness("others")
+    assert found.robust.tolist() == [True, False, False]
+    assert found.clean.tolist() == [True, True, False]
+    with pytest.raises(UnknownName, match="attack or evaluation"):
+        make_subject(plain, Asked(), "cpu").robustness("pws")
+    assert make_subject(plain, Asked(), "cpu").robustness("pwws").name == "pwws"
+    del rows[1]["original"]
+    (plain.evaluations_path / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert make_subject(plain, Asked(), "cpu").robustness("others").clean is None
+
+
+def test_of_answers_to_questions_tokens_are_measured():
+    import question_toys
+
+    model, data = question_toys.answerer(), question_toys.splits()
+    found = Information(**{**QUICK, "fit_on": 8})(model, data, n=6, splits=("dev",))
+    assert {figure.name for figure in found.figures} == {SPREAD, CLUB, GAP, WORDS, NCE}
+
+
+def test_the_sweep_by_command(vib, place, capsys, monkeypatch):
+    import json
+    import shutil
 
     from isthmus.cli.app import run
 
     monkeypatch.setenv("COLUMNS", "80")
     folders = []
     for beta, robust in ((1e-1, 0.75), (1e-3, 0.25)):
-        folder = measure_toys.toy_run(place, f"sweep-{beta}", "vib", beta=beta)
+        folder = RunFolder(shutil.copytree(vib.path, place / f"sweep-{beta}"))
+        record = json.loads(folder.record_path.read_text())
+        record["defence"]["parameters"]["beta"] = beta
+        folder.record_path.write_text(json.dumps(record))
+        folder.measures_path.unlink(missing_ok=True)
         measure_toys.add_attack(folder, robust=robust)
         folders.append(str(folder.path))
     arguments = ["measure", *folders, "--measure", "trade_off", "-P", "over=beta", "-P", "attack=pwws", "--json"]
     assert run(arguments) == 0
     (found,) = json.loads(capsys.readouterr().out.splitlines()[-1])["measurements"]
     assert not found["was_there"]
-    assert [each["estimate"] for each in found["figures"] if each["name"] == "robust accuracy"] == [
+    assert [each["estimate"] for each in found["figures"] if each["of"] == "robust accuracy"] == [
         pytest.approx(6 / 24), pytest.approx(16 / 24)
     ]  # fmt: skip
     assert [path.endswith((".svg", ".png")) for path in found["files"]] == [True, True]

@@ -44,7 +44,7 @@ def test_the_same_again_is_read_and_other_settings_get_their_hash(run):
 def test_what_changed_since_is_measured_again(run):
     measure(request(run))
     held = json.loads(run.measures_path.read_text())
-    held["anchored_words"]["stamp"][run.path.as_posix()]["model"] = "other weights"
+    held["anchored_words"]["stamp"]["."]["model"] = "other weights"
     run.measures_path.write_text(json.dumps(held))
     (again,) = measure(request(run))
     assert (again.key, again.was_there) == ("anchored_words", False)

@@ -65,11 +65,13 @@ class AnchoredInformation(Measure):
     """Pairs that InfoNCE tells apart (C)."""
     rounds: int = 16
     """Random tokens of each text over which its figure is a mean."""
+    fit_on: int = 512
+    """Training texts on which the critic is fitted."""
     fit_epochs: int = 40
     """Most passes over the training texts when the critic is fitted."""
 
     def __post_init__(self) -> None:
-        for name, least in (("chunk", 2), ("rounds", 1), ("fit_epochs", 1)):
+        for name, least in (("chunk", 2), ("rounds", 1), ("fit_on", 2), ("fit_epochs", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
@@ -135,7 +137,7 @@ class AnchoredInformation(Measure):
         if "train" not in subject.splits:
             raise UsageError(f"the critic is fitted on a train split, which the data of {subject.name} lack")
         subject.step(f"fitting the critic of {subject.name}", 0, 1)
-        train = features_of(subject.model, subject.sample("train", default=512), subject.asked.seed)
+        train = features_of(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
         nce = fit_nce(train, subject.asked.seed, Fitting(self.fit_epochs), chunk)
         subject.step(f"fitting the critic of {subject.name}", 1, 1)
         return nce

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits
     from isthmus.models import Classifier
 
-Source = Literal["model", "data", "log", "snapshots", "attacks"]
+Source = Literal["model", "data", "log", "snapshots", "attacks", "evaluations"]
 """What a measure may read of a run; when it changes, the measurement is taken again."""
 
 
@@ -61,6 +61,8 @@ class Series:
     y_bounds: tuple[tuple[float, float], ...] = ()
     labels: tuple[str, ...] = ()
     """A few words at every point."""
+    small: bool = False
+    """Of points: what the series before it was pooled from, drawn small in its colour."""
 
 
 @dataclass(frozen=True)
@@ -171,8 +173,9 @@ class Robustness:
 
     name: str
     """The attack or the evaluation."""
-    clean: Bools
     robust: Bools
+    clean: Bools | None = None
+    """Of the same examples unattacked; None where these are not known."""
 
 
 @dataclass(frozen=True)
@@ -269,12 +272,13 @@ class Subject:
         found = tuple(split for split in default if split in self.splits)
         return found or (self.splits.evaluation().split,)
 
-    def sample(self, split: str, default: int | None = None) -> Dataset:
+    def sample(self, split: str, default: int | None = None, *, size: int | None = None) -> Dataset:
         """The first n examples of a seeded stratified order of a split, numbered as the model's labels are.
 
-        n is what was asked for, or `default`; None takes them all.
+        n is `size`, else what was asked for, else `default`; None takes them all.
         """
-        data = self.splits.named(split).sample(self.asked.n if self.asked.n is not None else default, self.asked.seed)
+        n = next((count for count in (size, self.asked.n, default) if count is not None), None)
+        data = self.splits.named(split).sample(n, self.asked.seed)
         return data.aligned(self.model.labels) if data.labels else data
 
     def epochs(self) -> tuple[int, ...]:

@@ -65,6 +65,8 @@ class Information(Measure):
     """Pairs that InfoNCE tells apart (C)."""
     draws: int = 8
     """Draws of a stochastic code over which the cross-entropy is a mean."""
+    fit_on: int = 512
+    """Training texts on which CLUB and InfoNCE are fitted, whatever the number that is measured."""
     fit_epochs: int = 40
     """Most passes over the training tokens when a network is fitted."""
     width: int = 256
@@ -73,7 +75,7 @@ class Information(Measure):
     """Whether to estimate CLUB and InfoNCE, which take a few seconds each."""
 
     def __post_init__(self) -> None:
-        for name, least in (("chunk", 2), ("draws", 1), ("fit_epochs", 1), ("width", 1)):
+        for name, least in (("chunk", 2), ("draws", 1), ("fit_on", 2), ("fit_epochs", 1), ("width", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
@@ -96,7 +98,7 @@ class Information(Measure):
     def _look(self, subject: Subject, what: str) -> Looked:
         """The figures of the weights that are in the model now."""
         features = dict(_features(subject, what))
-        fits = self._fit(subject, features, what) if self.fitted else None
+        fits = self._fit(subject, what) if self.fitted else None
         figures = [figure for split in features for figure in self._of_split(subject, split, features[split], fits)]
         notes = []
         details: dict[str, Any] = {"n": {split: len(found) for split, found in features.items()}}
@@ -111,18 +113,15 @@ class Information(Measure):
             ]
         return Looked(tuple(figures), notes, details)
 
-    def _fit(self, subject: Subject, features: Mapping[str, Features], what: str) -> Fits:
+    def _fit(self, subject: Subject, what: str) -> Fits:
         from isthmus.measures._estimators import Fitting, fit_club, fit_nce
         from isthmus.measures._features import features_of
 
-        train = features.get("train")
-        if train is None:
-            if "train" not in subject.splits:
-                raise UsageError(
-                    "CLUB and InfoNCE are fitted on a train split, which these data lack: leave them out with "
-                    "-P fitted=false"
-                )
-            train = features_of(subject.model, subject.sample("train", default=256), subject.asked.seed)
+        if "train" not in subject.splits:
+            raise UsageError(
+                "CLUB and InfoNCE are fitted on a train split, which these data lack: leave both out with -P fitted=no"
+            )
+        train = features_of(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
         fitting, seed = Fitting(self.fit_epochs), subject.asked.seed
         subject.step(f"fitting CLUB, {what}", 0, 2)
         club = fit_club(train.words, train.tokens, train.owner, seed, fitting, self.width)

@@ -10,14 +10,15 @@ import numpy as np
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.statistics import Interval, wilson
-from isthmus.measures.base import Figure, Measure, Measurement, Plot, Robustness, Series, Source, Subject
+from isthmus.core.types import Bools
+from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
 
 
 @dataclass(frozen=True)
 class TradeOff(Measure):
     """Clean accuracy against accuracy under an attack, for runs that differ in one parameter (InfoBERT's Figure 3).
 
-        clean = right unattacked / n          robust = right unattacked and under attack / n
+        clean = right unattacked / n          robust = right unattacked and under attack / n, or right on a static set
 
     Runs with the same value and other seeds are pooled; each is a point of its own as well.
 
@@ -30,25 +31,27 @@ class TradeOff(Measure):
         the same for every seed.
 
     Relations:
-        It reads attacks that were made and attacks nothing: `isthmus attack` each run first, with the same attack and
-        the same examples.
+        It reads what was made and attacks nothing: `isthmus attack` each run first with the same attack and the same
+        examples, or `isthmus evaluate` it on the same set.
 
     Example:
         ``isthmus measure runs/infobert-* --measure trade_off -P over=beta -P attack=textfooler``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("attacks",)
+    reads: ClassVar[tuple[Source, ...]] = ("attacks", "evaluations")
     compares: ClassVar[bool] = True
 
     over: str = "beta"
     """The parameter in which the runs differ: one of their defence, or of their training settings."""
     attack: str | None = None
-    """Which attack or evaluation; none takes the one that every run has, if it is the only one."""
+    """Which attack, or which evaluation on a static set; none takes the first attack."""
+    clean: str | None = None
+    """Evaluation that has the clean accuracy; none takes the same examples unattacked, where these are known."""
 
     def measure(self, subject: Subject) -> Measurement:
         """Read the outcomes of every run and draw them."""
         runs = [self._read(each) for each in (subject, *subject.others)]
-        names = {run.outcome.name for run in runs}
+        names = {run.attack for run in runs}
         if len(names) > 1:
             raise UsageError(f"the runs were attacked by {', '.join(sorted(names))}: say which with -P attack=NAME")
         groups: dict[tuple[str, Any], list[Run]] = {}
@@ -57,11 +60,11 @@ class TradeOff(Measure):
         points = [Point.of(method, value, found) for (method, value), found in sorted(groups.items(), key=_order)]
         figures = []
         for point in points:
-            of = point.label if len({each.method for each in points}) == 1 else f"{point.method} {point.label}"
+            name = f"{point.method}, {self.over} {point.label}"
             figures += [
-                Figure.from_interval("clean accuracy", point.clean, of, share=True),
-                Figure.from_interval("robust accuracy", point.robust, of, share=True),
-                Figure("runs", len(point.runs), of=of),
+                Figure.from_interval(name, point.clean, "clean accuracy", share=True),
+                Figure.from_interval(name, point.robust, "robust accuracy", share=True),
+                Figure(name, len(point.runs), of="runs"),
             ]
         rows = [run.row() for run in runs]
         return Measurement(
@@ -76,7 +79,14 @@ class TradeOff(Measure):
         known = {**facts.settings, **facts.parameters}
         if self.over not in known:
             raise UnknownName(f"parameter of {subject.name} ({facts.defence or 'not trained here'})", self.over, known)
-        return Run(subject.name, facts.defence or "?", known[self.over], facts.seed, subject.robustness(self.attack))
+        found = subject.robustness(self.attack)
+        clean = found.clean if self.clean is None else subject.robustness(self.clean).robust
+        if clean is None:
+            raise UsageError(
+                f"{found.name} of {subject.name} does not hold the texts unattacked: name an evaluation that has the "
+                "clean accuracy with -P clean=NAME"
+            )
+        return Run(subject.name, facts.defence or "?", known[self.over], facts.seed, found.name, clean, found.robust)
 
     def _plot(self, points: Sequence[Point], attack: str) -> Plot:
         series = []
@@ -92,6 +102,10 @@ class TradeOff(Measure):
                     tuple(point.label for point in own),
                 )
             )
+            seeds = [run for point in own if len(point.runs) > 1 for run in point.runs]
+            if seeds:
+                x, y = (tuple(float(side(run).mean()) for run in seeds) for side in (_clean, _robust))
+                series.append(Series(f"{method}, each run", x, y, small=True))
         return Plot(
             self.name,
             f"Clean against robust accuracy, by {self.over}",
@@ -100,7 +114,7 @@ class TradeOff(Measure):
             tuple(series),
             kind="points",
             percent="xy",
-            caption=f"Labels are {self.over}. Lines are 95 % intervals along both axes.",
+            caption=f"Labels are {self.over}. Lines are 95 % intervals along both axes; small points are single runs.",
         )
 
 
@@ -112,15 +126,15 @@ class Run:
     method: str
     value: Any
     seed: int
-    outcome: Robustness
+    attack: str
+    clean: Bools
+    robust: Bools
 
     def row(self) -> dict[str, Any]:
         """For a table."""
-        n = len(self.outcome.clean)
-        clean, robust = int(self.outcome.clean.sum()), int(self.outcome.robust.sum())
         return {
-            "run": self.name, "method": self.method, "value": self.value, "seed": self.seed, "n": n,
-            "clean": clean / n, "robust": robust / n,
+            "run": self.name, "method": self.method, "value": self.value, "seed": self.seed, "n": len(self.robust),
+            "clean": float(self.clean.mean()), "robust": float(self.robust.mean()),
         }  # fmt: skip
 
 
@@ -138,11 +152,19 @@ class Point:
     def of(cls, method: str, value: Any, runs: Sequence[Run]) -> Point:
         """Pool the runs of one value."""
         label = f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
-        clean = pooled([run.outcome.clean for run in runs])
-        return cls(method, label, tuple(runs), clean, pooled([run.outcome.robust for run in runs]))
+        clean, robust = pooled([run.clean for run in runs]), pooled([run.robust for run in runs])
+        return cls(method, label, tuple(runs), clean, robust)
 
 
-def pooled(outcomes: Sequence[np.ndarray[Any, np.dtype[np.bool_]]], level: float = 0.95) -> Interval:
+def _clean(run: Run) -> Bools:
+    return run.clean
+
+
+def _robust(run: Run) -> Bools:
+    return run.robust
+
+
+def pooled(outcomes: Sequence[Bools], level: float = 0.95) -> Interval:
     """A rate over several seeds, with the wider of the intervals over examples and over seeds.
 
     The examples are the same for every seed, so that many seeds do not narrow the luck of the sample: its interval is
@@ -168,7 +190,7 @@ def _order(item: tuple[tuple[str, Any], Any]) -> tuple[str, int, float, str]:
 
 
 def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
-    sizes = sorted({len(run.outcome.clean) for run in runs})
+    sizes = sorted({len(run.robust) for run in runs})
     if len(sizes) > 1:
         return (f"The runs were attacked on {sizes[0]} to {sizes[-1]} examples: compare them with care.",)
     return ()

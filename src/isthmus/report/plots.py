@@ -110,7 +110,7 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if which in plot.percent:
             axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    if len(plot.series) > 1:
+    if len([series for series in plot.series if not series.small]) > 1:
         # Above the axes, where no point can lie under it.
         axes.legend(
             frameon=False, labelcolor=palette.ink, fontsize=9, ncols=min(4, len(plot.series)), loc="lower right",
@@ -155,7 +155,12 @@ def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:
 
 
 def _points(axes: Axes, plot: Plot, palette: Palette) -> None:
-    for number, series in enumerate(plot.series):
+    number = -1
+    for series in plot.series:
+        if series.small:
+            axes.plot(series.x, series.y, ".", color=palette.of(number), markersize=5, alpha=0.55, zorder=2)
+            continue
+        number += 1
         colour = palette.of(number)
         _error_bars(axes, series, colour)
         axes.plot(series.x, series.y, color=colour, linewidth=0.9, alpha=0.5, linestyle=figures._DASHES[number % 6])

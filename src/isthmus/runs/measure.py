@@ -9,8 +9,10 @@ whose sources (weights, data, log, attacks) have not changed since is read and n
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import isthmus
@@ -107,8 +109,8 @@ def _take(
     """One measure of one run, or of several that it compares."""
     first, *rest = folders
     others = [*rest, *([against] if against is not None else ())]
-    settings = _settings(method, request, others)
-    stamp = {folder.path.as_posix(): stamp_of(folder, method.reads) for folder in (first, *others)}
+    settings = _settings(method, request, [_seen_from(first, other) for other in others])
+    stamp = {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
     known = _entries(first)
     key = _key(method.name, short_hash(settings), known)
     if key in known and known[key].get("stamp") == plain(stamp):
@@ -129,11 +131,16 @@ def _take(
     return dataclasses.replace(_measured(first, key, entry), was_there=False)
 
 
-def _settings(method: Measure, request: MeasureRequest, others: Sequence[RunFolder]) -> dict[str, Any]:
+def _seen_from(first: RunFolder, folder: RunFolder) -> str:
+    """Where a run lies as seen from another: the same however the two were named."""
+    return Path(os.path.relpath(folder.path.resolve(), first.path.resolve())).as_posix()
+
+
+def _settings(method: Measure, request: MeasureRequest, others: Sequence[str]) -> dict[str, Any]:
     asked = {name: value for name, value in dataclasses.asdict(request.asked).items() if value not in (None, (), False)}
     settings: dict[str, Any] = {"measure": method.name, "parameters": plain(method), "asked": asked}
     if others:
-        settings["with"] = [other.path.as_posix() for other in others]
+        settings["with"] = list(others)
     return settings
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +53,14 @@ def stamp_of(folder: RunFolder, reads: tuple[Source, ...]) -> dict[str, Any]:
         "data": lambda: folder.record().data.fingerprints,
         "log": lambda: len(folder.train_log()),
         "snapshots": lambda: sorted(snapshots(folder)),
-        "attacks": lambda: {file.key: [file.header().get("hash"), len(file.rows())] for file in folder.attack_files()},
+        "attacks": lambda: _files(folder.attack_files()),
+        "evaluations": lambda: _files(folder.evaluation_files()),
     }
     return {source: every[source]() for source in reads}
+
+
+def _files(files: Iterable[AttackFile]) -> dict[str, Any]:
+    return {file.key: [file.header().get("hash"), len(file.rows())] for file in files}
 
 
 def load_run_model(folder: RunFolder, device: str | None = None) -> Classifier:
@@ -143,9 +148,27 @@ def _texts(subject: Subject, rows: list[dict[str, Any]], side: str, labels: tupl
 
 
 def _robustness(folder: RunFolder, name: str | None) -> Robustness:
+    """The outcome of an attack, or of an evaluation where no attack has that name."""
+    attacked = {file.key for file in folder.attack_files()}
+    evaluated = {file.key: file for file in folder.evaluation_files() if file.rows()}
+    if name is not None and name not in attacked and evaluated:
+        if name not in evaluated:
+            raise UnknownName(f"attack or evaluation in {folder.path}", name, [*attacked, *evaluated])
+        return _evaluated(evaluated[name])
     file = _attack(folder, name, "robust accuracy comes from an attack")
     threshold = file.header().get("threshold")
     rows = file.rows()
     clean = np.array([is_correct(row, threshold) for row in rows], dtype=np.bool_)
     held = np.array([row["outcome"] == "failed" for row in rows], dtype=np.bool_)
-    return Robustness(file.key, clean, clean & held)
+    return Robustness(file.key, clean & held, clean)
+
+
+def _evaluated(file: AttackFile) -> Robustness:
+    """What was right on a static set, and on the texts it was made from where every row has them."""
+    rows, way = file.rows(), str((file.header().get("summary") or {}).get("headline"))
+    robust = np.array([row["outcome"] == "right" for row in rows], dtype=np.bool_)
+    before: list[Any] = [((row.get("original") or {}).get("scores") or {}).get(way) for row in rows]
+    if not all(before):
+        return Robustness(file.key, robust)
+    clean = [int(np.argmax(scores)) == row["label"] for scores, row in zip(before, rows, strict=True)]
+    return Robustness(file.key, robust, np.array(clean, dtype=np.bool_))

@@ -1,0 +1,54 @@
+"""Plots of measures: every kind draws, in the page's colours and as files."""
+
+import builtins
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from isthmus.core.errors import MissingExtra
+from isthmus.measures.base import Plot, Series
+from isthmus.report import plots
+
+KINDS = {
+    "line": Plot("a", "t", "x", "y", (Series("train", (1, 2), (3, 4), y_bounds=((2, 4), (3, 5))),)),
+    "path": Plot("a", "t", "x", "y", (Series("train", (1, 2), (3, 4), labels=("1", "2")),) * 2, kind="path",
+                 order_label="epoch"),
+    "points": Plot("a", "t", "x", "y", (Series("vib", (0.9, 0.8), (0.2, 0.5), ((0.8, 1.0),) * 2, ((0.1, 0.6),) * 2,
+                                               ("0.1", "<b>$5")),), kind="points", percent="xy"),
+    "bars": Plot("a", "t", "", "y", (Series("one", (0, 1), (0.2, -0.1), y_bounds=((0.1, 0.3), (-0.2, 0.0))),) * 2,
+                 kind="bars", ticks=("benign", "adversarial"), diagonal=True),
+    "one point": Plot("a", "t", "x", "y", (Series("train", (1,), (3,), labels=("1",)),), kind="path"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_draws_in_the_page_and_to_files(kind, tmp_path):
+    inline = plots.inline(KINDS[kind], "scope")
+    assert "var(--ink)" in inline
+    assert "#01020" not in inline  # no stand-in is left
+    paths = plots.save(KINDS[kind], tmp_path / "figures" / "a.b@1")
+    assert [path.name for path in paths] == ["a.b@1.svg", "a.b@1.png"]
+    svg = paths[0].read_text()
+    ElementTree.fromstring(svg)
+    assert "var(--" not in svg
+    assert paths[1].read_bytes()[1:4] == b"PNG"
+    assert plots.inline(KINDS[kind], "scope") == inline  # the same page for the same run
+
+
+def test_the_light_colours_are_those_of_the_page():
+    colours = plots.light()
+    assert len(colours) == 5 + 6
+    assert all(colour.startswith("#") for colour in colours.values())
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path):
+    real = builtins.__import__
+
+    def refuse(name, *rest):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtra, match=r"figure files needs matplotlib: pip install 'isthmus\[report\]'"):
+        plots.save(KINDS["line"], tmp_path / "a")
