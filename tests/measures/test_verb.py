@@ -76,7 +76,7 @@ def test_data_that_changed_are_refused(tmp_path):
         measure(request(run))
 
 
-def test_the_command_prints_and_reports(run, tmp_path, capsys, monkeypatch):
+def test_the_command_prints_and_reports(run, capsys, monkeypatch):
     from isthmus.cli.app import run as command
 
     monkeypatch.setenv("COLUMNS", "80")
@@ -90,7 +90,10 @@ def test_the_command_prints_and_reports(run, tmp_path, capsys, monkeypatch):
     captured = capsys.readouterr()
     assert "measured before" in captured.out
     assert "useful and stable" in captured.out
-    assert command(["report", str(run.path)]) == 0
+    assert command(["report", str(run.path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "non-robust words" in captured.err  # the table, beside the object
+    assert json.loads(captured.out.splitlines()[-1])["measures"]["anchored_words"]["figures"] == found["figures"]
     page = Path(run.report_path).read_text()
     assert "<h3>anchored_words</h3>" in page
     assert "<b>fine" not in page

@@ -26,6 +26,7 @@ def test_it_draws_in_the_page_and_to_files(kind, tmp_path):
     inline = plots.inline(KINDS[kind], "scope")
     assert "var(--ink)" in inline
     assert "#01020" not in inline  # no stand-in is left
+    assert "<image" not in inline  # the page's policy would not show it
     paths = plots.save(KINDS[kind], tmp_path / "figures" / "a.b@1")
     assert [path.name for path in paths] == ["a.b@1.svg", "a.b@1.png"]
     svg = paths[0].read_text()

@@ -55,6 +55,10 @@ def print_run(
             print_certificate(console, certificate)
     for warning in warnings(run):
         console.print(Text(visible(warning), style="yellow"))
+    if after == "report":
+        from isthmus.report.measures import print_tables
+
+        print_tables(console, run.folder)
     if page is not None:
         console.print(Text.assemble("\nThe page: ", (str(page), "bold")), soft_wrap=True)
     print_steps(console, next_steps(run, after))

@@ -22,6 +22,7 @@ def report(
     from isthmus.report.page import write_report
     from isthmus.report.view import read_run
     from isthmus.runs.folder import RunFolder
+    from isthmus.runs.measure import measurements
 
     folder = RunFolder(run)
     view = read_run(folder)
@@ -33,4 +34,5 @@ def report(
 
         webbrowser.open(page.resolve().as_uri())
     if as_json:
-        print_json({**run_json(view), "report": str(page)})
+        measured = {each.key: each.measurement.to_json() for each in measurements(folder)}
+        print_json({**run_json(view), **({"measures": measured} if measured else {}), "report": str(page)})

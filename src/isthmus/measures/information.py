@@ -128,7 +128,7 @@ class Information(Measure):
         subject.step(f"fitting InfoNCE, {what}", 1, 2)
         nce = fit_nce(train, seed, fitting, self.chunk)
         subject.step(f"fitting InfoNCE, {what}", 2, 2)
-        return Fits(club, nce, float(club.likelihoods(train.words, train.tokens).mean()))
+        return Fits(club, nce, float(train.per_text(club.likelihoods(train.words, train.tokens)).mean()))
 
     def _of_split(self, subject: Subject, split: str, found: Features, fits: Fits | None) -> Iterator[Figure]:
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,11 +82,9 @@ def print_measured(console: Console, measured: Measured, files: Sequence[Path] =
     from rich.text import Text
 
     found = measured.measurement
-    told = "measured before" if measured.was_there else ""
+    told = f"   {visible(measured.folder.name)}" + ("   measured before" if measured.was_there else "")
     console.print()
-    console.print(
-        Text.assemble((visible(measured.key), "bold"), (f"   {visible(measured.folder.name)}   {told}".rstrip(), "dim"))
-    )
+    console.print(Text.assemble((visible(measured.key), "bold"), (told, "dim")))
     if found.figures:
         console.print(figure_table(found))
     _print_texts(console, found)
@@ -94,6 +93,13 @@ def print_measured(console: Console, measured: Measured, files: Sequence[Path] =
     if files:
         names = ", ".join(path.stem for path in files if path.suffix == ".svg")
         console.print(Text(f"figures (SVG, PNG) in {files[0].parent}: {names}", style="dim"), soft_wrap=True)
+
+
+def print_tables(console: Console, folder: RunFolder) -> None:
+    """The figures of everything that was measured of a run, without texts and notes."""
+    for each in measurements(folder):
+        if each.measurement.figures:
+            print_measured(console, dataclasses.replace(each, measurement=Measurement(each.measurement.figures)))
 
 
 def figure_table(found: Measurement) -> Table:

@@ -133,8 +133,8 @@ def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.ticker import MaxNLocator
 
-    # These read on light and on dark paper alike.
-    colours = LinearSegmentedColormap.from_list("order", ["#7a5cc4", "#c2528b", "#e8743b", "#e0a526"])
+    # These read on light and on dark paper alike; more than fifty would be drawn as an image, which the page forbids.
+    colours = LinearSegmentedColormap.from_list("order", ["#7a5cc4", "#c2528b", "#e8743b", "#e0a526"], N=48)
     steps = [float(label) for series in plot.series for label in series.labels] or [0.0, 1.0]
     scale = Normalize(min(steps), max(max(steps), min(steps) + 1))
     for number, series in enumerate(plot.series):
@@ -151,6 +151,8 @@ def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:
         ScalarMappable(scale, colours), ax=axes, pad=0.02, aspect=28, ticks=MaxNLocator(8, integer=True)
     )
     bar.outline.set_visible(False)
+    if bar.solids is not None:
+        bar.solids.set_edgecolor("face")
     bar.set_label(plot.order_label or "order")
 
 
