@@ -12,7 +12,7 @@ import pytest
 from isthmus import certify
 from isthmus.certify.base import Certificate, strength_of
 from isthmus.core import catalog
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Example
 from isthmus.models import wrap
 
@@ -91,3 +91,16 @@ def test_answers_to_questions_are_refused(name, table):
     certificate = catalog.build("certificates", name, {**QUICK[name], "table": table})
     with pytest.raises(UsageError, match="no class label"):
         certificate(toys.network("cnn"), [Example("q", {"text": "who"}, ())])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_texts_get_a_result_too(name, table):
+    texts = ["", "   ", "!?.,;", "🎬 👍", "שלום עולם", "fine " * 300, "a\x00b \ud800 film", "FILM\u200dfilm ﬁne"]
+    certificate = catalog.build("certificates", name, {**QUICK[name], "table": table})
+    for text in texts:
+        try:
+            (result,) = certificate(toys.network("lstm"), [Example("odd", {"text": text}, 1)])
+        except VictimError:
+            assert "\ud800" in text, "only half a character cannot be read by a tokenizer"
+            continue
+        assert result.outcome in ("certified", "wrong", "abstained")

@@ -275,3 +275,35 @@ def test_a_model_that_cannot_be_certified_so_is_refused(isthmus, place):
     ended = isthmus("certify", "mine:classify", "--data", "data.csv", "--out", "out", "-q", "--no-label-check")
     assert ended.code == 2
     assert "puts noise on word embeddings" in ended.err
+
+
+def test_a_text_the_model_fails_on_is_an_error_and_nobody_elses(isthmus, place):
+    (place / "fails.py").write_text(
+        "def classify(texts):\n"
+        "    if any('plot' in text for text in texts):\n"
+        "        raise RuntimeError('no plots')\n"
+        "    return [[0.1, 0.9] if 'fine' in text or 'good' in text else [0.9, 0.1] for text in texts]\n"
+    )
+    more = (
+        "-P",
+        "n=20",
+        "-P",
+        "table=table.json",
+        "--labels",
+        "bad,good",
+        "--no-label-check",
+        "--out",
+        "out",
+        "--n",
+        0,
+    )
+    ended = isthmus(
+        "certify", "fails:classify", "--data", "data.csv", "--certificate", "synonym", "-q", "--json", *more
+    )
+    assert ended.code == 0, ended.err
+    rows = [json.loads(line) for line in (place / "out/certificates/synonym.jsonl").read_text().splitlines()]
+    assert len(rows) == len(SENTENCES)
+    failed = [row for row in rows if row["outcome"] == "error"]
+    assert len(failed) == sum("plot" in sentence for sentence in SENTENCES)
+    assert all("no plots" in row["reason"] for row in failed)
+    assert ended.json["outcomes"]["error"] == len(failed)

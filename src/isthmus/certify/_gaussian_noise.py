@@ -30,7 +30,7 @@ Row = tuple[tuple[int, ...], tuple[int, ...] | None]
 """Token ids of a text, and its segment ids."""
 
 _STREAM = derive(0, "certify", "embedding noise")
-_TOKENS_AT_ONCE = {"cpu": 8_192, "cuda": 131_072}
+_TOKENS_AT_ONCE = {"cpu": 8_192, "cuda": 65_536}
 _ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
 
 

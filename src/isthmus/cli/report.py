@@ -19,6 +19,7 @@ def report(
     """Write report.html of a run, and print its table and a few adversarial examples."""
     from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.printing import print_run, run_json
+    from isthmus.report.certificates import certificates
     from isthmus.report.page import write_report
     from isthmus.report.view import read_run
     from isthmus.runs.folder import RunFolder
@@ -35,4 +36,6 @@ def report(
         webbrowser.open(page.resolve().as_uri())
     if as_json:
         measured = {each.key: each.measurement.to_json() for each in measurements(folder)}
-        print_json({**run_json(view), **({"measures": measured} if measured else {}), "report": str(page)})
+        proven = {each.key: each.summary.to_json() for each in certificates(folder)}
+        more = {name: found for name, found in (("measures", measured), ("certificates", proven)) if found}
+        print_json({**run_json(view), **more, "report": str(page)})

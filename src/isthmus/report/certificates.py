@@ -105,7 +105,8 @@ class CertificateView:
 
     def _about_attacks(self) -> list[str]:
         if not self.attacks:
-            return ["No attack of this run keeps to the threat model, so nothing was held against the certificates."]
+            told = "No attack of this run keeps to the threat model, so nothing was held against the certificates."
+            return [told + (" One that does: --attack pwws -P table=TABLE." if self.unit == "words" else "")]
         names = ", ".join(self.attacks)
         missing = len({str(row["id"]) for row in self.rows} - {key for ids in self.attacks.values() for key in ids})
         fooled = sum(is_fooled(challenge) for challenge in self.challenges)
