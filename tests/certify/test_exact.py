@@ -186,3 +186,28 @@ def test_a_text_that_is_answered_otherwise_refutes(table):
         toys.Noisy(["fine"]), [Challenge("a", {"text": "fine"}, 1), Challenge("b", {"text": "dull"}, 1)], 0
     )
     assert [answer.refutes for answer in answers] == [False, True]
+
+
+def test_pairs_are_bounded_field_by_field(table):
+    sizes = {"vectors": None, "width": 4, "filters": 4, "widths": (1, 2)}
+    model = Classifier.create(
+        "cnn", toys.TASK.labels, ("premise", "hypothesis"), texts=[" ".join(toys.WORDS)], options=sizes, seed=3
+    )
+    pair = {"premise": "the film was fine", "hypothesis": "a dull film"}
+    victim = wrap(model)
+    space = Space.of(pair, toys.table(), Protection())
+    assert [len(own) for own in token_choices(model, space)] == [1, 2, 1, 3, 1, 1, 3, 2, 1]
+    with torch.no_grad():
+        box = pooled_box(model, token_choices(model, space))
+    texts = [text for count in range(5) for text in space.texts(count)]
+    assert len(texts) == 2 * 3 * 3 * 2
+    for text in texts:
+        with torch.no_grad():
+            vector = model.backbone(model.encode([text])["input_ids"], None, None, None, False).vector[0]
+        assert (vector >= box.low - 1e-5).all()
+        assert (vector <= box.high + 1e-5).all()
+    label = int(victim.scores([pair]).argmax())
+    (result,) = Exact(table=table)(victim, [Example("test:0", pair, label)])
+    (only,) = Exact(table=table)(victim, [Example("test:0", pair, label)], protection=Protection(columns=("premise",)))
+    assert (result.details["substitutable"], only.details["substitutable"]) == (4, 2)
+    assert only.strength >= result.strength

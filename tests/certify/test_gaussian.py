@@ -200,3 +200,20 @@ def test_without_masks_two_step_inference_is_the_plain_model():
     model.deployment = TwoStep(masking="none")
     (same,) = certified(wrap(model, device="cpu"), [example], sigma=0.3, n=40)
     assert same == plain
+
+
+def test_a_synonym_of_more_word_pieces_is_never_inside_the_ball(tmp_path):
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    from isthmus.models import from_transformers
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "movie", "fine", "dec", "##ent", "good"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    config = BertConfig(vocab_size=len(pieces), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=8)  # fmt: skip
+    model = from_transformers(BertForSequenceClassification(config), BertTokenizerFast(str(tmp_path / "vocab.txt")))
+    reader, example = Reader(wrap(model, device="cpu"), 0.1), Example("test:0", {"text": "the film fine"}, 1)
+    assert reader.distance(example.texts, {"text": "the movie good"}) > 0
+    assert reader.distance(example.texts, {"text": "the film decent"}) is None
+    found = reader.swaps_inside(example, toys.table(), Protection(), 1e6)
+    assert (found["swaps"], found["swaps_inside"], found["words_inside"], found["substitutable"]) == (3, 2, 0, 2)

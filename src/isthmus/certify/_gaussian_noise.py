@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus.attacks.parts.protection import Protection
@@ -48,6 +49,7 @@ class Reader:
         self.model.eval()
         self.sigma = sigma
         self.masks = masks_of(victim)
+        self._special: NDArray[np.bool_] = self.model.special_ids.cpu().numpy()
         kind = self.model.device.type
         self.rows_at_once = _ROWS_AT_ONCE.get(kind, _ROWS_AT_ONCE["cpu"])
         self._tokens = _TOKENS_AT_ONCE.get(kind, _TOKENS_AT_ONCE["cpu"])
@@ -142,8 +144,7 @@ class Reader:
         """Whether two rows differ in words only: as many tokens, special ones and fields in their places."""
         if len(one[0]) != len(other[0]) or one[1] != other[1]:
             return False
-        masks = [self.model.special_ids.cpu()[list(row[0])] for row in (one, other)]
-        return bool(torch.equal(*masks))
+        return bool((self._special[list(one[0])] == self._special[list(other[0])]).all())
 
     def _embeddings(self, ids: Ints) -> Floats:
         with torch.inference_mode():
