@@ -115,6 +115,8 @@ class CertificateView:
             "them fool the certified classifier"
         )
         told += "." if self.refuted else ", none inside its certificate."
+        if not self.challenges:
+            told = f"{names} found no text within the threat model that would have to be held against the certificates."
         if self.unit == "radius" and self.challenges:
             told += f" The nearest lies {min(float(each['needs']) for each in self.challenges):.3g} away."
         if not self.header.get("is_deployed"):

@@ -264,7 +264,7 @@ class _Certify:
                     same = settings.get("model") == self.settings["model"]
                     own.append(_challenge(attack.key, example.id, certificate, row, needs, same))
             keeps_to_table = any(code in str(settings.get("resources")) for code in tables)
-            if own or keeps_to_table:
+            if own or (keeps_to_table and self.method.unit == "words"):
                 found += own
                 attacks[attack.key] = there
         return found, attacks
