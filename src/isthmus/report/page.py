@@ -15,7 +15,7 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import certificates, figures, measures, numerals
+from isthmus.report import certificates, figures, measures, numerals, randomised
 from isthmus.report.describe import (
     commands,
     coverage,
@@ -127,6 +127,7 @@ def render(run: RunView) -> str:
         left_out=run.left_out,
         figures={name: Markup(svg) for name, svg in drawn.items()},
         detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
+        randomised=randomised.section(run, Markup),
         evaluations=evaluations_page(run.evaluations, Markup),
         questions=questions_page(run.evaluations),
         galleries=[

@@ -21,6 +21,7 @@ from isthmus.report.numerals import (
     two,
     two_bounds,
 )
+from isthmus.report.randomised import sentence as randomised
 from isthmus.report.view import AttackView, RunView
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
         "was tried on so many, which count as robust all the same."
     ]
     views = _chosen(run, keys)
-    lines += [line for line in map(without_result, views) if line]
+    lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
     if run.together is not None and len(views) > 1:
         lines.append(coverage(run))
     text = Text("\n".join(visible(line) for line in lines), style="dim")

@@ -1,0 +1,119 @@
+"""What a report says of a randomised model: how often its successes repeat, and what averaging over draws changes.
+
+A text that fools the model on one draw may not on the next, so each has a probability of success, estimated on draws
+that the attack never saw. Robust accuracy that falls as scores are averaged over more draws was not robustness: the
+attack merely could not see through the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.report import figures
+from isthmus.report.view import AttackView, RunView
+from isthmus.runs.summary import success_probabilities
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def sentence(view: AttackView) -> str:
+    """How the successes of an attack fared on fresh draws, and how often the model declined; empty where neither."""
+    summary, parts = view.summary, []
+    if summary.fresh is not None:
+        fresh = summary.fresh
+        chance, racc = fresh.success_probability, fresh.expected_racc
+        parts.append(
+            f"of {fresh.claimed} texts that seemed to fool this randomised model {fresh.held} did on more than half of "
+            f"fresh draws; such a text fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
+            f"{chance.high:.2f}), so that {100 * racc.estimate:.1f} % ({100 * racc.low:.1f}–{100 * racc.high:.1f}) of "
+            "all answers are expected to be right under attack"
+        )
+    if summary.abstained:
+        parts.append(f"it declined to answer {summary.abstained} of {summary.n}, which are neither right nor fooled")
+    return f"{view.key}: {'; '.join(parts)}." if parts else ""
+
+
+def section(run: RunView, markup: Any) -> dict[str, Any] | None:
+    """What the page shows; None where the model is not randomised."""
+    views = [view for view in run.attacks if view.rows]
+    sentences = [line for line in map(sentence, views) if line]
+    if not sentences:
+        return None
+    return {"sentences": sentences, "stability": markup(stability(views)), "sweep": markup(sweep(views))}
+
+
+def stability(views: Sequence[AttackView]) -> str:
+    """Probabilities of success of the texts that seemed to fool the model, one panel per attack."""
+    shown = [(number, view) for number, view in enumerate(views) if success_probabilities(view.rows)]
+    if not shown:
+        return ""
+    columns = min(3, len(shown))
+
+    def draw(figure: Figure) -> None:
+        first: Axes | None = None
+        lines = -(-len(shown) // columns)
+        for place, (number, view) in enumerate(shown, start=1):
+            axes = figure.add_subplot(lines, columns, place, sharex=first, sharey=first)
+            first = first or axes
+            shares = success_probabilities(view.rows)
+            edges = list(np.linspace(0, 1, 11))
+            axes.hist(shares, bins=edges, color=figures._colour(number), alpha=0.85, rwidth=0.88)
+            axes.axvline(0.5, color=figures._INK, linewidth=1, linestyle=(0, (2, 2)))
+            mean = float(np.mean(shares))
+            axes.set_title(f"{view.key} · mean {mean:.2f}", loc="left", fontsize=10, color=figures._INK, pad=8)
+            figures._percent_axis(axes, "x")
+            axes.locator_params(axis="y", integer=True, nbins=5)
+            axes.set_xlabel("fresh draws that are fooled")
+            axes.spines["left"].set_visible(False)
+            if (place - 1) % columns == 0:
+                axes.set_ylabel("texts")
+
+    height = 2.3 * -(-len(shown) // columns)
+    return figures._svg("stability", "How often texts that fooled the model once fool it again", draw, height)
+
+
+def sweep(views: Sequence[AttackView]) -> str:
+    """Robust accuracy against the number of draws that the victim's scores are averaged over."""
+    lines = sweeps(views)
+    if not lines:
+        return ""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        counts = sorted({draws for line in lines.values() for draws in line})
+        for number, (name, line) in enumerate(lines.items()):
+            places = [counts.index(draws) + 0.06 * number for draws in line]
+            each = [line[draws].summary.racc for draws in line]
+            colour = figures._colour(number)
+            axes.plot(places, [racc.estimate for racc in each], "o-", color=colour, linewidth=1.6, label=name)
+            for place, racc in zip(places, each, strict=True):
+                axes.plot([place, place], [racc.low, racc.high], color=colour, linewidth=2, solid_capstyle="round")
+        axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+        figures._percent_axis(axes, "y")
+        axes.grid(axis="y", color=figures._RULE)
+        axes.set_xlabel("draws that the scores an attack sees are averaged over")
+        axes.set_ylabel("still right")
+        axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9)
+        axes.spines["left"].set_visible(False)
+
+    return figures._svg("draws", "Robust accuracy against the number of draws", draw, 3.0)
+
+
+def sweeps(views: Sequence[AttackView]) -> dict[str, dict[int, AttackView]]:
+    """Attacks that differ in nothing but the number of draws, by number; only where there are several."""
+    groups: dict[str, dict[int, AttackView]] = {}
+    for view in views:
+        victim = view.settings.get("victim")
+        options = dict(victim) if isinstance(victim, Mapping) else {}
+        draws = options.pop("draws", 1)
+        rest = {key: value for key, value in view.settings.items() if key != "victim"}
+        if isinstance(draws, int):
+            name = view.attack + "".join(f" {key}={value}" for key, value in sorted(options.items()))
+            groups.setdefault(f"{name}\n{rest}", {})[draws] = view
+    found = {name.split("\n")[0]: dict(sorted(line.items())) for name, line in groups.items() if len(line) > 1}
+    return {name: line for name, line in found.items() if any(view.summary.fresh for view in line.values())}

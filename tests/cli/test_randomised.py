@@ -1,0 +1,120 @@
+"""A randomised model from the command line: trained, attacked in several ways, reported."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import training_toys as toys
+
+from isthmus.attacks.base import AttackSettings
+from isthmus.cli.attack import attack
+from isthmus.core.types import ABSTAINS
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of a tiny model trained with RSMI, and the data beside it."""
+    from isthmus.cli.app import run
+
+    place = tmp_path_factory.mktemp("rsmi")
+    toys.classifier().save(place / "backbone")
+    for split, size in (("train", 96), ("dev", 24), ("test", 24)):
+        rows = [
+            {"text": example.fields["text"], "label": toys.TASK.labels[example.label]}
+            for example in toys.dataset(split, size, 0)
+        ]  # type: ignore[index]
+        (place / "data").mkdir(exist_ok=True)
+        (place / "data" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [
+        "train", "--data", place / "data", "--backbone", place / "backbone", "--defence", "rsmi", "-P", "sigma=1.0",
+        "-P", "masked=1", "-P", "k1=9", "--epochs", "4", "-S", "learning_rate=0.01", "--out", place / "run",
+        "--device", "cpu", "--quiet",
+    ]  # fmt: skip
+    assert run([str(part) for part in command]) == 0
+    return place / "run"
+
+
+def attacked(isthmus: Any, run: Path, *more: object) -> dict[str, Any]:
+    ended = isthmus(
+        "attack", run, "--attack", "deepwordbug", "--n", 12, "--device", "cpu", "--json", "--no-label-check",
+        "--budget", 25, *more,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    figures: dict[str, Any] = ended.json
+    return figures
+
+
+def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any, trained: Path) -> None:
+    figures = attacked(isthmus, trained, "-V", "aggregate=vote")
+    assert figures["n"] == 12 == sum(figures["outcomes"].values())
+    files = [path for path in (trained / "attacks").glob("*.jsonl") if "@" not in path.name]
+    rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    looked = [row for row in rows if "fresh" in row]
+    assert looked, "no attack on a model with this much noise ever seems to succeed"
+    assert figures["fresh"]["claimed"] == len(looked)
+    assert all(row["fresh"]["draws"] == 20 for row in looked)
+    again = attacked(isthmus, trained, "-V", "aggregate=vote")
+    assert again["attacked_now"] == 0
+
+
+def test_a_fixed_seed_makes_it_deterministic(isthmus: Any, trained: Path) -> None:
+    figures = attacked(isthmus, trained, "-V", "fixed=true")
+    assert "fresh" not in figures
+    (key,) = figures["attacks"]
+    rows = [json.loads(line) for line in (trained / "attacks" / f"{key}.jsonl").read_text().splitlines()]
+    assert len(rows) == 12
+    assert not any("fresh" in row for row in rows)
+
+
+def test_abstentions_have_a_label_and_an_outcome(isthmus: Any, trained: Path) -> None:
+    figures = attacked(isthmus, trained, "-V", "aggregate=vote", "-V", "abstain=0.01", "-V", "accept_rule=min_count")
+    (key,) = figures["attacks"]
+    header = json.loads((trained / "attacks" / f"{key}.json").read_text())
+    assert header["labels"][-1] == ABSTAINS
+    assert figures["outcomes"].get("abstained", 0) > 0
+    assert sum(figures["outcomes"].values()) == 12
+
+
+def test_more_draws_are_drawn_against_fewer(isthmus: Any, trained: Path) -> None:
+    for draws in (1, 3):
+        attacked(isthmus, trained, "-V", "two_step=false", "-V", f"draws={draws}")
+    ended = isthmus("report", trained)
+    assert ended.code == 0, ended.err
+    assert "fresh draws" in ended.out
+    page = (trained / "report.html").read_text()
+    assert "A randomised model" in page
+    assert "averaged over" in page
+    assert page.count("<svg") > 4
+
+
+def test_what_cannot_be_is_refused(isthmus: Any, trained: Path) -> None:
+    for options, message in {
+        ("-V", "k0=0"): "k0",
+        ("-V", "abstain=2"): "abstain",
+        ("-V", "colour=red"): "colour",
+        ("--fresh", "-1"): "at least 0",
+    }.items():
+        ended = isthmus("attack", trained, "--attack", "deepwordbug", "--n", 4, "--device", "cpu", *options)
+        assert ended.code == 2
+        assert message in ended.err
+
+
+def test_the_defaults_are_those_of_the_library() -> None:
+    given = inspect.signature(attack).parameters
+    settings = AttackSettings()
+    assert (given["fresh"].default, given["restarts"].default) == (settings.fresh, settings.restarts)
+
+
+def test_attack_by_gradient_goes_through_the_whole_defence(isthmus: Any, trained: Path) -> None:
+    ended = isthmus(
+        "attack", trained, "--attack", "hotflip", "-P", "draws=3", "-P", "semantics=textattack", "-P",
+        "part_of_speech=none", "--n", 3, "--device", "cpu", "--no-label-check", "--budget", 20, "--json",
+    )  # fmt: skip
+    if "cannot run" in ended.err:
+        pytest.skip("hotflip's word vectors are not at hand")
+    assert ended.code == 0, ended.err
+    assert ended.json["outcomes"]["error"] == 0
