@@ -21,6 +21,7 @@ install: $(VENV)/.installed  ## make the virtual environment
 demo: install    ## fine-tune a classifier, attack it, write a report (under 5 minutes on two cores)
 	@$(BIN)/isthmus assets fetch minilm rotten_tomatoes wordnet
 	@$(BIN)/isthmus train --data rotten_tomatoes --backbone minilm --epochs 1 --out $(RUN)
+	@$(BIN)/isthmus evaluate $(RUN)
 	@$(BIN)/isthmus attack $(RUN) --attack deepwordbug,pwws --n 200
 	@$(BIN)/isthmus report $(RUN)
 

@@ -164,6 +164,10 @@ def test_splits_of_a_folder(isthmus: Any, place: Path) -> None:
         "rounds-dev_r1": 2,
         "rounds-dev_r3": 6,
     }
+    # Taken together, as papers do with ANLI: 8 texts, not the mean of two rates.
+    assert some.json["pooled"]["rounds"]["n"] == 8
+    assert some.json["pooled"]["rounds"]["accuracy"]["estimate"] == 1.0
+    assert "rounds, dev_r1, dev_r3 together: 100.0 %" in " ".join(some.err.split())
     every = evaluate(isthmus, "--split", "all", on="rounds")
     assert list(every.json["evaluations"]) == ["rounds-dev_r1", "rounds-dev_r2", "rounds-dev_r3"]
 

@@ -20,7 +20,7 @@ def test_it_is_the_calibration_of_the_models_scores():
     # The order of the examples differs, and with it what is drawn.
     assert found.figure("expected calibration error", "dev").high == pytest.approx(wanted.ece.high, abs=0.02)
     assert found.figure("accuracy", "dev").estimate == pytest.approx(right.mean())
-    (plot,) = found.plots
+    (plot,) = found.plots  # toys have no test split
     (series,) = plot.series
     assert sum(int(label) for label in series.labels) == 60
     assert series.y == tuple(each.accuracy.estimate for each in wanted.bins if each.count)

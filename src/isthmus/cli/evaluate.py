@@ -136,6 +136,7 @@ def evaluate(
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import evaluation_json, print_run
     from isthmus.core.errors import UsageError
+    from isthmus.report.evaluations import pooled
     from isthmus.runs.evaluate import EvaluateRequest
     from isthmus.runs.sets import SetRequest
 
@@ -178,6 +179,12 @@ def evaluate(
         figures: dict[str, Any] = {"run": view.folder.path.as_posix()}
         figures |= next(iter(each.values())) if len(each) == 1 else {}
         figures |= {"evaluations": each, "asked_now": sum(outcome.asked for outcome in report.outcomes)}
+        together = {part.name: part for part in pooled(view.evaluations)}
+        if together:
+            figures["pooled"] = {
+                name: {"splits": list(part.splits), "n": part.n, "accuracy": part.accuracy.to_dict()}
+                for name, part in together.items()
+            }
         if bar is not None:
             figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
         print_json(figures)

@@ -54,7 +54,7 @@ class Calibration(Measure):
         if not subject.splits.task.labels:
             raise UsageError(f"{subject.name} answers questions: calibration is measured on classifiers")
         figures: list[Figure] = []
-        series: list[Series] = []
+        plots: list[Plot] = []
         for split in subject.split_names(("dev", "test")):
             confidence, right = _answers(subject, split)
             found = calibration(confidence, right, bins=self.bins, binning=self.binning, seed=subject.asked.seed)
@@ -65,19 +65,8 @@ class Calibration(Measure):
                 Figure.from_interval("maximum calibration error", found.mce, split),
                 Figure("luck explains up to", found.bias, of=split),
             ]
-            series.append(_series(split, found))
-        plot = Plot(
-            name="reliability",
-            title="How often the model is right where it says how sure it is",
-            x_label="mean confidence of a bin",
-            y_label="right",
-            series=tuple(series),
-            kind="points",
-            percent="xy",
-            diagonal=True,
-            caption="Whiskers are 95 % Wilson intervals. Under the dashed line the model is too sure of itself.",
-        )
-        return Measurement(tuple(figures), (plot,))
+            plots.append(_plot(split, found))
+        return Measurement(tuple(figures), tuple(plots))
 
 
 def _answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
@@ -98,12 +87,24 @@ def _answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
     return scores.max(axis=1), np.asarray(scores.argmax(axis=1) == truth)
 
 
-def _series(split: str, found: Found) -> Series:
+def _plot(split: str, found: Found) -> Plot:
     filled = [each for each in found.bins if each.count]
-    return Series(
+    series = Series(
         name=split,
         x=tuple(each.confidence for each in filled),
         y=tuple(each.accuracy.estimate for each in filled),
         y_bounds=tuple((each.accuracy.low, each.accuracy.high) for each in filled),
         labels=tuple(str(each.count) for each in filled),
+    )
+    return Plot(
+        name=f"reliability-{split}",
+        title=f"How often the model is right where it says how sure it is, {split}",
+        x_label="mean confidence of a bin",
+        y_label="right",
+        series=(series,),
+        kind="points",
+        percent="xy",
+        diagonal=True,
+        caption="Numbers count the texts of a bin, whiskers are 95 % Wilson intervals. Under the dashed line the model "
+        "is too sure of itself.",
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.statistics import Interval
+from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval, three, three_bounds
 from isthmus.runs.folder import RunFolder
@@ -192,6 +192,42 @@ def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
+@dataclass(frozen=True)
+class Pooled:
+    """Several splits of one set taken together, as ANLI's three rounds are in papers."""
+
+    name: str
+    splits: tuple[str, ...]
+    n: int
+    accuracy: Interval
+
+    def __str__(self) -> str:
+        shown = f"{percent(self.accuracy.estimate)} ({bounds(self.accuracy, unit=False)}, n {self.n:,})"
+        return f"{self.name}, {', '.join(self.splits)} together: {shown}"
+
+
+def pooled(views: Sequence[EvaluationView]) -> list[Pooled]:
+    """Accuracy over the splits of every set of which more than one was evaluated with the same settings."""
+    groups: dict[str, list[EvaluationView]] = {}
+    for view in views:
+        about = _part(view.header, "set")
+        is_held_out = about.get("kind") in ("data", "paired") and about.get("split") != "train"
+        # With other settings the same texts would count twice.
+        if view.is_finished and not view.answers_questions and is_held_out and "@" not in view.key:
+            groups.setdefault(str(about.get("source")), []).append(view)
+    found = []
+    for together in groups.values():
+        abouts = [_part(view.header, "set") for view in together]
+        splits = tuple(str(about.get("split")) for about in abouts)
+        if len(set(splits)) == len(splits) > 1:
+            counts = [int(view.summary.get("answered") or 0) for view in together]
+            accuracies = [view.rates["accuracy"].estimate for view in together]
+            right = sum(round(rate * n) for rate, n in zip(accuracies, counts, strict=True) if n)
+            name = visible(str(abouts[0].get("data")), everything=True)
+            found.append(Pooled(name, splits, sum(counts), wilson(right, sum(counts))))
+    return found
+
+
 def read_evaluations(folder: RunFolder) -> tuple[EvaluationView, ...]:
     """Every evaluation of a run, the model's own data first."""
     views = [EvaluationView(file.key, file.header()) for file in folder.evaluation_files()]
@@ -243,6 +279,8 @@ def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
             text.append(visible(view.origin) + "\n", style="dim")
         for line in view.warnings():
             text.append(visible(line) + "\n", style="yellow")
+    for together in pooled(views):
+        text.append(f"{together}\n")
     text.append(
         "Under each figure its 95 % interval. Texts without an answer are in no figure. The calibration error is that "
         "of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",

@@ -28,7 +28,7 @@ from isthmus.report.describe import (
     warnings,
     without_result,
 )
-from isthmus.report.evaluations import EvaluationView
+from isthmus.report.evaluations import EvaluationView, pooled
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.questions import question_lines
@@ -157,6 +157,7 @@ def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, 
         "views": finished,
         "figures": [each for each in drawn if each["svg"]],
         "warnings": [warning for view in views for warning in view.warnings()],
+        "pooled": [str(each) for each in pooled(finished)],
         "stochastic": any(len(view.ways) > 1 for view in views),
     }
 

@@ -31,7 +31,7 @@ class TextEvaluation(Evaluation):
 
     def check_fit(self) -> None:
         """Labels must belong together, and the number of fields must be what the model reads."""
-        _ = self.aligned
+        _ = self.aligned, self.ready.ways
         self._suit_fields()
         reads, has = getattr(self.ready.victim, "fields", None), self.part.data.fields
         if reads is not None and len(reads) != len(has):

@@ -62,9 +62,8 @@ class Ready:
             raise UsageError(f"--n is the number of examples to evaluate on and must be at least 1, not {request.n}")
         if request.draws < 1:
             raise UsageError(f"--draws is the number of draws to average and must be at least 1, not {request.draws}")
-        for key in ("latent", "draws"):
-            if key in request.victim:
-                raise UsageError(f"-V {key}: a stochastic model is evaluated in every way; --draws sets how many draws")
+        if "latent" in request.victim:
+            raise UsageError("-V latent: a stochastic model is evaluated in every way; --draws sets how many draws")
         self._check_task()
         _ = self.source, self.sets, self.folder
 
@@ -171,7 +170,10 @@ class Ready:
     @cached_property
     def ways(self) -> Ways:
         """The ways in which it can be seen."""
-        return Ways(self.victim, self.request.draws, self.request.seed)
+        ways = Ways(self.victim, self.request.draws, self.request.seed)
+        if "draws" in self.request.victim and "mean" in ways.names:
+            raise UsageError("-V draws: one draw and the average are evaluated anyway; --draws sets how many draws")
+        return ways
 
     def settings(self, part: EvaluationSet) -> dict[str, Any]:
         """What decides the rows of a set."""

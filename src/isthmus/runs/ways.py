@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Texts, Victim
 from isthmus.runs.scoring import Answers, answers
+
+if TYPE_CHECKING:
+    from isthmus.models.victims.classifier import ClassifierVictim
 
 Way = Literal["model", "mean", "sample", "average"]
 
@@ -46,7 +49,8 @@ class Ways:
         if draws < 1:
             raise UsageError(f"--draws is the number of draws to average and must be at least 1, not {draws}")
         self.victim, self.draws, self.seed = victim, draws, seed
-        self._bottleneck = _bottleneck(victim)
+        self._switch = _switch(victim)
+        self._bottleneck = None if self._switch is None else self._switch.model.slots.bottleneck
         self.names: tuple[Way, ...]
         if self._bottleneck is not None:
             self.names = ("mean", "sample", "average")
@@ -83,18 +87,19 @@ class Ways:
 
     @contextlib.contextmanager
     def _inference(self, latent: Literal["mean", "sample"]) -> Iterator[None]:
-        if self._bottleneck is None:
+        if self._switch is None:
             yield
             return
-        with self.victim.seen(latent):  # type: ignore[attr-defined]
+        with self._switch.seen(latent):
             yield
 
 
-def _bottleneck(victim: Victim) -> Any:
-    """The Gaussian bottleneck of a victim that can be asked for its mean and for draws; None where it has none."""
-    if not hasattr(victim, "seen"):
-        return None
+def _switch(victim: Victim) -> ClassifierVictim | None:
+    """The classifier, perhaps behind what normalises texts, that can be asked for its mean code and for draws."""
     from isthmus.models.bottleneck import GaussianBottleneck
+    from isthmus.models.victims.classifier import ClassifierVictim
 
-    slot = victim.model.slots.bottleneck  # type: ignore[attr-defined]
-    return slot if isinstance(slot, GaussianBottleneck) else None
+    for each in (victim, getattr(victim, "inner", None)):
+        if isinstance(each, ClassifierVictim) and isinstance(each.model.slots.bottleneck, GaussianBottleneck):
+            return each
+    return None
