@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from isthmus.measures.calibration import Calibration
     from isthmus.measures.information import Information
     from isthmus.measures.information_plane import InformationPlane
+    from isthmus.measures.latent_distance import LatentDistance
     from isthmus.measures.trade_off import TradeOff
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Calibration",
     "Information",
     "InformationPlane",
+    "LatentDistance",
     "Measure",
     "Measurement",
     "Subject",

@@ -63,6 +63,8 @@ class Series:
     """A few words at every point."""
     small: bool = False
     """Of points: what the series before it was pooled from, drawn small in its colour."""
+    reference: bool = False
+    """Whether it is what the series of the same place among the others is held against: dashed, in its colour."""
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,22 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
 
 
 def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
-    for number, series in enumerate(plot.series):
-        colour = palette.of(number)
+    from matplotlib.ticker import MaxNLocator
+
+    if all(float(x).is_integer() for series in plot.series for x in series.x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    counts = {False: 0, True: 0}
+    for series in plot.series:
+        colour = palette.of(counts[series.reference])
+        counts[series.reference] += 1
         if series.y_bounds:
             low, high = zip(*series.y_bounds, strict=True)
-            axes.fill_between(series.x, low, high, color=colour, alpha=0.14, linewidth=0)
-        axes.plot(series.x, series.y, color=colour, linewidth=1.6, marker="o", markersize=4, label=series.name)
+            alpha = 0.07 if series.reference else 0.14
+            axes.fill_between(series.x, low, high, color=colour, alpha=alpha, linewidth=0)
+        if series.reference:
+            axes.plot(series.x, series.y, color=colour, linewidth=1.2, linestyle=(0, (4, 3)), label=series.name)
+        else:
+            axes.plot(series.x, series.y, color=colour, linewidth=1.6, marker="o", markersize=4, label=series.name)
 
 
 def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,13 +131,29 @@ def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adver
         (data, *more) = DataRequest(name).load().values()
         if more:
             raise UsageError(f"{name} has several splits: give a single file of adversarial texts")
-        return Adversarial(Path(name).name, data.aligned(subject.model.labels), None)
+        benign = _originals(Path(name), data)
+        aligned = None if benign is None else benign.aligned(subject.model.labels)
+        return Adversarial(Path(name).name, data.aligned(subject.model.labels), aligned)
     file = _attack(folder, name, "adversarial texts come from an attack")
     rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
     if not rows:
         raise UsageError(f"{file.key} fooled nothing in {folder.path}: there are no adversarial texts")
     labels = tuple(str(label) for label in file.header().get("labels") or ())
     return Adversarial(file.key, _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels))
+
+
+def _originals(path: Path, data: Dataset) -> Dataset | None:
+    """The texts that those of a file were made from, where it is one that `isthmus export` wrote."""
+    if path.suffix != ".jsonl" or data.rejected:
+        return None
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    if len(rows) != len(data) or not all(f"original_{field}" in row for row in rows for field in data.fields):
+        return None
+    examples = tuple(
+        replace(example, fields={field: str(row[f"original_{field}"]) for field in data.fields})
+        for example, row in zip(data.examples, rows, strict=True)
+    )
+    return replace(data, examples=examples)
 
 
 def _texts(subject: Subject, rows: list[dict[str, Any]], side: str, labels: tuple[str, ...]) -> Dataset:
