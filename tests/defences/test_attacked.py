@@ -14,6 +14,7 @@ import training_toys as toys
 from defence_toys import batch_of
 
 from isthmus import attacks, defences
+from isthmus.core import progress, unfinished
 from isthmus.core.errors import TrainingError, UnknownName, UsageError
 from isthmus.core.types import Classification, Example
 from isthmus.data import Dataset
@@ -165,8 +166,8 @@ def test_luck_with_a_randomised_model_is_no_success(learned: Any) -> None:
     defence = defences.AdvAug(attack="deepwordbug", points=None)
     made, again = made_by(defence, noisy, data), made_by(defence, noisy, data)
     assert made == again
-    lucky = [r for r in attacks.DeepWordBug()(wrap(noisy, device="cpu"), data.examples) if r.outcome == "succeeded"]
-    assert 0 < made.notes["attack"]["succeeded"] < len(lucky)
+    run = attacks.DeepWordBug()(wrap(noisy, device="cpu"), data.examples, fresh=0)
+    assert 0 < made.notes["attack"]["succeeded"] < sum(result.outcome == "succeeded" for result in run)
 
 
 # ---------------------------------------------------------------------- the run
@@ -286,6 +287,27 @@ def test_a_run_that_was_stopped_ends_the_same_and_attacks_once(
     assert (tmp_path / "whole/train.jsonl").read_text() == (tmp_path / "run/train.jsonl").read_text()
     assert not {f"{epoch}.jsonl" for epoch in calls} & set(made)
     shutil.rmtree(tmp_path)
+
+
+def test_an_attack_that_was_stopped_goes_on_where_it_was(learned: Any, tmp_path: Path) -> None:
+    data, path = toys.dataset("train", 24, 0), tmp_path / "examples/1.part.jsonl"
+    defence = defences.Adversarial(attack="deepwordbug", keep_failed=True)
+    whole = made_by(defence, learned, data)
+
+    class Stops(Watch):
+        def on_work(self, title: str, done: int, total: int, figures: str) -> None:
+            if done == 10:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), progress.watched(Stops()), unfinished.kept_in(path):
+        made_by(defence, learned, data)
+    with path.open("a") as stream:
+        stream.write('{"id": "torn')
+    again = Watch()
+    with progress.watched(again), unfinished.kept_in(path):
+        assert made_by(defence, learned, data) == whole
+    assert [done for _, done, _, _ in again.work] == list(range(11, 25))
+    assert not path.exists()
 
 
 def test_without_an_attack_it_is_its_base_over_several_epochs() -> None:

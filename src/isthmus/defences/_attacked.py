@@ -4,7 +4,8 @@
     successes                f(x') ≠ y although f(x) = y;  x' keeps the label y
 
 An attack that ends in an error or runs out of time has shown nothing: it is counted and its text is never used. The
-draws of an attack come from (seed, epoch, example id), so that a run that is continued attacks as it would have done.
+draws of an attack come from (seed, epoch, example id), so that a run that is continued attacks as it would have done;
+what was attacked before a run was killed is not attacked again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from isthmus.core import catalog, progress
+from isthmus.core import catalog, progress, unfinished
 from isthmus.core.errors import TrainingError, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Victim
@@ -119,7 +118,7 @@ class Attacked(Defence):
                 f"{self.name}: {self.attack} ended in an error on all of {len(results)} training texts; the first: "
                 f"{results[0].reason}"
             )
-        wanted = ("succeeded", "failed", "skipped") if keep_failed else ("succeeded",)
+        wanted = ("succeeded", "failed", "skipped", "abstained") if keep_failed else ("succeeded",)
         made = [_example(result, self.attack) for result in results if result.outcome in wanted]
         if not counts["succeeded"]:
             progress.note(
@@ -141,6 +140,7 @@ class Attacked(Defence):
     ) -> list[AttackResult]:
         """What became of every text, in the order of the texts."""
         from isthmus.attacks.base import AttackSettings
+        from isthmus.attacks.result import AttackResult
         from isthmus.models.victims import wrap
 
         # On its own device: a model in training must not be moved to whatever device is best.
@@ -148,29 +148,17 @@ class Attacked(Defence):
         # Only what the model reads: an attack would edit other fields, too, and for nothing.
         targets = [Example(one.id, {name: one.fields[name] for name in fields}, one.label) for one in chosen]
         settings = AttackSettings(seed=derive(seed, self.name, "attack", epoch), budget=self.budget)
-        title, counts = f"{self.attack} before epoch {epoch + 1}", Counter[str]()
-        results: list[AttackResult] = []
-        for result in self._attack(victim, targets, settings):
+        place, kept = {one.id: number for number, one in enumerate(targets)}, unfinished.kept()
+        results = [AttackResult.from_row(row) for row in kept.rows if row.get("seed") == settings.seed]
+        done = {result.id for result in results}
+        title, counts = f"{self.attack} before epoch {epoch + 1}", Counter(result.outcome for result in results)
+        for result in self._attack(victim, [one for one in targets if one.id not in done], settings):
             results.append(result)
+            kept.add(result.to_row())
             counts[result.outcome] += 1
             progress.tell(title, len(results), len(targets), f"fooled {counts['succeeded']}  held {counts['failed']}")
-        place = {one.id: number for number, one in enumerate(targets)}
         results.sort(key=lambda result: place[result.id])
-        return _rechecked(victim, results, settings.seed) if victim.stochastic else results
-
-
-def _rechecked(victim: Victim, results: list[AttackResult], seed: int) -> list[AttackResult]:
-    """Successes on a randomised model that were the luck of a draw are failures; fresh draws tell."""
-    fooled = [number for number, result in enumerate(results) if result.outcome == "succeeded"]
-    if not fooled:
         return results
-    keys = np.array([derive(seed, "again", results[number].id) for number in fooled], np.uint64)
-    scores = victim.scores([results[number].perturbed for number in fooled], keys)
-    checked = list(results)
-    for number, again in zip(fooled, scores.argmax(axis=1).tolist(), strict=True):
-        if again == results[number].label:
-            checked[number] = replace(results[number], outcome="failed")
-    return checked
 
 
 def _example(result: AttackResult, attack: str) -> Example:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -128,12 +127,7 @@ def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
 def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adversarial:
     """Texts that fooled the run's model, with the texts they came from; or those of an exported file."""
     if name is not None and Path(name).suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
-        (data, *more) = DataRequest(name).load().values()
-        if more:
-            raise UsageError(f"{name} has several splits: give a single file of adversarial texts")
-        benign = _originals(Path(name), data)
-        aligned = None if benign is None else benign.aligned(subject.model.labels)
-        return Adversarial(Path(name).name, data.aligned(subject.model.labels), aligned)
+        return _of_file(name, subject)
     file = _attack(folder, name, "adversarial texts come from an attack")
     rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
     if not rows:
@@ -142,18 +136,23 @@ def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adver
     return Adversarial(file.key, _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels))
 
 
-def _originals(path: Path, data: Dataset) -> Dataset | None:
-    """The texts that those of a file were made from, where it is one that `isthmus export` wrote."""
-    if path.suffix != ".jsonl" or data.rejected:
-        return None
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    if len(rows) != len(data) or not all(f"original_{field}" in row for row in rows for field in data.fields):
-        return None
-    examples = tuple(
-        replace(example, fields={field: str(row[f"original_{field}"]) for field in data.fields})
-        for example, row in zip(data.examples, rows, strict=True)
-    )
-    return replace(data, examples=examples)
+def _of_file(name: str, subject: Subject) -> Adversarial:
+    """Adversarial texts of a file, with the texts they were made from if every row has one."""
+    from isthmus.data.adversarial import is_textattack, open_paired, read_textattack
+
+    if is_textattack(name):
+        paired = read_textattack(name, ("Successful",))
+    else:
+        source = open_paired(name)
+        if len(source.splits) > 1:
+            raise UsageError(f"{name} has several splits: give a single file of adversarial texts")
+        paired = source.read(source.splits[0])
+    data, made_from = paired.data.aligned(subject.model.labels), paired.originals
+    benign = None
+    if all(example.id in made_from for example in data):
+        examples = tuple(replace(example, fields=dict(made_from[example.id])) for example in data)
+        benign = replace(data, examples=examples)
+    return Adversarial(Path(name).name, data, benign)
 
 
 def _texts(subject: Subject, rows: list[dict[str, Any]], side: str, labels: tuple[str, ...]) -> Dataset:

@@ -1,7 +1,8 @@
 """What `Defence.examples` makes, kept in one file per epoch: ``examples/<epoch>.jsonl``.
 
 The file is written before the examples are used, so that a killed run does not make them again; making them may mean
-attacking the model for hours. What the log should say of them lies beside it, in ``examples/<epoch>.json``.
+attacking the model for hours. What the log should say of them lies beside it, in ``examples/<epoch>.json``, and while
+they are being made what is there already in ``examples/<epoch>.part.jsonl``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from isthmus.core import unfinished
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import read_json, write_atomic, write_json
 from isthmus.core.types import Answer, Example, Label
@@ -30,11 +32,10 @@ class ExampleStore:
     def of_epoch(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
         """The examples of `epoch`: read if they are there, else made by the main process, written, and read."""
         if processes.is_main() and not self._file(epoch).is_file():
-            made = make()
-            if made is not None:
-                if made.notes:  # First: the examples are what says that all is there.
-                    write_json(self._file(epoch).with_suffix(".json"), made.notes)
-                write_atomic(self._file(epoch), "".join(json.dumps(_row(example)) + "\n" for example in made.examples))
+            with unfinished.kept_in(self.folder / f"{epoch}.part.jsonl"):
+                made = make()
+                if made is not None:
+                    self._write(epoch, made)
         processes.wait()
         return Made(self._read(epoch), self._notes(epoch)) if self._file(epoch).is_file() else None
 
@@ -47,6 +48,11 @@ class ExampleStore:
     def clear(self) -> None:
         """Forget all epochs."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self, epoch: int, made: Made) -> None:
+        if made.notes:  # First: the examples are what says that all is there.
+            write_json(self._file(epoch).with_suffix(".json"), made.notes)
+        write_atomic(self._file(epoch), "".join(json.dumps(_row(example)) + "\n" for example in made.examples))
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.jsonl"
