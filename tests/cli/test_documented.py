@@ -29,7 +29,15 @@ def test_every_preset_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/attacks.md", "docs/certificates.md", "docs/evaluate.md", "docs/question-answering.md"]
+    "page",
+    [
+        "README.md",
+        "docs/attacks.md",
+        "docs/augmentation.md",
+        "docs/certificates.md",
+        "docs/evaluate.md",
+        "docs/question-answering.md",
+    ],
 )
 def test_commands_in_the_text_use_options_that_exist(page: str) -> None:
     from typer.main import get_command
