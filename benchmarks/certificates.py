@@ -112,7 +112,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--sigma", type=float, nargs="+", default=[0.05, 0.1])
+    parser.add_argument("--sigma", type=float, nargs="+", default=[0.02, 0.05])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/certificates"))

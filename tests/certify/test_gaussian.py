@@ -217,3 +217,20 @@ def test_a_synonym_of_more_word_pieces_is_never_inside_the_ball(tmp_path):
     assert reader.distance(example.texts, {"text": "the film decent"}) is None
     found = reader.swaps_inside(example, toys.table(), Protection(), 1e6)
     assert (found["swaps"], found["swaps_inside"], found["words_inside"], found["substitutable"]) == (3, 2, 0, 2)
+
+
+def test_noise_that_the_model_puts_on_its_embeddings_counts():
+    from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
+
+    model, n = toys.linear().fill(noise=GaussianNoise(0.4, [EMBEDDINGS])), 4000
+    certificate = Gaussian(sigma=0.3, n0=500, n=n)
+    assert "deviation 0.5" in certificate.statement(wrap(model, device="cpu")).classifier
+    near = 0
+    for result, example in zip(certificate(model, toys.examples()), toys.examples(), strict=True):
+        distance = abs(toys.distance(model, example.texts["text"]))
+        p = NormalDist().cdf(distance / 0.5)
+        unlucky = max(0, math.floor(n * p - 4 * math.sqrt(n * p * (1 - p))))
+        assert radius(lower_bound(unlucky, n, 0.001), 0.5) <= result.strength <= distance
+        near += result.strength > 0.8 * distance
+    assert near
+    assert Reader(wrap(model, device="cpu"), 0.3).inner_noise == ()

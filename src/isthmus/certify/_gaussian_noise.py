@@ -23,6 +23,7 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models.batching import columns_of
+from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.randomness import keyed_normal
 from isthmus.models.transfer import any_shape, on_device
 from isthmus.text.words import Words
@@ -58,7 +59,20 @@ class Reader:
     def inner_noise(self) -> tuple[float, ...]:
         """Deviations of the noise inside the encoder, one per layer that has any."""
         noise = self.model.slots.noise
-        return () if noise is None else (float(getattr(noise, "sigma", 0.0)),) * len(noise.layers)
+        if noise is None:
+            return ()
+        inside = [layer for layer in noise.layers if layer != EMBEDDINGS]
+        return (float(getattr(noise, "sigma", 0.0)),) * len(inside)
+
+    @property
+    def total_sigma(self) -> float:
+        """Deviation of all Gaussian noise on the embeddings: that of the certificate, and the model's own there.
+
+        Both are added before anything else is computed, so that their sum is the noise of the smoothed classifier.
+        """
+        noise = self.model.slots.noise
+        own = noise.sigma if isinstance(noise, GaussianNoise) and EMBEDDINGS in noise.layers else 0.0
+        return math.hypot(self.sigma, own)
 
     def encoded(self, texts: Sequence[Texts]) -> list[Row]:
         """Token rows of texts, truncated as the model does."""

@@ -37,7 +37,8 @@ class Gaussian(Certificate):
 
     g is constant on the L2 ball of radius R around the flattened embedding sequence e. f may be random itself (noise
     inside the encoder) and may mask words, as long as the mask comes from the noisy embeddings: noise and mask are then
-    part of f, and the argument never looks inside it.
+    part of f, and the argument never looks inside it. Gaussian noise that the model itself puts on its embeddings adds
+    to σ (the root of the sum of squares).
 
     References:
         Cohen, Rosenfeld, Kolter: Certified Adversarial Robustness via Randomized Smoothing. ICML 2019.
@@ -52,12 +53,12 @@ class Gaussian(Certificate):
         the ball is counted beside it (`table`).
 
     Example:
-        ``isthmus certify runs/demo --certificate gaussian -P sigma=0.1 --n 200``
+        ``isthmus certify runs/demo --certificate gaussian -P sigma=0.05 --n 200``
     """
 
     unit: ClassVar[Literal["radius", "words"]] = "radius"
 
-    sigma: float = 0.1
+    sigma: float = 0.05
     """Standard deviation of the noise on every coordinate of every token's embedding."""
     n0: int = 100
     """Draws that choose the class."""
@@ -73,7 +74,7 @@ class Gaussian(Certificate):
     def __post_init__(self) -> None:
         if not self.sigma > 0 or math.isinf(self.sigma):
             raise UsageError(
-                f"sigma={self.sigma:g}: without noise there is no ball to certify; give a positive number such as 0.1"
+                f"sigma={self.sigma:g}: without noise there is no ball to certify; give a positive number such as 0.05"
             )
         check_draws(self.alpha, self.n0, self.n)
 
@@ -90,10 +91,10 @@ class Gaussian(Certificate):
         """The claim."""
         from isthmus.certify._gaussian_noise import masks_of
 
-        masks = masks_of(victim)
+        masks, sigma = masks_of(victim), self._reader(victim).total_sigma
         told = "" if masks is None else f", with {masks.masked} words masked in each draw as its noisy embeddings say"
         return Statement(
-            classifier=f"the majority vote of this model under Gaussian noise of deviation {self.sigma:g} on the "
+            classifier=f"the majority vote of this model under Gaussian noise of deviation {sigma:g} on the "
             f"embeddings of all tokens{told}, not the model without noise",
             threat_model="any change of the embeddings whose L2 norm over the flattened sequence is within the radius, "
             "with the number of tokens kept",
@@ -127,7 +128,7 @@ class Gaussian(Certificate):
                     continue
                 votes = int(second[first.argmax()])
                 p = lower_bound(votes, self.n, self.alpha)
-                reach = radius(p, self.sigma)
+                reach = radius(p, reader.total_sigma)
                 details: dict[str, Any] = {
                     "p_lower": p, "votes": votes, "draws": self.n, "selection": first.tolist(), "tokens": len(row[0])
                 }  # fmt: skip
@@ -135,7 +136,7 @@ class Gaussian(Certificate):
                     details |= reader.swaps_inside(example, table, protection, reach)
                 if self.paper_radius:
                     details["not a certificate"] = (
-                        paper_radius(self.sigma, p, reader.inner_noise) if reach >= 0 else None
+                        paper_radius(reader.total_sigma, p, reader.inner_noise) if reach >= 0 else None
                     )
                 yield settled(example, int(first.argmax()), reach, **details)
 

@@ -80,7 +80,7 @@ def certify(
 ) -> None:
     """Prove up to where a classifier's answers hold. The same command again continues an interrupted run.
 
-    isthmus certify runs/demo --certificate gaussian -P sigma=0.1 --n 200
+    isthmus certify runs/demo --certificate gaussian -P sigma=0.05 --n 200
 
     isthmus certify runs/safer --certificate synonym --fail-under certified=0.40
 
