@@ -41,6 +41,19 @@ def test_the_same_again_is_read_and_other_settings_get_their_hash(run):
     assert measure(request(run, parameters={"lowest": "0.2"}))[0].was_there
 
 
+def test_a_measure_is_kept_from_what_it_does_not_heed(run):
+    """`--text` is for anchored words: the plane beside it is the one measured without."""
+    both = {"measures": ("information_plane", "anchored_words"), "asked": Asked(texts=("a fine film",))}
+    plane, words = measure(request(run, **both))
+    assert words.settings["asked"] == {"texts": ["a fine film"]}
+    assert measure(request(run, measures=("information_plane",), asked=Asked()))[0].was_there
+    assert plane.key == "information_plane"
+    with pytest.raises(UsageError, match="information_plane makes nothing of --text"):
+        measure(request(run, **{**both, "measures": ("information_plane",)}))
+    with pytest.raises(UsageError, match="anchored_words makes nothing of --against"):
+        measure(request(run, against=str(run.path)))
+
+
 def test_what_changed_since_is_measured_again(run):
     measure(request(run))
     held = json.loads(run.measures_path.read_text())

@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval, bootstrap_mean
 from isthmus.measures.anchored_words import band
-from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +54,7 @@ class AnchoredInformation(Measure):
     """
 
     reads: ClassVar[tuple[Source, ...]] = ("model", "data", "attacks")
+    takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "against")
 
     on: str | None = None
     """Where adversarial texts come from: an attack of the run, or an exported file; none takes the first attack."""

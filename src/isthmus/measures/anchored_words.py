@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
-from isthmus.measures.base import Figure, MarkedText, Measure, Measurement, Subject
+from isthmus.measures.base import Figure, MarkedText, Measure, Measurement, Option, Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,6 +48,8 @@ class AnchoredWords(Measure):
     Example:
         ``isthmus measure runs/demo --measure anchored_words --text "a moving, quiet film"``
     """
+
+    takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "texts")
 
     lowest: float | None = None
     """Share of tokens below the anchored ones (c_l); none takes the run's own, or 0.5."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Source = Literal["model", "data", "log", "snapshots", "attacks", "evaluations"]
 """What a measure may read of a run; when it changes, the measurement is taken again."""
 
+Option = Literal["n", "splits", "seed", "every_epoch", "texts", "against"]
+"""What may be asked of a measure."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -216,6 +219,14 @@ class Asked:
     texts: tuple[str, ...] = ()
     """Sentences to look at, in place of the data's."""
 
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in dataclasses.fields(self)
+            if getattr(self, entry.name) != entry.default
+        }
+
 
 Step = Callable[[str, int, int], None]
 """Told what is being done, and how far it is."""
@@ -297,6 +308,8 @@ class Measure:
     """Base of all measures: a frozen dataclass of parameters with one method to write."""
 
     reads: ClassVar[tuple[Source, ...]] = ("model", "data")
+    takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed")
+    """What it heeds of what is asked; the rest is kept from it, so that it changes no result."""
     compares: ClassVar[bool] = False
     """Whether it looks at all runs given at once; else each is measured by itself."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import bootstrap_mean
-from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,7 @@ class Information(Measure):
     """
 
     reads: ClassVar[tuple[Source, ...]] = ("model", "data", "log", "snapshots")
+    takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     chunk: int = 64
     """Pairs that InfoNCE tells apart (C)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from isthmus.core.errors import UsageError
-from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
 from isthmus.measures.information import logged
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class InformationPlane(Measure):
     """
 
     reads: ClassVar[tuple[Source, ...]] = ("log", "snapshots")
+    takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     across: Literal["auto", "rate", "spread", "entropy_rate"] = "auto"
     """What passes: the rate, the spread of the tokens, or VUB's difference of entropies; auto takes the rate if any."""

@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.statistics import Interval, wilson
 from isthmus.core.types import Bools
-from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class TradeOff(Measure):
     """
 
     reads: ClassVar[tuple[Source, ...]] = ("attacks", "evaluations")
+    takes: ClassVar[tuple[Option, ...]] = ()
     compares: ClassVar[bool] = True
 
     over: str = "beta"

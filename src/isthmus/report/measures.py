@@ -33,7 +33,9 @@ def number(value: float | None) -> str:
     """A figure of any size in few digits."""
     if value is None or math.isnan(value):
         return "–"
-    if value and abs(value) < 0.001:
+    if abs(value) < 5e-7:
+        return "0"
+    if abs(value) < 0.001:
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"
 

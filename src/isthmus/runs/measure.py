@@ -19,7 +19,7 @@ import isthmus
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.core.files import read_json, write_json
-from isthmus.measures.base import Asked, Measure, Measurement, Step
+from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.settings import plain, short_hash
 from isthmus.runs.subject import make_subject, stamp_of
@@ -61,13 +61,30 @@ def measure(request: MeasureRequest, step: Step | None = None) -> list[Measured]
     """Take every measure of every run; what was measured before is read."""
     folders = [_folder(run) for run in request.runs]
     against = _folder(request.against) if request.against is not None else None
+    methods = _methods(request)
+    _check(request, methods)
     found: list[Measured] = []
-    for method in _methods(request):
+    for method in methods:
         if method.compares:
             found.append(_take(method, folders, against, request, step))
         else:
             found += [_take(method, [folder], against, request, step) for folder in folders]
     return found
+
+
+_OPTIONS: dict[Option, str] = {
+    "n": "--n", "splits": "--split", "seed": "--seed", "every_epoch": "--epochs", "texts": "--text",
+    "against": "--against",
+}  # fmt: skip
+
+
+def _check(request: MeasureRequest, methods: Sequence[Measure]) -> None:
+    """An option that none of the measures heeds was meant for another."""
+    given = {**request.asked.given(), **({"against": request.against} if request.against is not None else {})}
+    for option, flag in _OPTIONS.items():
+        if option in given and not any(option in method.takes for method in methods):
+            names = ", ".join(method.name for method in methods)
+            raise UsageError(f"{names} makes nothing of {flag}: leave it out (isthmus show {methods[0].name})")
 
 
 def _folder(run: str) -> RunFolder:
@@ -108,15 +125,16 @@ def _take(
 ) -> Measured:
     """One measure of one run, or of several that it compares."""
     first, *rest = folders
-    others = [*rest, *([against] if against is not None else ())]
-    settings = _settings(method, request, [_seen_from(first, other) for other in others])
+    others = [*rest, *([against] if against is not None and "against" in method.takes else ())]
+    asked = Asked(**{name: value for name, value in request.asked.given().items() if name in method.takes})
+    settings = _settings(method, asked, [_seen_from(first, other) for other in others])
     stamp = {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
     known = _entries(first)
     key = _key(method.name, short_hash(settings), known)
     if key in known and known[key].get("stamp") == plain(stamp):
         return _measured(first, key, known[key])
-    subject = make_subject(first, request.asked, request.device, step)
-    subject.others = tuple(make_subject(other, request.asked, request.device, step) for other in others)
+    subject = make_subject(first, asked, request.device, step)
+    subject.others = tuple(make_subject(other, asked, request.device, step) for other in others)
     measurement = method.measure(subject)
     entry = {
         "settings": plain(settings),
@@ -136,9 +154,8 @@ def _seen_from(first: RunFolder, folder: RunFolder) -> str:
     return Path(os.path.relpath(folder.path.resolve(), first.path.resolve())).as_posix()
 
 
-def _settings(method: Measure, request: MeasureRequest, others: Sequence[str]) -> dict[str, Any]:
-    asked = {name: value for name, value in dataclasses.asdict(request.asked).items() if value not in (None, (), False)}
-    settings: dict[str, Any] = {"measure": method.name, "parameters": plain(method), "asked": asked}
+def _settings(method: Measure, asked: Asked, others: Sequence[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {"measure": method.name, "parameters": plain(method), "asked": asked.given()}
     if others:
         settings["with"] = list(others)
     return settings

@@ -128,7 +128,7 @@ def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adver
     """Texts that fooled the run's model, with the texts they came from; or those of an exported file."""
     if name is not None and Path(name).suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
         return _of_file(name, subject)
-    file = _attack(folder, name, "adversarial texts come from an attack")
+    file = _attack(folder, name, "adversarial texts come from an attack, or from a file named with -P on=FILE")
     rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
     if not rows:
         raise UsageError(f"{file.key} fooled nothing in {folder.path}: there are no adversarial texts")

@@ -71,7 +71,7 @@ class TrainingSettings:
     information: int = 256
     """Training examples on which, as on dev, spread, rate and label information are noted after each epoch; 0: none."""
     snapshots: bool = False
-    """Keep the trainable weights of every epoch, so that any measure can be taken over the training."""
+    """Keep the trainable weights of every epoch, each as large as the model, to measure any of them afterwards."""
 
     def __post_init__(self) -> None:
         if str(self.precision) == "fp16":
