@@ -321,6 +321,11 @@ class Measure:
         own = module.startswith(__name__.rpartition(".")[0] + ".")
         return module.rpartition(".")[2] if own else type(self).__name__
 
+    @final
+    def heeds(self, option: Option) -> bool:
+        """Whether an option makes a difference; a measure that compares takes one more run in any case."""
+        return option in self.takes or (self.compares and option == "against")
+
     @abstractmethod
     def measure(self, subject: Subject) -> Measurement:
         """Look at the subject."""

@@ -82,7 +82,7 @@ def _check(request: MeasureRequest, methods: Sequence[Measure]) -> None:
     """An option that none of the measures heeds was meant for another."""
     given = {**request.asked.given(), **({"against": request.against} if request.against is not None else {})}
     for option, flag in _OPTIONS.items():
-        if option in given and not any(option in method.takes for method in methods):
+        if option in given and not any(method.heeds(option) for method in methods):
             names = ", ".join(method.name for method in methods)
             raise UsageError(f"{names} makes nothing of {flag}: leave it out (isthmus show {methods[0].name})")
 
@@ -125,7 +125,7 @@ def _take(
 ) -> Measured:
     """One measure of one run, or of several that it compares."""
     first, *rest = folders
-    others = [*rest, *([against] if against is not None and "against" in method.takes else ())]
+    others = [*rest, *([against] if against is not None and method.heeds("against") else ())]
     asked = Asked(**{name: value for name, value in request.asked.given().items() if name in method.takes})
     settings = _settings(method, asked, [_seen_from(first, other) for other in others])
     stamp = {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
