@@ -1,0 +1,171 @@
+"""RSMI beside SAFER, AdvAug, FreeLB and InfoBERT on IMDB, AG News and QNLI: the tables in docs/results/rsmi.md.
+
+    python benchmarks/rsmi.py --data PACK --out RUNS train --part 0/6      a sixth of the trainings; start six beside
+    python benchmarks/rsmi.py --data PACK --out RUNS attack --part 0/6     the headline rows, then the ablations
+    python benchmarks/rsmi.py --out RUNS --write docs/results/rsmi.md      only write what is there
+
+PACK is a folder with imdb, ag_news and qnli in it. A row is a trained model and a way of asking it: one RSMI model
+gives the rows that average, that vote, that mask nothing, and those of the ablations over k. A finished training and a
+finished row are never made again, so the work can be cut into pieces (`--minutes`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isthmus.runs.sources import DataRequest
+from isthmus.training.settings import TrainingSettings
+from proof.grid import Clock, Grid, Method, attack_run, parser
+
+ATTACKS = ("textfooler", "pwws", "bae")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A data set: how models are trained on it and how many texts are attacked."""
+
+    name: str
+    n: int
+    epochs: int
+    max_tokens: int
+    rsmi: Mapping[str, Any]
+    """The paper's settings for BERT, with noise after three of MiniLM's six blocks."""
+    k1: int = 50
+    """Draws of the second step while an attack asks; fewer where texts are long."""
+
+
+PLANS = (
+    Plan("imdb", 100, 3, 128, {"sigma": 0.3, "masked": 3}, k1=10),
+    Plan("ag_news", 500, 2, 128, {"sigma": 0.2, "masked": 2}),
+    Plan("qnli", 500, 3, 128, {"sigma": 0.2, "masked": 2}),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a training, and how the trained model is asked."""
+
+    name: str
+    method: Method
+    victim: Mapping[str, Any] = field(default_factory=dict)
+    attacks: tuple[str, ...] = ATTACKS
+    seeds: int = 3
+
+
+def rows(plan: Plan) -> list[Row]:
+    """The headline rows."""
+    rsmi = Method("rsmi", "rsmi", plan.rsmi)
+    steps = {"k1": plan.k1}
+    return [
+        Row("standard", Method("standard")),
+        Row("freelb", Method("freelb", "freelb", {"step_size": 0.1, "max_norm": 0.3})),
+        Row("infobert", Method("infobert", "infobert", {"adversary": "freelb"})),
+        Row("safer", Method("safer", "safer")),
+        Row("advaug", Method("advaug", "advaug", {"attack": "textfooler"})),
+        Row("rsmi, nothing masked", rsmi, {**steps, "masking": "none"}),
+        Row("rsmi, average", rsmi, steps),
+        Row("rsmi, vote", rsmi, {**steps, "aggregate": "vote"}),
+    ]
+
+
+def ablations(plan: Plan) -> list[Row]:
+    """One thing changed at a time, under TextFooler, one seed."""
+    own = Method("rsmi", "rsmi", plan.rsmi)
+
+    def trained(name: str, **changed: Any) -> Method:
+        return Method(f"rsmi {name}", "rsmi", {**plan.rsmi, **changed})
+
+    found: list[tuple[str, Any, Method, dict[str, Any]]] = [
+        *(("sigma", sigma, trained(f"sigma{sigma:g}", sigma=sigma), {}) for sigma in (0.1, 0.2, 0.3, 0.4)),
+        *(("M", masked, trained(f"m{masked}", masked=masked), {}) for masked in (1, 2, 3, 4)),
+        *(("layers", few, trained(f"layers{few.replace(',', '')}", layers=few), {}) for few in ("0", "0,1,2,3,4")),
+        *(
+            (f"{masking} masks, k", k, own, {"masking": masking, "k0": k, "two_step": False})
+            for masking in ("gradient", "random")
+            for k in (1, 5, 10, 50)
+        ),
+        ("two steps", "off", own, {"two_step": False}),
+        ("two steps", "on", own, {}),
+        ("randomness", "the same for every query", own, {"fixed": True}),
+    ]
+    return [
+        Row(f"{what} = {value}", method, {"k1": plan.k1, **victim}, ("textfooler",), 1)
+        for what, value, method, victim in found
+    ]
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("work", nargs="?", choices=("train", "attack"))
+    options.add_argument("--data", type=Path, help="folder with imdb, ag_news and qnli")
+    options.add_argument("--sets", nargs="+", default=[plan.name for plan in PLANS])
+    options.add_argument("--backbone", default="minilm")
+    options.add_argument("--only", choices=("headline", "ablations"))
+    options.add_argument("--names", nargs="+", help="only these rows")
+    options.add_argument("--n", type=int, help="at most so many texts, for a quick look")
+    options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
+    options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    return options.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.write is not None:
+        from proof.rsmi_page import page
+
+        options.write.write_text(page(options.out, options.seeds), encoding="utf-8")
+        return
+    plans = [plan for plan in PLANS if plan.name in options.sets]
+    missing = [plan.name for plan in plans if not (options.data and (options.data / plan.name).is_dir())]
+    if missing or options.work is None:
+        sys.exit(f"give what to do (train, attack) and --data; it lacks {', '.join(missing) or 'nothing'}")
+    work = train_one if options.work == "train" else attack_one
+    tasks = []
+    for wanted in [options.only] if options.only else ["headline", "ablations"]:
+        for plan in plans:
+            table = rows(plan) if wanted == "headline" else ablations(plan)
+            table = [row for row in table if options.names is None or row.name in options.names]
+            cells = [(row, seed) for seed in range(options.seeds) for row in table if seed < row.seeds]
+            if options.work == "train":  # several rows may ask one model
+                cells = list({(row.method.name, seed): (row, seed) for row, seed in cells}.values())
+            tasks += [
+                functools.partial(work, grid(plan, row, options), plan, row, seed, options) for row, seed in cells
+            ]
+    number, parts = map(int, options.part.split("/"))
+    Clock(options.minutes).while_time(tasks[number::parts])
+
+
+def grid(plan: Plan, row: Row, options: argparse.Namespace) -> Grid:
+    """The trainings of one data set; RSMI wants a smaller step and more of them."""
+    settings = TrainingSettings(epochs=plan.epochs, max_tokens=plan.max_tokens, checkpoint_every=None)
+    if row.method.defence == "rsmi":
+        settings = dataclasses.replace(settings, epochs=2 * plan.epochs)
+    data, out = DataRequest(str(options.data / plan.name)), options.out / plan.name
+    return Grid([row.method], row.seeds, data, options.backbone, settings, out, options.limit)
+
+
+def train_one(grid: Grid, _plan: Plan, row: Row, seed: int, _options: argparse.Namespace) -> None:
+    grid.train(row.method, seed)
+
+
+def attack_one(grid: Grid, plan: Plan, row: Row, seed: int, options: argparse.Namespace) -> None:
+    """Every attack on one row."""
+    folder = row.method.folder(grid.out, seed)
+    if not (folder / "model").is_dir():
+        return
+    # What does not draw takes no option of drawing.
+    victim = row.victim if row.method.defence == "rsmi" else {}
+    n = min(plan.n, options.n or plan.n)
+    for name in row.attacks:
+        attack_run(folder, name, n=n, split="test", victim=dict(victim), precision=options.precision)
+
+
+if __name__ == "__main__":
+    main()
