@@ -280,7 +280,11 @@ def from_log(subject: Subject) -> list[Plot]:
 
 def _over_epochs(by_epoch: Mapping[int, tuple[Figure, ...]]) -> list[Plot]:
     """One plot for each figure, over the epochs that were kept."""
-    names = dict.fromkeys(figure.name for figures in by_epoch.values() for figure in figures)
+    # The data's own entropies stand still, and bits are nats.
+    still = {RATE_BITS, LABEL_ENTROPY, WORDS}
+    names = dict.fromkeys(
+        figure.name for figures in by_epoch.values() for figure in figures if figure.name not in still
+    )
     plots = []
     for name in names:
         points: dict[str, list[tuple[int, Figure]]] = {}
