@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Floats, Texts
 from isthmus.models.bottleneck import GaussianBottleneck
+from isthmus.models.normalised import Normalised, NormalisedVictim
 from isthmus.models.victims import ClassifierVictim
 from isthmus.runs.ways import Ways, shown
 
@@ -103,6 +104,14 @@ def test_the_copy_in_bfloat16_is_seen_in_the_same_three_ways() -> None:
     for way in wanted:
         assert np.array_equal(seen[way], wanted[way])
     assert not half._half.stochastic
+
+
+def test_a_bottleneck_behind_a_normaliser_has_three() -> None:
+    plain = bottlenecked()
+    victim = NormalisedVictim(plain, Normalised())
+    assert Ways(victim, draws=2, seed=0).names == ("mean", "sample", "average")
+    seen, wanted = (Ways(each, draws=2, seed=0).see(TEXTS, IDS).scores for each in (victim, plain))
+    assert all(np.allclose(seen[way], wanted[way], atol=1e-6) for way in wanted)
 
 
 def test_another_stochastic_victim_has_two() -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from isthmus.core.types import Example
     from isthmus.data import Dataset
 
-_AT_ONCE = 256
+_AT_ONCE = {"cpu": 256, "cuda": 4096}
+"""Texts between two writes: on a GPU many of each length must come together to fill a batch."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,10 @@ class TextEvaluation(Evaluation):
         """Some texts at a time."""
         self._suit_fields()  # The set before may have been one of single texts.
         examples = [example for example in self.aligned if example.id in missing]
-        for at in range(0, len(examples), _AT_ONCE):
+        size = _AT_ONCE.get(getattr(self.ready.victim, "device_type", "cpu"), _AT_ONCE["cpu"])
+        for at in range(0, len(examples), size):
             first = not any(row.get("scores") for row in journal.rows.values())
-            yield list(self._rows(examples[at : at + _AT_ONCE], first))
+            yield list(self._rows(examples[at : at + size], first))
 
     def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         """Accuracy, calibration and what goes with them."""
