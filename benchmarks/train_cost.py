@@ -224,7 +224,7 @@ def peak_on_gpu(row: Row, plain: Classifier, options: argparse.Namespace) -> flo
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     training = begin(row, plain, options)
-    for _ in range(3):
+    for _ in range(2):
         training.step()
     torch.cuda.synchronize()
     return float(torch.cuda.max_memory_allocated())
@@ -238,7 +238,7 @@ def peak_on_cpu(row: Row, plain: Classifier, options: argparse.Namespace) -> flo
         status = 1
         try:
             training = begin(row, plain, options)
-            for _ in range(3):
+            for _ in range(2):
                 training.step()
             unit = 1 if platform.system() == "Darwin" else 1024
             os.write(writing, str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit).encode())

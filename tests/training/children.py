@@ -200,13 +200,29 @@ def descend_questions(folder: Path, batch_size: int) -> Classifier:
 def one_of_two(root: Path, rank: int, port: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    for name, defence in (SHARED_DEFENCES | BY_PROCESS).items():
-        model = descend(root / name, TOGETHER, defence)
-        largest = [parameter.detach().clone() for parameter in model.parameters()]
-        for parameter in largest:
-            torch.distributed.all_reduce(parameter, op=torch.distributed.ReduceOp.MAX)
-        assert all(torch.equal(mine, most) for mine, most in zip(model.parameters(), largest, strict=True))
+    fitted = {"auxiliary": OneDensity(alpha=0.0, beta=0.01, p_t_given_x="auxiliary")}
+    for name, defence in (SHARED_DEFENCES | BY_PROCESS | fitted).items():
+        assert_same(descend(root / name, TOGETHER, defence))
     descend_questions(root / "questions", TOGETHER.batch_size)
+
+
+def assert_same(model: torch.nn.Module) -> None:
+    """Both processes hold the same weights."""
+    largest = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in largest:
+        torch.distributed.all_reduce(parameter, op=torch.distributed.ReduceOp.MAX)
+    assert all(torch.equal(mine, most) for mine, most in zip(model.parameters(), largest, strict=True))
+
+
+@dataclass(frozen=True)
+class OneDensity(defences.InfoBERT):
+    """Looks after every step whether the density that is fitted beside the model is the same in both processes."""
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        before = model.companions["auxiliary"].mean[0].weight.clone()
+        yield from super().losses(model, batch)
+        assert not torch.equal(model.companions["auxiliary"].mean[0].weight, before)
+        assert_same(model.companions["auxiliary"])
 
 
 @dataclass(frozen=True)

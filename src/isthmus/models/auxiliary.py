@@ -4,10 +4,12 @@
     estimate = E[ log q(t | x) ] - E[ log q(t' | x) ]     t' of a random other token
 
 Before every estimate it takes one step of its own Adam on the likelihood of detached samples. The moments of that Adam
-are buffers, so that a checkpoint holds them.
+are buffers, so that a checkpoint holds them. Processes that train together fit one density.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +58,7 @@ class AuxiliaryGaussian(nn.Module):
                 parameter.requires_grad_()
             likelihood = gaussian_log_density(t, self.mean(x), self.log_variance(x))
             loss = -(likelihood * weight).sum() / weight.sum().clamp(min=1)
-            gradients = torch.autograd.grad(loss, parameters)
+            gradients = _mean_over_processes(torch.autograd.grad(loss, parameters))
         with torch.no_grad():
             self.steps += 1
             for index, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
@@ -67,3 +69,13 @@ class AuxiliaryGaussian(nn.Module):
                 step = first / (1 - _BETAS[0] ** self.steps)
                 scale = (second / (1 - _BETAS[1] ** self.steps)).sqrt() + 1e-8
                 parameter.sub_(self.learning_rate * step / scale)
+
+
+def _mean_over_processes(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Without it every process would fit a density of its own, and a checkpoint hold only the first one's."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return gradients
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    parts = torch.split(flat / torch.distributed.get_world_size(), [gradient.numel() for gradient in gradients])
+    return [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
