@@ -9,7 +9,7 @@ One process, one batch of random tokens, one copy of the model per defence. A ro
 an order of its own, between two plain steps; a figure is the median over rounds of the defence's time divided by the
 mean of those two, so that what the machine does besides falls out. A step is everything between two batches: forward
 and backward passes, clipping, AdamW. On a CPU time is processor time of this process; on a GPU it is wall time of
-`--steps` steps without waiting in between.
+`--steps` steps without waiting in between. A target is met, or missed, if all of the interval is on that side of it.
 
 Memory is the high-water mark of a process of its own (CPU), or of the allocator with nothing else on the GPU. With
 --synchronisations the places where a step waits for the GPU are counted, as torch itself reports them.
@@ -319,7 +319,8 @@ def timing(row: Row, ratios: list[float]) -> list[str]:
     cells = [f"{middle:.2f}", f"{low:.2f} to {high:.2f}"]
     if row.target is None:
         return [*cells, "", ""]
-    return [*cells, f"≤ {row.target:g}", "met" if middle <= row.target else "**missed**"]
+    verdict = "met" if high <= row.target else "**missed**" if low > row.target else "undecided"
+    return [*cells, f"≤ {row.target:g}", verdict]
 
 
 def command() -> str:

@@ -64,19 +64,34 @@ class Climb:
         magnitude = 0.0 if still else ascent.init_magnitude
         self.delta = start(like, self.mask, magnitude, batch.stream(ascent.name)).requires_grad_()
         self._fresh = True
+        self._waiting: Tensor | None = None
 
-    def forward(self, *, hidden: bool = False) -> Output:
-        """The model at the perturbation as it stands, with the dice of the first pass."""
+    def forward(self, *, hidden: bool = False, last: bool = False) -> Output:
+        """The model at the perturbation as it stands, with the dice of the first pass.
+
+        What is added has the gradient of what it is added to. So the words' own is taken once, in the `last` pass, for
+        all passes together: a table of all words, filled and added up every time, is dear.
+        """
         if not self._fresh:
             self.dice.restore()
         self._fresh = False
-        embeddings = self.model.embed(self.inputs["input_ids"]) + self.delta
-        output: Output = self.model(**self.inputs, inputs_embeds=embeddings, hidden=hidden)
+        words = self.model.embed(self.inputs["input_ids"])
+        if not last:
+            words = words.detach()
+        elif self._waiting is not None and words.requires_grad:
+            words.register_hook(self._with_earlier_passes)  # type: ignore[no-untyped-call]
+        output: Output = self.model(**self.inputs, inputs_embeds=words + self.delta, hidden=hidden)
         return output
+
+    def _with_earlier_passes(self, gradient: Tensor) -> Tensor:
+        waiting, self._waiting = self._waiting, None
+        return gradient if waiting is None else gradient + waiting
 
     def step(self, gradient: Tensor | None) -> None:
         """Climb along the gradient of the loss with respect to the perturbation."""
         assert gradient is not None
+        if self.delta.grad is not None:
+            self._waiting = self.delta.grad if self._waiting is None else self._waiting + self.delta.grad
         moved = ascended(self.delta.detach(), gradient.detach() * self.mask, self.ascent.step_size)
         self.delta = within(moved, self.ascent.max_norm).requires_grad_()
 

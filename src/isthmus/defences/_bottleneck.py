@@ -99,7 +99,7 @@ class StochasticBottleneck(Ascent):
             climb.delta.requires_grad_(False)
         steps = self.steps if self.adversary == "freelb" else 1
         for step in range(steps):
-            yield Terms(self._values(model, climb.forward(), batch, steps))
+            yield Terms(self._values(model, climb.forward(last=step + 1 == steps), batch, steps))
             if step + 1 < steps:
                 climb.step(climb.delta.grad)
 

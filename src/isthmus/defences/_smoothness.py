@@ -66,8 +66,9 @@ class Smoothness(Defence):
         """The model at the perturbation that changes the clean predictions most, with the dice of the clean pass."""
         import torch
 
-        target = clean.logits.detach()
-        embeddings = model.embed(batch.inputs["input_ids"])
+        target, embeddings = clean.logits.detach(), clean.embeddings
+        # The clean pass's own, so that the table of all words gets its gradient once.
+        assert embeddings is not None
         mask = valid(batch).to(embeddings.dtype)
         delta = self.noise * gaussian_start(embeddings, batch.stream(self.name)) * mask
         for _ in range(self.steps):

@@ -44,7 +44,7 @@ class FreeLB(Ascent):
             return
         climb = Climb(self, model, batch)
         for step in range(self.steps):
-            output = climb.forward()
+            output = climb.forward(last=step + 1 == self.steps)
             yield Terms({"cross_entropy": cross_entropy(output, batch) / self.steps})
             if step + 1 < self.steps:
                 climb.step(climb.delta.grad)

@@ -136,7 +136,7 @@ class InfoBERT(Ascent):
                 climb.step(torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0])
         steps = self.steps if self.adversary == "freelb" else 1
         for step in range(steps):
-            output = climb.forward(hidden=True)
+            output = climb.forward(hidden=True, last=step + 1 == steps)
             values = {"cross_entropy": cross_entropy(output, batch) / steps}
             if self.beta:
                 values["bottleneck"] = self.beta / steps * self._narrowness(model, batch, climb, output, step)

@@ -62,5 +62,5 @@ class PGD(Ascent):
             climb.dice.restore()
             yield Terms({"cross_entropy": self.clean * cross_entropy(model(**batch.inputs), batch)})
         if self.clean < 1:
-            loss = (1 - self.clean) * cross_entropy(climb.forward(), batch)
+            loss = (1 - self.clean) * cross_entropy(climb.forward(last=True), batch)
             yield Terms({"adversarial_cross_entropy": loss})
