@@ -22,7 +22,7 @@ from isthmus.defences.infobert import sentence_vectors, starts_with_cls
 from isthmus.models import Classifier
 from isthmus.models.bottleneck import GaussianBottleneck
 
-ARCHITECTURES = ["bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5", "lstm", "cnn"]
+ARCHITECTURES = ["bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "albert", "t5", "lstm", "cnn"]
 WORD_LEVEL = {"lstm", "cnn"}
 SIZES = {"vectors": None, "width": 12, "hidden": 16, "filters": 6, "widths": (2, 3), "dropout": 0.3}
 

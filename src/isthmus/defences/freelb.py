@@ -26,8 +26,8 @@ class FreeLB(Ascent):
         Understanding, https://arxiv.org/abs/1909.11764
 
     Where we depart:
-        The uniform start has a norm of about init_magnitude / √3, as in the released code; the paper says
-        init_magnitude. Dropout masks are the same in all steps, as the paper asks for.
+        Nowhere. Dropout masks are the same in all steps, as the paper asks for. Mind that the uniform start has a norm
+        of about init_magnitude / √3, not init_magnitude.
 
     Relations:
         `pgd` climbs first and trains on the last point only. `infobert` with adversary=freelb adds two regularisers.

@@ -1,0 +1,64 @@
+"""Defences on a GPU: no step waits for it more often than plain training does, and draws repeat."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import training_toys as toys
+from defence_toys import batch_of, gradients
+from test_encoders import DEFENCES, built
+
+from isthmus import defences
+from isthmus.defences import Batch, Defence
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def on_gpu(defence: Defence) -> tuple[Any, Batch]:
+    model = copy.deepcopy(built("bert")).to("cuda").train()
+    defence.prepare(model, toys.dataset("train", 6, 0))
+    batch = batch_of(model)
+    inputs = {name: value.cuda() for name, value in batch.inputs.items()}
+    return model, Batch(inputs, batch.labels.cuda(), seed=5)
+
+
+def waits(defence: Defence) -> list[str]:
+    """What torch says about every wait of a step."""
+    model, batch = on_gpu(defence)
+    gradients(defence, model, batch)
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for terms in defence.losses(model, batch):
+                terms.total().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return [f"{one.filename}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]
+
+
+@functools.cache
+def plain() -> list[str]:
+    return waits(defences.Standard())
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_step_waits_no_more_often_than_plain_training(name: str) -> None:
+    assert len(found := waits(DEFENCES[name])) <= len(plain()), found
+
+
+@pytest.mark.parametrize("name", ["vib", "infobert-freelb", "freelb"])
+def test_draws_on_a_gpu_repeat(name: str) -> None:
+    model, batch = on_gpu(DEFENCES[name])
+    states = {key: value.clone() for key, value in model.state_dict().items()}
+    first = gradients(DEFENCES[name], model, batch)
+    model.load_state_dict(states)
+    again = gradients(DEFENCES[name], model, batch)
+    assert first.keys() == again.keys()
+    assert all(torch.allclose(first[key], again[key], atol=1e-5) for key in first)
