@@ -61,6 +61,16 @@ def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any
     assert again["attacked_now"] == 0
 
 
+def test_a_trace_holds_the_attacks_queries_and_not_its_judges(isthmus: Any, trained: Path) -> None:
+    options = ("-V", "two_step=false", "-V", "k0=2", "--trace")
+    figures = attacked(isthmus, trained, *options)
+    (key,) = figures["attacks"]
+    lines = (trained / "attacks" / f"{key}.trace.jsonl").read_text().splitlines()
+    assert len(lines) == figures["queries"]
+    assert figures["effort"]["forwarded"] > figures["queries"]
+    assert attacked(isthmus, trained, *options)["attacked_now"] == 0
+
+
 def test_a_fixed_seed_makes_it_deterministic(isthmus: Any, trained: Path) -> None:
     figures = attacked(isthmus, trained, "-V", "fixed=true")
     assert "fresh" not in figures

@@ -13,11 +13,13 @@ from scipy.stats import binomtest
 
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
+from isthmus.defences import RSMI, Batch
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted
+from isthmus.models.victims.classifier import MOST_TOKENS
 from isthmus.models.victims.two_step import TwoStepVictim
 
 ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5")
@@ -305,6 +307,15 @@ def test_averaging_over_draws_averages_independent_answers(classifier):
     assert np.allclose(victim_of(model, draws=3).scores(TEXTS, KEYS), np.mean(one, axis=0), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["bert", "t5", "cnn"])
+def test_draws_of_a_single_pass_share_what_precedes_the_noise(classifier, name, monkeypatch):
+    model = classifier(name, sigma=1.0)
+    one = [ClassifierVictim(model).scores(TEXTS, keys=_mixed(draw)) for draw in range(5)]
+    for most in (1, 1 << 13):  # a draw at a time, or all at once
+        monkeypatch.setitem(MOST_TOKENS, "cpu", most)
+        assert np.allclose(ClassifierVictim(model, draws=5).scores(TEXTS, KEYS), np.mean(one, axis=0), atol=1e-5)
+
+
 def _mixed(draw: int) -> np.ndarray:
     from isthmus.models.randomness import mix64
 
@@ -341,6 +352,22 @@ def test_a_saved_model_answers_in_two_steps_and_options_change_one_use(classifie
     assert other.settings == dataclasses.replace(victim.settings, aggregate="average", k0=2)
     with pytest.raises(UsageError, match="no setting 'k2'"):
         load_victim(tmp_path / "model", device="cpu", k2=3)
+
+
+@pytest.mark.parametrize("masks", ["gradient", "random"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_encoder_is_trained_on_its_masked_words(classifier, name, masks):
+    model = classifier(name).train()
+    inputs = model.encode(TEXTS)
+    batch = Batch(inputs, torch.tensor([0, 1, 0, 1, 0]), seed=3)
+    (terms,) = list(RSMI(masked=3, masking=masks).losses(model, batch))
+    terms.total().backward()
+    gradient = model.table.weight.grad
+    assert gradient is not None
+    assert torch.isfinite(gradient).all()
+    assert gradient.abs().sum() > 0
+    if name not in ("lstm", "cnn"):
+        assert gradient[masking.mask_id(model)].abs().sum() > 0
 
 
 # ---------------------------------------------------------------------- gradients

@@ -28,13 +28,15 @@ from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
 from isthmus.models.masking import embedding_gradient
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
-from isthmus.models.randomness import mix64
+from isthmus.models.randomness import copied, mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Precision = Literal["fp32", "bf16"]
+MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
+"""Tokens, copies included, that go through a model at once."""
 
 
 class ClassifierVictim:
@@ -210,17 +212,25 @@ def _see(model: Classifier, latent: Inference) -> None:
 
 
 def _averaged(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
-    """Probabilities, averaged over draws of the model's own randomness."""
+    """Probabilities, averaged over draws of the model's own randomness; what precedes the first draw is shared."""
     if draws == 1:
-        return _probabilities(model, inputs, inputs.keys)
-    keys = [None if inputs.keys is None else mix64(inputs.keys + draw) for draw in range(draws)]
-    return torch.stack([_probabilities(model, inputs, key) for key in keys]).mean(dim=0)
+        return _probabilities(model, inputs, inputs.keys, 1)[:, 0]
+    at_once = draws
+    if model.slots.noise is not None:  # A bottleneck alone draws behind the encoder, which then reads every row once.
+        at_once = max(1, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // inputs.ids.numel())
+    keys = None if inputs.keys is None else copied(inputs.keys, draws).view(-1, draws)
+    parts = []
+    for start in range(0, draws, at_once):
+        copies = min(at_once, draws - start)
+        own = None if keys is None else keys[:, start : start + copies].reshape(-1)
+        parts.append(_probabilities(model, inputs, own, copies))
+    return torch.cat(parts, dim=1).mean(dim=1)
 
 
-def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None) -> Tensor:
+def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copies: int) -> Tensor:
     with model.keyed(keys):
-        logits = model(inputs.ids, inputs.mask, inputs.types).logits
-    return torch.softmax(logits[: inputs.rows].float(), dim=-1)
+        logits = model(inputs.ids, inputs.mask, inputs.types, copies=copies).logits
+    return torch.softmax(logits.view(len(inputs.ids), copies, -1)[: inputs.rows].float(), dim=-1)
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:

@@ -24,10 +24,7 @@ from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied, mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_device, pending
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
-from isthmus.models.victims.classifier import ClassifierVictim
-
-_MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
-"""Tokens, copies included, that go through the model at once."""
+from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
 
 class TwoStepVictim(ClassifierVictim):
@@ -112,12 +109,11 @@ class TwoStepVictim(ClassifierVictim):
     def _first_of(self, model: Classifier, part: Inputs) -> Tensor:
         assert part.keys is not None
         settings, keys = self.settings, copied(branch(part.keys, "first step"), self.settings.k0)
+        sound = None
         if settings.masks and settings.masking == "random":
-            chosen = None
-            logits = self._each(model, part, keys, settings.k0, chosen)
-            sound = None
+            logits = self._each(model, part, keys, settings.k0, None)
         else:
-            ids, embeddings, sound = part.ids, None, None
+            ids, embeddings = part.ids, None
             if settings.masks:
                 candidates, sound = self._candidates(model, part, "first saliency")
                 chosen = masking.flags(masking.first(candidates, settings.masked), part.ids.shape[1])
@@ -159,7 +155,7 @@ class TwoStepVictim(ClassifierVictim):
     ) -> Tensor:
         """Logits of every copy of every row, each with masks of its own [rows * copies, classes]."""
         length = inputs.ids.shape[1]
-        most = max(self._least, _MOST_TOKENS.get(inputs.ids.device.type, 1 << 13) // length)
+        most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // length)
         found = []
         for start in range(0, len(keys), most):
             own = keys[start : start + most]
@@ -236,7 +232,7 @@ class TwoStepVictim(ClassifierVictim):
     def _parts(self, inputs: Inputs, copies: int) -> Iterator[Inputs]:
         """The rows in parts that are not too large, each with enough rows for bits of its own."""
         tokens = copies * inputs.ids.shape[1]
-        most = max(self._least, _MOST_TOKENS.get(inputs.ids.device.type, 1 << 13) // tokens)
+        most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // tokens)
         for start in range(0, inputs.rows, most):
             rows = torch.arange(start, min(start + most, inputs.rows), device=inputs.ids.device)
             yield _picked(inputs, rows, self._least)
