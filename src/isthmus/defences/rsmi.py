@@ -42,7 +42,7 @@ class RSMI(Defence):
         mode=released does so too, the default is each text's own gradient times `scale`. Special tokens are no
         candidates, masks of the second step are drawn without replacement, and a text with fewer than M words has all
         of them masked (the code then masks one word for the rest of the run). The paper's certified radius is unsound
-        and is not offered.
+        and no certificate here.
 
     Relations:
         With sigma = masked = beta = 0 it is `standard`. `freelb` also climbs, several steps and normalised; it has
