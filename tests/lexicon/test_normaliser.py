@@ -122,6 +122,12 @@ def test_what_unicode_hides(text: str, read: str) -> None:
         ("311te", "elite"),
         ("f.r.e.e (m-o-v-i-e)", "free (movie)"),
         ("t#e m0v1e", "the movie"),
+        ("|ree fre3 $ite sa|e,", "|ree free site sale,"),
+        ("!te +he 'm0ney+ #igh well-kn0wn", "!te the 'money+ #igh well-known"),
+        ("e|ite! (m0vie) @movie", "elite! (movie) @movie"),
+        ("si+e s!te grea+ mov!e!", "site site great movie!"),
+        ("#is h1s", "#is h1s"),
+        ("d0n't", "don't"),
     ],
 )
 def test_leet_is_undone_where_it_gives_a_known_word(text: str, read: str) -> None:

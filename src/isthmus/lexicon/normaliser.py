@@ -44,9 +44,7 @@ _JOINERS = "\u200b\u200c\u200d"
 _OVERLAID = re.compile("(?<=[A-Za-z])(?:[\u0334-\u0338\u0488\u0489\u20d0-\u20f0]+|[\u0300-\u036f]{2,})")
 _LETTERS = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"(?<![\w@$#&*+|(%])[^\W\d_]+(?:['’][^\W\d_]+)?(?![\w@$#&*+|])")
-_ADDRESS = re.compile(
-    r"(?i)\W*(?:\w+://|www\.|[@#]\w)|\S+@\S+\.\w|\w[\w-]*(?:\.[\w-]+)*\.[a-z]{2,}/|.*\.(?:com|org|net)\b"
-)
+_ADDRESS = re.compile(r"(?i)\W*(?:\w+://|www\.)|\S+@\S+\.\w|\w[\w-]*(?:\.[\w-]+)*\.[a-z]{2,}/|.*\.(?:com|org|net)\b")
 _NUMBER = re.compile(r"(?i)\d[\d.,:/%+-]*(?:st|nd|rd|th|s|k|m|b|bn|am|pm|x|d|g|kg|km|cm|mm|ml|mb|gb|h|hz|p)?")
 _APART = re.compile(r"[^\W_]([.\-*·~_])[^\W_](?:\1[^\W_])+")
 
@@ -55,8 +53,9 @@ _SIGNS: Mapping[str, str] = {
     sign: "".join(letter for letter, signs in LEET.items() if sign in signs)
     for sign in dict.fromkeys(itertools.chain.from_iterable(LEET.values()))
 }
-_AT_THE_EDGE = frozenset(sign for sign in _SIGNS if sign.isdigit() or sign in "@$")
-"""Signs that count as letters at the ends of a word too; the others are punctuation there."""
+_LETTERS_AT_EDGES = "$|"
+"""Signs that are seldom punctuation, and so count as letters at the ends of a word too."""
+_BETWEEN = re.compile(r"([-/,;]+)")
 
 
 @dataclass(frozen=True)
@@ -130,24 +129,40 @@ class Normaliser:
         return chunk
 
     def _unleet(self, chunk: str) -> str:
-        first, last = _edges(chunk)
-        core = chunk[first:last]
-        if not any(letter.isalpha() for letter in core) or _NUMBER.fullmatch(core):
-            return chunk
-        if _APART.fullmatch(core) and not core.isupper():
-            joined = core[::2]
-            found = self._known(joined)
+        """The words of a chunk, read through their signs."""
+        if _APART.fullmatch(_bare(chunk)):
+            first, last = _bounds(chunk, "")
+            found = None if chunk.isupper() else self._known(chunk[first:last:2])
             return chunk[:first] + found + chunk[last:] if found else chunk
-        if len(core) < 3 or not any(letter in _SIGNS for letter in core):
-            return chunk
-        if core.lower() in self._rank or _bare(core).lower() in self._rank:
-            return chunk
-        found = self._known(core)
-        return chunk[:first] + found + chunk[last:] if found else chunk
+        return "".join(part if number % 2 else self._word(part) for number, part in enumerate(_BETWEEN.split(chunk)))
+
+    def _word(self, part: str) -> str:
+        """A word in leet as the known word it stands for; signs around it may be letters of it, or punctuation.
+
+        Digits, $ and | are letters wherever a known word comes out; the other signs only where the word is none without
+        them. What begins like a handle or a hashtag is one unless the sign itself is a letter.
+        """
+        bare, near, wide = (_bounds(part, signs) for signs in ("", _LETTERS_AT_EDGES, "".join(_SIGNS)))
+        if not any(letter.isalpha() for letter in part) or _NUMBER.fullmatch(part[bare[0] : bare[1]]):
+            return part
+        known, is_name = part[bare[0] : bare[1]].lower() in self._rank, part[0] in "@#"
+        spans = [] if is_name else list(itertools.product((near[0], bare[0]), (near[1], bare[1])))
+        if not known:
+            starts = (wide[0],) if is_name else (wide[0], bare[0])
+            spans += itertools.product(starts, (wide[1], bare[1]))
+        for first, last in dict.fromkeys(spans):
+            core = part[first:last]
+            if core.lower() in self._rank:
+                return part
+            if len(core) >= 3 and any(letter in _SIGNS for letter in core) and (found := self._known(core)):
+                return part[:first] + found + part[last:]
+        return part
 
     def _known(self, core: str) -> str | None:
         """The most frequent known word that a word in leet can stand for, in its case."""
-        options = [_SIGNS.get(letter, "") + (letter if letter.isalpha() else "") for letter in core.lower()]
+        options = [
+            _SIGNS.get(letter, "") + (letter if letter.isalpha() or letter == "'" else "") for letter in core.lower()
+        ]
         count = 1
         for letters in options:
             count *= len(letters)
@@ -177,22 +192,18 @@ def known_words(texts: Iterable[str], steps: Steps, *, most: int, min_count: int
     return tuple(ranked[:most])
 
 
-def _edges(chunk: str) -> tuple[int, int]:
-    """Where a word begins and ends in a chunk: punctuation around it is no part of it."""
+def _bounds(chunk: str, signs: str) -> tuple[int, int]:
+    """Where a word begins and ends in a chunk, if these signs may belong to it beside letters and digits."""
     first, last = 0, len(chunk)
-    while first < last and not (chunk[first].isalnum() or chunk[first] in _AT_THE_EDGE):
+    while first < last and not (chunk[first].isalnum() or chunk[first] in signs):
         first += 1
-    while last > first and not (chunk[last - 1].isalnum() or chunk[last - 1] in _AT_THE_EDGE):
+    while last > first and not (chunk[last - 1].isalnum() or chunk[last - 1] in signs):
         last -= 1
     return first, last
 
 
 def _bare(chunk: str) -> str:
-    first, last = 0, len(chunk)
-    while first < last and not chunk[first].isalnum():
-        first += 1
-    while last > first and not chunk[last - 1].isalnum():
-        last -= 1
+    first, last = _bounds(chunk, "")
     return chunk[first:last]
 
 

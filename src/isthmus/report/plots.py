@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PAPER = "#010207"
+_LETTERS_IN_A_LINE = 105
+"""What title and legend may hold beside each other."""
 _MARKERS = ("o", "^", "s", "D", "v", "P")
 _FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif'
 
@@ -111,11 +113,15 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
         if which in plot.percent:
             axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     if len([series for series in plot.series if not series.small]) > 1:
-        # Above the axes, where no point can lie under it.
-        axes.legend(
-            frameon=False, labelcolor=palette.ink, fontsize=9, ncols=min(4, len(plot.series)), loc="lower right",
-            bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
-        )  # fmt: skip
+        letters = len(plot.title) + sum(len(series.name) + 6 for series in plot.series if not series.small)
+        if letters > _LETTERS_IN_A_LINE:
+            axes.legend(frameon=False, labelcolor=palette.ink, fontsize=9)
+        else:
+            # Above the axes, where no point can lie under it.
+            axes.legend(
+                frameon=False, labelcolor=palette.ink, fontsize=9, ncols=min(4, len(plot.series)), loc="lower right",
+                bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
+            )  # fmt: skip
 
 
 def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
