@@ -8,8 +8,9 @@
     spelling     an unknown word becomes a known one that is one edit away (`isthmus.lexicon.spelling`)
 
 The steps are repeated until nothing changes: normalised(normalised(x)) = normalised(x). Printable ASCII is touched by
-leet and spelling alone, and these leave known words, numbers, addresses, hashtags, handles and (spelling) words in
-capitals as they are. Joiners that Indic scripts, Persian and emoji need stay between such characters.
+leet and spelling alone, and these leave known words, numbers, addresses, hashtags, handles (unless their sign is a
+letter: #uman) and, spelling, words in capitals as they are. Joiners that Indic scripts, Persian and emoji need stay
+between such characters.
 """
 
 from __future__ import annotations
