@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -128,6 +129,25 @@ def test_fresh_draws_are_looked_at_though_budget_is_spent():
         assert result.outcome == "succeeded"
         assert result.budget_spent
         assert result.fresh == Fresh.of(20, 20, 0)
+
+
+def test_a_time_limit_leaves_the_judge_and_the_similarity_their_turn():
+    class Slowly(Coin):
+        def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+            time.sleep(0.6 if len(texts) == SECOND_LOOKS else 0)
+            return super().scores(texts, keys)
+
+    class Same:
+        name = "all alike"
+
+        def encode(self, texts: Sequence[str]) -> Floats:
+            return np.ones((len(texts), 1), np.float32)
+
+    settings = AttackSettings(engine=EngineSettings(time_limit=0.5, in_flight=1))
+    (result,) = Slow()(Slowly(1.0), examples(TEXTS[0]), settings, encoder=Same())
+    assert result.outcome == "succeeded"
+    assert result.fresh == Fresh.of(20, 20, 0)
+    assert result.similarity == 1.0
 
 
 def test_remembered_scores_do_not_answer_the_judge():

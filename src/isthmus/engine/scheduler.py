@@ -153,7 +153,8 @@ class Engine:
         limit, trace = self.settings.time_limit, self.settings.trace
         going = []
         for task, answer in zip(cohort, answers, strict=True):
-            late = limit is not None and task.seconds > limit and not _is_fresh(task)
+            # Told once: what an attack asks for to conclude is still answered.
+            late = limit is not None and task.seconds > limit and not task.late and not _is_fresh(task)
             failed = isinstance(answer, IsthmusError)
             if trace is not None and not failed and isinstance(task.request, Score) and not task.request.fresh:
                 _tell(trace, task.program.key, task.asked.request, answer)
@@ -169,6 +170,7 @@ class Engine:
                 answer = np.concatenate([answer, no_progress(answer, task.program.label, task.unasked)])
             task.unasked = 0
             if late:
+                task.late = True
                 finished = self._advance(task, task.steps.throw, TimeSpent())
             elif failed:
                 finished = self._advance(task, task.steps.throw, answer)

@@ -71,6 +71,7 @@ class Task(Generic[Value]):
     served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
     logical: int = 0
     seconds: float = 0.0
+    late: bool = False  # whether it was told that its time is up
     looks: int = 0  # fresh draws that its judge has seen
     unasked: int = 0  # candidates of the present request for which the budget does not reach
 
