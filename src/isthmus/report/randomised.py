@@ -42,7 +42,7 @@ def section(run: RunView, markup: Any) -> dict[str, Any] | None:
     """What the page shows; None where the model is not randomised."""
     views = [view for view in run.attacks if view.rows]
     sentences = [line for line in map(sentence, views) if line]
-    if not sentences:
+    if not sentences and not sweeps(views):
         return None
     return {"sentences": sentences, "stability": markup(stability(views)), "sweep": markup(sweep(views))}
 
@@ -115,5 +115,4 @@ def sweeps(views: Sequence[AttackView]) -> dict[str, dict[int, AttackView]]:
         if isinstance(draws, int):
             name = view.attack + "".join(f" {key}={value}" for key, value in sorted(options.items()))
             groups.setdefault(f"{name}\n{rest}", {})[draws] = view
-    found = {name.split("\n")[0]: dict(sorted(line.items())) for name, line in groups.items() if len(line) > 1}
-    return {name: line for name, line in found.items() if any(view.summary.fresh for view in line.values())}
+    return {name.split("\n")[0]: dict(sorted(line.items())) for name, line in groups.items() if len(line) > 1}
