@@ -264,19 +264,12 @@ def data_request(
 
 
 def _run(request: AttackRequest, quiet: bool) -> AttackReport:
-    from isthmus.cli.progress import AttackBar, fetching
+    from isthmus.cli.progress import AttackBar, shown
     from isthmus.runs.attack import attack as run_attack
 
     bar = AttackBar(quiet)
-    try:
-        with fetching(quiet):
-            return run_attack(request, bar)
-    except KeyboardInterrupt:
-        bar.meter.stop()
-        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
-        raise typer.Exit(130) from None
-    finally:
-        bar.meter.stop()
+    with shown(bar, quiet):
+        return run_attack(request, bar)
 
 
 def _refuse_if_all_failed(run: RunView) -> None:

@@ -150,19 +150,12 @@ def _strength(given: str | None) -> float | None:
 
 
 def _run(request: CertifyRequest, quiet: bool) -> CertifyReport:
-    from isthmus.cli.progress import CertifyBar, fetching
+    from isthmus.cli.progress import CertifyBar, shown
     from isthmus.runs.certify import certify as run_certify
 
     bar = CertifyBar(quiet)
-    try:
-        with fetching(quiet):
-            return run_certify(request, bar)
-    except KeyboardInterrupt:
-        bar.meter.stop()
-        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
-        raise typer.Exit(130) from None
-    finally:
-        bar.meter.stop()
+    with shown(bar, quiet):
+        return run_certify(request, bar)
 
 
 def _json(report: CertifyReport, view: CertificateView, strength: float, rates: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,19 +193,12 @@ def evaluate(
 
 
 def _run(request: EvaluateRequest, quiet: bool) -> EvaluateReport:
-    from isthmus.cli.progress import fetching
+    from isthmus.cli.progress import EvaluateBar, shown
     from isthmus.runs.evaluate import evaluate as run_evaluate
 
     bar = EvaluateBar(quiet)
-    try:
-        with fetching(quiet):
-            return run_evaluate(request, bar)
-    except KeyboardInterrupt:
-        bar.meter.stop()
-        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
-        raise typer.Exit(130) from None
-    finally:
-        bar.meter.stop()
+    with shown(bar, quiet):
+        return run_evaluate(request, bar)
 
 
 def _write_predictions(report: EvaluateReport, run: RunView, file: str, quiet: bool) -> None:
@@ -242,47 +234,3 @@ def _refuse_if_all_failed(run: RunView) -> None:
             reasons = view.summary.get("reasons") or [{}]
             reason = reasons[0].get("reason", "unknown")
             raise VictimError(f"{view.key}: no text had an answer: {reason}. --retry-errors asks again")
-
-
-class EvaluateBar:
-    """Shows an evaluation text by text, with how many were right so far."""
-
-    def __init__(self, quiet: bool) -> None:
-        from isthmus.cli.console import progress_console
-        from isthmus.cli.progress import Meter
-
-        self.meter = Meter(progress_console(quiet))
-        self._counts: dict[str, int] = {}
-
-    def note(self, message: str) -> None:
-        """Something worth knowing happened."""
-        self.meter.note(message)
-
-    def begin(self, key: str, total: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A set begins, or goes on after `rows`."""
-        self._counts = {}
-        for row in rows:
-            self._count(row)
-        if rows:
-            self.meter.note(f"{key}: continuing after {len(rows)} of {total} examples")
-        self.meter.start(key, total, len(rows))
-
-    def row(self, key: str, row: Mapping[str, Any]) -> None:
-        """A text is answered."""
-        del key
-        self._count(row)
-        self.meter.update(sum(self._counts.values()), self._figures())
-
-    def end(self, key: str) -> None:
-        """The set is finished."""
-        del key
-        self.meter.stop(self._figures())
-
-    def _count(self, row: Mapping[str, Any]) -> None:
-        outcome = str(row["outcome"])
-        self._counts[outcome] = self._counts.get(outcome, 0) + 1
-
-    def _figures(self) -> str:
-        shown = [(word, self._counts.get(word, 0)) for word in ("right", "wrong")]
-        errors = self._counts.get("error", 0)
-        return "  ".join(f"{word} {count}" for word, count in (*shown, *((("errors", errors),) if errors else ())))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import typer
 
 from isthmus.cli.console import progress_console
 
@@ -139,18 +141,13 @@ class TrainingBar:
         return "  ".join(parts)
 
 
-class AttackBar:
-    """Shows an attack example by example, with what became of them so far."""
+class RowsBar:
+    """Shows work example by example, with what became of them so far."""
 
-    words: Mapping[str, str] = {
-        "succeeded": "fooled",
-        "failed": "held",
-        "skipped": "skipped",
-        "timed_out": "timed out",
-        "error": "errors",
-        "abstained": "abstained",
-    }
-    always: Sequence[str] = ("succeeded", "failed")
+    words: ClassVar[Mapping[str, str]]
+    """What to call an outcome; those that did not come up are left out."""
+    always: ClassVar[Sequence[str]]
+    """Outcomes that are shown even so."""
 
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
@@ -161,7 +158,7 @@ class AttackBar:
         self.meter.note(message)
 
     def begin(self, key: str, total: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """An attack begins, or goes on after `rows`."""
+        """The work begins, or goes on after `rows`."""
         self._counts = {}
         for row in rows:
             self._count(row)
@@ -176,7 +173,7 @@ class AttackBar:
         self.meter.update(sum(self._counts.values()), self._figures())
 
     def end(self, key: str) -> None:
-        """The attack is finished."""
+        """The work is finished."""
         del key
         self.meter.stop(self._figures())
 
@@ -194,13 +191,51 @@ class AttackBar:
         return "  ".join(f"{word} {count}" for word, count in shown)
 
 
-class CertifyBar(AttackBar):
-    """Shows a certificate example by example."""
+class AttackBar(RowsBar):
+    """Shows an attack."""
 
-    words: Mapping[str, str] = {
-        "certified": "certified", "abstained": "abstained", "wrong": "wrong", "error": "errors"
-    }  # fmt: skip
-    always: Sequence[str] = ("certified", "abstained")
+    words: ClassVar[Mapping[str, str]] = {
+        "succeeded": "fooled",
+        "failed": "held",
+        "skipped": "skipped",
+        "timed_out": "timed out",
+        "error": "errors",
+        "abstained": "abstained",
+    }
+    always = ("succeeded", "failed")
+
+
+class CertifyBar(RowsBar):
+    """Shows a certificate."""
+
+    words: ClassVar[Mapping[str, str]] = {
+        "certified": "certified",
+        "abstained": "abstained",
+        "wrong": "wrong",
+        "error": "errors",
+    }
+    always = ("certified", "abstained")
+
+
+class EvaluateBar(RowsBar):
+    """Shows an evaluation."""
+
+    words: ClassVar[Mapping[str, str]] = {"right": "right", "wrong": "wrong", "error": "errors"}
+    always = ("right", "wrong")
+
+
+@contextlib.contextmanager
+def shown(bar: RowsBar, quiet: bool) -> Iterator[None]:
+    """Work whose finished examples are kept: an interruption is not an error."""
+    try:
+        with fetching(quiet):
+            yield
+    except KeyboardInterrupt:
+        bar.meter.stop()
+        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
+        raise typer.Exit(130) from None
+    finally:
+        bar.meter.stop()
 
 
 class MeasureBar:
