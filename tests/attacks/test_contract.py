@@ -15,6 +15,7 @@ from isthmus.attacks.base import AttackRun
 from isthmus.attacks.parts.goals import Evasion, Targeted
 from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.result import AttackResult, Edit
+from isthmus.attacks.words.deepwordbug import DeepWordBug
 from isthmus.core import catalog
 from isthmus.core.types import Example, Texts
 from isthmus.engine.scheduler import EngineSettings
@@ -174,6 +175,17 @@ def test_odd_texts_get_a_result(case: Case) -> None:
             result = results[example.id]
             assert result.outcome in ("succeeded", "failed"), result.reason
             assert result.original == example.fields
+
+
+def test_a_text_that_no_tokenizer_reads_is_an_error_of_its_own() -> None:
+    victim = BertVictim()
+    (whole,) = labelled_by(victim, [{"text": TEXTS[0]}])
+    broken = Example("broken", {"text": "half of a pair: \ud83d"}, 0)
+    for order in ([broken, whole], [whole, broken]):
+        results = {result.id: result for result in DeepWordBug()(victim, order)}
+        assert results["broken"].outcome == "error"
+        assert "surrogate" in str(results["broken"].reason)
+        assert results[whole.id].outcome in ("succeeded", "failed")
 
 
 def test_a_pair_is_edited_where_the_attack_or_the_user_says(case: Case) -> None:

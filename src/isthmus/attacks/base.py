@@ -26,7 +26,7 @@ from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, in
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Fresh, Outcome, aligned
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import DataError, UsageError
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim
 from isthmus.engine.gradients import require_gradients
@@ -151,7 +151,7 @@ class WordAttack(ABC):
     @final
     def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Reached]:
         """Score the clean text, search if the goal applies, and conclude with wherever the search got."""
-        settings, texts = terms.settings, example.texts
+        settings, texts = terms.settings, _readable(example)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
         if not settings.goal.applies(clean, label):
@@ -207,6 +207,16 @@ class _Terms:
     def declines(self, scores: Floats) -> bool:
         """Whether the victim declined to answer, by one row of scores."""
         return self.abstains is not None and int(scores.argmax()) == self.abstains
+
+
+def _readable(example: Example) -> dict[str, str]:
+    """Its texts; one that no tokenizer can read would end the whole run, so it is refused before it is laid out."""
+    for name, text in example.texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{name!r} holds half of a surrogate pair, which no tokenizer can read") from None
+    return example.texts
 
 
 class _Program:
