@@ -50,22 +50,8 @@ def attack(
             rich_help_panel="Data",
         ),
     ] = None,
-    victim: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-V",
-            "--victim",
-            metavar="KEY=VALUE",
-            help="How to ask: timeout=60, requests_per_second=5; of a randomised model draws=10, fixed=true.",
-            rich_help_panel="Machine",
-        ),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", metavar="NAME:VALUE", help="Sent with every request; never recorded.", rich_help_panel="Machine"
-        ),
-    ] = None,
+    victim: options.Victim = None,
+    headers: options.Headers = None,
     label_check: Annotated[
         bool,
         typer.Option(

@@ -105,22 +105,8 @@ def evaluate(
     ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    victim: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-V",
-            "--victim",
-            metavar="KEY=VALUE",
-            help="How to ask a function or service, such as timeout=60 or requests_per_second=5.",
-            rich_help_panel="Machine",
-        ),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", metavar="NAME:VALUE", help="Sent with every request; never recorded.", rich_help_panel="Machine"
-        ),
-    ] = None,
+    victim: options.Victim = None,
+    headers: options.Headers = None,
     device: options.Device = None,
     precision: Annotated[str, typer.Option("--precision", help="fp32 or bf16.", rich_help_panel="Machine")] = "fp32",
 ) -> None:

@@ -40,6 +40,22 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.", rich_help_panel=OUTPUT)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=OUTPUT)]
+Victim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-V",
+        "--victim",
+        metavar="KEY=VALUE",
+        help="How to ask: timeout=60, requests_per_second=5; of a randomised model draws=10, fixed=true.",
+        rich_help_panel=MACHINE,
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", metavar="NAME:VALUE", help="Sent with every request; never recorded.", rich_help_panel=MACHINE
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 Device = Annotated[
     str | None,
