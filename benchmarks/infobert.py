@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.files import make_folder, read_json, write_atomic, write_json
+from isthmus.core.files import make_folder, write_atomic, write_json
 from isthmus.data import Dataset, load_data
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.sources import DataRequest
@@ -217,11 +217,6 @@ def test_one(folder: Path, sets: dict[str, Dataset], options: argparse.Namespace
     data = DataRequest(str(options.data / "snli"))
     request = {"data": data, "split": "test", "n": options.n, "precision": options.precision}
     attack_run(folder, "textfooler", **request)
-
-
-def read_scores(folder: Path) -> dict[str, Any]:
-    path = folder / "sets.json"
-    return read_json(path) if path.is_file() else {}
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from isthmus.core.calibration import cross_entropies, expected_calibration_error
 from isthmus.core.files import write_json
 from isthmus.core.types import Floats, Ints
 from isthmus.runs.sources import DataRequest
@@ -136,15 +135,12 @@ class Scorer:
 
 def figures(scores: Floats, labels: Ints) -> dict[str, float]:
     """Accuracy, cross-entropy and expected calibration error (15 bins of equal width)."""
-    likeliest, right = scores.max(axis=1), scores.argmax(axis=1) == labels
-    bins = np.minimum((likeliest * 15).astype(int), 14)
-    gaps = [abs(float(right[bins == b].mean() - likeliest[bins == b].mean())) * np.mean(bins == b) for b in set(bins)]
-    own = np.clip(scores[np.arange(len(labels)), labels], 1e-12, None)
+    right = scores.argmax(axis=1) == labels
     return {
         "n": len(labels),
         "accuracy": float(right.mean()),
-        "cross_entropy": float(-np.log(own).mean()),
-        "ece": float(sum(gaps)),
+        "cross_entropy": float(cross_entropies(scores, labels).mean()),
+        "ece": expected_calibration_error(scores.max(axis=1), right),
     }
 
 

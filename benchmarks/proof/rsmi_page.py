@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.statistics import bootstrap_mean
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.summary import summarise, together
-from proof.tables import markdown, over_seeds
+from proof.tables import held, markdown, over_seeds, paired_change
 
 PAPER = {
     "imdb": {
@@ -101,26 +100,19 @@ def headline(place: Path, table: Sequence[Any], seeds: int) -> str:
 
 
 def against_standard(place: Path, table: Sequence[Any], seeds: int) -> str:
-    """Differences to standard training on the same texts; seeds are averaged first, texts are resampled."""
+    """Differences to standard training on the same texts."""
     standard = seen(place, table[0], seeds)
     lines = []
     for row in table[1:]:
-        changes: dict[str, list[float]] = {}
-        for own, base in zip(seen(place, row, seeds), standard, strict=False):
-            if "textfooler" in own and "textfooler" in base:
-                for key, change in _changes(own["textfooler"], base["textfooler"]):
-                    changes.setdefault(key, []).append(change)
-        if changes:
-            mean = bootstrap_mean([sum(values) / len(values) for values in changes.values()])
-            lines.append([row.name, f"{100 * mean.estimate:+.1f} ({100 * mean.low:+.1f} to {100 * mean.high:+.1f})"])
+        pairs = zip(seen(place, row, seeds), standard, strict=False)
+        change = paired_change(
+            (held(own["textfooler"]), held(base["textfooler"]))
+            for own, base in pairs
+            if "textfooler" in own and "textfooler" in base
+        )
+        if change is not None:
+            lines.append([row.name, change])
     return markdown(["compared with standard", "TextFooler, difference in points"], lines) if lines else ""
-
-
-def _changes(own: AttackFile, base: AttackFile) -> Iterator[tuple[str, float]]:
-    held = {row["id"]: row["outcome"] == "failed" for row in base.rows()}
-    for row in own.rows():
-        if row["id"] in held:
-            yield row["id"], float(row["outcome"] == "failed") - float(held[row["id"]])
 
 
 def ablated(place: Path, table: Sequence[Any]) -> str:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+
+from isthmus.core.statistics import bootstrap_mean
+from isthmus.runs.folder import AttackFile
+
+Held = Mapping[str, bool]
+"""Which of the attacked examples a model still got right, by id."""
 
 
 def over_seeds(values: Sequence[float | None], scale: float = 100.0, digits: int = 1) -> str:
@@ -41,3 +47,23 @@ def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
     from scipy.stats import mannwhitneyu
 
     return float(mannwhitneyu(first, second, alternative="two-sided").pvalue)
+
+
+def held(file: AttackFile) -> dict[str, bool]:
+    """Which examples of an attack the model still got right."""
+    return {row["id"]: row["outcome"] == "failed" for row in file.rows()}
+
+
+def paired_change(pairs: Iterable[tuple[Held, Held]]) -> str | None:
+    """Change in points from the second to the first of each pair, a pair for each seed, on the examples both saw.
+
+    Seeds are averaged first and examples are resampled: one example under several seeds is not several examples.
+    """
+    changes: dict[str, list[float]] = {}
+    for ours, theirs in pairs:
+        for key in ours.keys() & theirs.keys():
+            changes.setdefault(key, []).append(float(ours[key]) - float(theirs[key]))
+    if not changes:
+        return None
+    mean = bootstrap_mean([sum(values) / len(values) for _, values in sorted(changes.items())])
+    return f"{100 * mean.estimate:+.1f} ({100 * mean.low:+.1f} to {100 * mean.high:+.1f})"

@@ -44,6 +44,9 @@ def page(out: Path, methods: Sequence[Method], seeds: int) -> str:
     parts = []
     for folder in sorted(path for path in out.iterdir() if path.is_dir()):
         parts += section(folder, methods, seeds)
+    theirs = [[name, *cells] for name, cells in PAPER.items()]
+    head = ["head (paper: BERT, IMDB, heads left in training mode)", "accuracy", "DeepWordBug success", "PWWS success"]
+    parts += [markdown(head, theirs), ""]
     return "\n".join(parts)
 
 
