@@ -34,8 +34,8 @@ class SMART(Smoothness):
     Where we depart:
         Dropout masks are shared by all passes of a step, so that the first divergence measures the perturbation and
         not the dropout; the teacher runs without dropout. The released code lacks the teacher and makes the
-        perturbation of size one per token (`released`); the paper's is clipped to the radius (`paper`). The paper
-        raises the momentum to 0.999 after a tenth of the run; ours stays.
+        perturbation of size one per token (`released`); the paper's is clipped to the radius (`paper`). The
+        teacher's momentum is the same all through the run.
 
     Relations:
         `alum` is the smoothness term alone, with targets held fixed. With strength = proximal = 0 it is `standard`.
