@@ -14,7 +14,7 @@ from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluat
 from isthmus.report.page import render
 from isthmus.report.reliability import grouped, reliability
 from isthmus.report.view import read_run
-from isthmus.runs.evaluated import summarise
+from isthmus.runs.evaluate.figures import summarise
 from isthmus.runs.folder import SCHEMA, RunFolder
 
 LABELS = ["negative", "positive"]

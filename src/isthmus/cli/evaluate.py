@@ -122,8 +122,7 @@ def evaluate(
     from isthmus.cli.printing import evaluation_json, print_run
     from isthmus.core.errors import UsageError
     from isthmus.report.evaluations import pooled
-    from isthmus.runs.evaluate import EvaluateRequest
-    from isthmus.runs.sets import SetRequest
+    from isthmus.runs.evaluate import EvaluateRequest, SetRequest
 
     bar = Bar.parse(fail_under, _RATES) if fail_under is not None else None
     if n < 0:
@@ -191,7 +190,7 @@ def _write_predictions(report: EvaluateReport, run: RunView, file: str, quiet: b
     from isthmus.cli.console import progress_console
     from isthmus.core.errors import UsageError
     from isthmus.core.files import write_json
-    from isthmus.runs.evaluate_questions import predictions
+    from isthmus.runs.evaluate.questions import predictions
 
     if len(run.evaluations) != 1 or not run.evaluations[0].answers_questions:
         raise UsageError("--predictions writes the answers to one set of questions: name a single --on of a qa model")

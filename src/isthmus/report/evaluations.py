@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval, three, three_bounds
+from isthmus.runs.evaluate.ways import shown as way_name
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.ways import shown as way_name
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.files import make_folder
+from isthmus.runs.evaluate.request import EvaluateRequest
+from isthmus.runs.evaluate.sets import EvaluationSet, open_sets
+from isthmus.runs.evaluate.ways import Ways
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.observer import Observer
-from isthmus.runs.sets import EvaluationSet, SetRequest, open_sets
 from isthmus.runs.sources import ModelSource
 from isthmus.runs.victims import check_precision, deciding, open_victim
-from isthmus.runs.ways import Ways
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
     from isthmus.data.load import TaskName
     from isthmus.models import Classifier
 
-DRAWS = 12
 
-
-@dataclass(frozen=True)
-class EvaluateRequest:
-    """Everything the command says."""
-
-    model: str
-    sets: SetRequest = field(default_factory=SetRequest)
-    n: int | None = None
-    """Examples of each set, the first of a seeded stratified order; None takes all."""
-    draws: int = DRAWS
-    seed: int = 0
-    out: Path | None = None
-    task: TaskName | None = None
-    """None: what the run was trained for; classification where the model is no run."""
-    labels: tuple[str, ...] | None = None
-    """What the sets call the model's outputs, in the order of the outputs."""
-    victim: Mapping[str, Any] = field(default_factory=dict)
-    precision: str = "fp32"
-    device: str | None = None
-    label_check: bool = True
-    retry_errors: bool = False
-    command: str | None = None
-
-
-class Ready:
+class Prepared:
     """One command."""
 
     def __init__(self, request: EvaluateRequest, observer: Observer) -> None:

@@ -1,5 +1,13 @@
 """`evaluate`: a model on static sets, one row per example, and continue what was interrupted.
 
+    request     what the command says
+    sets        what the model is evaluated on
+    prepared    the command made ready: checked at once, the model loaded when it is first needed
+    base        one set, whatever the task: which examples have no row yet, and where the rows go
+    texts       examples into rows, for a classifier (seen in every one of its `ways`)
+    questions   examples into rows, for a model that answers questions
+    figures     rows into figures
+
 Everything that can be wrong with the command is found before the model is loaded. Where everything has a row the model
 is not even loaded.
 """
@@ -8,14 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus.runs.evaluate_questions import QuestionEvaluation
-from isthmus.runs.evaluate_texts import TextEvaluation
-from isthmus.runs.evaluating import EvaluateRequest, Ready
-from isthmus.runs.evaluation import Evaluation, EvaluationOutcome
+from isthmus.runs.evaluate.base import Evaluation, EvaluationOutcome
+from isthmus.runs.evaluate.prepared import Prepared
+from isthmus.runs.evaluate.questions import QuestionEvaluation
+from isthmus.runs.evaluate.request import EvaluateRequest, SetRequest
+from isthmus.runs.evaluate.texts import TextEvaluation
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.observer import Observer, Silent
 
-__all__ = ["EvaluateReport", "EvaluateRequest", "EvaluationOutcome", "evaluate"]
+__all__ = ["EvaluateReport", "EvaluateRequest", "EvaluationOutcome", "SetRequest", "evaluate"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class EvaluateReport:
 
 def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> EvaluateReport:
     """Evaluate the model on every set of the request."""
-    ready = Ready(request, observer or Silent())
+    ready = Prepared(request, observer or Silent())
     ready.check()
     kind: type[Evaluation] = QuestionEvaluation if ready.task == "qa" else TextEvaluation
     evaluations = [kind(ready, part) for part in ready.sets]

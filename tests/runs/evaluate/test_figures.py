@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isthmus.core.statistics import wilson
-from isthmus.runs.evaluated import summarise
+from isthmus.runs.evaluate.figures import summarise
 
 LABELS = ["negative", "positive"]
 

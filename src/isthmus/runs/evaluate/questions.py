@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.answers import score
 from isthmus.core.errors import UsageError
-from isthmus.runs.evaluated import figure, reasons
-from isthmus.runs.evaluation import Evaluation, restricted
+from isthmus.runs.evaluate.base import Evaluation, restricted
+from isthmus.runs.evaluate.figures import figure, reasons
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
 

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "measures"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "measures"))
 import measure_toys as toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.models.victims import load_victim
 from isthmus.runs.attack import AttackRequest, attack
-from isthmus.runs.evaluate import EvaluateRequest, evaluate
+from isthmus.runs.evaluate import EvaluateRequest, SetRequest, evaluate
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.sets import SetRequest
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,8 @@ from isthmus.report.evaluations import EvaluationView
 from isthmus.report.page import render
 from isthmus.report.questions import question_lines
 from isthmus.report.view import read_run
-from isthmus.runs.evaluate import EvaluateRequest, evaluate
-from isthmus.runs.evaluate_questions import predictions
-from isthmus.runs.sets import SetRequest
+from isthmus.runs.evaluate import EvaluateRequest, SetRequest, evaluate
+from isthmus.runs.evaluate.questions import predictions
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core.errors import DataError, UsageError, VictimTimeout
-from isthmus.runs.evaluated import summarise
-from isthmus.runs.evaluation import Evaluation
+from isthmus.runs.evaluate.base import Evaluation
+from isthmus.runs.evaluate.figures import summarise
+from isthmus.runs.evaluate.ways import Seen
 from isthmus.runs.journal import Journal
 from isthmus.runs.labelcheck import check_labels, judge, suspicion
 from isthmus.runs.observer import Row
 from isthmus.runs.victims import names_in_data, numbering, shown_labels, suit_fields
-from isthmus.runs.ways import Seen
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example

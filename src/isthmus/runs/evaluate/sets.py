@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
+from isthmus.runs.evaluate.request import Rows, SetRequest
 from isthmus.runs.folder import AttackFile, RunFolder, short_name
 from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.subject import load_run_data
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from isthmus.data.adversarial import Paired
     from isthmus.data.load import TaskName
 
-Rows = Literal["successes", "all"]
 Kind = Literal["own", "data", "paired", "attack"]
 ALL = "all"
 _OUTCOMES: dict[Rows, tuple[str, ...]] = {"successes": ("succeeded",), "all": ("succeeded", "failed")}
@@ -78,19 +78,6 @@ class EvaluationSet:
             "split": self.data.split, "fingerprint": self.fingerprint, "examples": len(self.data),
             "rejected": len(self.data.rejected), "originals": len(self.originals), **self.about,
         }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SetRequest:
-    """Sets as a user names them; columns and splits hold for every one that has any."""
-
-    on: tuple[str, ...] = ()
-    split: tuple[str, ...] = ()
-    """Splits of every set; ``all`` takes each one that has labels. Empty: test, else dev, else the only one."""
-    text: str | None = None
-    label: str | None = None
-    pair: tuple[str, str] | None = None
-    rows: Rows = "successes"
 
 
 def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classification") -> tuple[EvaluationSet, ...]:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.files import write_json
 from isthmus.runs.effort import measured, summed
-from isthmus.runs.evaluating import Ready
+from isthmus.runs.evaluate.prepared import Prepared
+from isthmus.runs.evaluate.sets import EvaluationSet
 from isthmus.runs.folder import SCHEMA, AttackFile
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
 from isthmus.runs.prepared import ids
 from isthmus.runs.provenance import machine, now, versions
-from isthmus.runs.sets import EvaluationSet
 from isthmus.runs.settings import plain, short_hash
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class EvaluationOutcome:
 class Evaluation:
     """One set of the command."""
 
-    ready: Ready
+    ready: Prepared
     part: EvaluationSet
 
     @abstractmethod
