@@ -4,7 +4,8 @@
     python benchmarks/infobert.py --data PACK --out RUNS train --part 0/6     a sixth of the runs; start six beside
     python benchmarks/infobert.py --data PACK --out RUNS sets                 TextFooler on the standard models
     python benchmarks/infobert.py --data PACK --out RUNS test --part 0/6      every set, and a direct attack
-    python benchmarks/infobert.py --data PACK --out RUNS --write docs/results/infobert.md
+    python benchmarks/infobert.py --data PACK --out RUNS train --backbone mpnet --learning-rate 5e-5 --methods standard
+    python benchmarks/infobert.py --out RUNS --write docs/results/infobert.md
 
 PACK is a folder with snli, mnli and anli in it (.jsonl.gz with premise, hypothesis and label). `search` tries strengths
 of the regularisers and of the climb on development data alone: accuracy on its clean pairs, and accuracy left by
@@ -40,8 +41,7 @@ CANDIDATES: dict[str, list[Method]] = {
     "standard": [Method("standard")],
     "infobert": [
         Method(f"infobert b{beta:g} a{alpha:g}", "infobert", {"beta": beta, "alpha": alpha})
-        for beta in (5e-2, 5e-3, 1e-3)
-        for alpha in (5e-3, 5e-2)
+        for beta, alpha in ((5e-1, 5e-3), (5e-2, 5e-3), (5e-2, 5e-2), (5e-3, 5e-3), (5e-3, 5e-2), (1e-3, 5e-3))
     ],
     "freelb": [
         Method(f"freelb s{size:g}", "freelb", {"step_size": size, "max_norm": norm})
@@ -57,6 +57,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("work", nargs="?", choices=("search", "train", "sets", "test"))
     options.add_argument("--data", type=Path, help="folder with snli, mnli and anli")
     options.add_argument("--backbone", default="minilm")
+    options.add_argument("--learning-rate", type=float, default=SETTINGS.learning_rate)
     options.add_argument("--methods", nargs="+", help="only these rows")
     options.add_argument("--n", type=int, default=500, help="pairs attacked directly")
     options.add_argument("--search-n", type=int, default=300)
@@ -164,12 +165,20 @@ def make_grid(
     options: argparse.Namespace, joined: Path, methods: Iterable[Method], place: str, seeds: int | None = None
 ) -> Grid:
     wanted = [method for method in methods if options.methods is None or method.name in options.methods]
-    data, out = DataRequest(str(joined)), options.out / place
-    return Grid(wanted, seeds or options.seeds, data, options.backbone, SETTINGS, out, options.limit)
+    settings = dataclasses.replace(SETTINGS, learning_rate=options.learning_rate)
+    return Grid(
+        wanted, seeds or options.seeds, DataRequest(str(joined)), options.backbone, settings, options.out / place,
+        options.limit,
+    )  # fmt: skip
+
+
+def place_of(backbone: str) -> str:
+    """The folder of a backbone's runs: MiniLM is what everything is shown on."""
+    return "runs" if backbone == "minilm" else f"runs-{Path(backbone).name}"
 
 
 def train_all(options: argparse.Namespace, joined: Path) -> None:
-    grid = make_grid(options, joined, chosen(options.out).values(), "runs")
+    grid = make_grid(options, joined, chosen(options.out).values(), place_of(options.backbone))
     Clock(options.minutes).while_time(functools.partial(grid.train, *cell) for cell in grid.cells(options.part))
 
 
@@ -199,7 +208,7 @@ def write_set(folder: Path, name: str, split: str, path: Path) -> None:
 
 def test_all(options: argparse.Namespace, joined: Path) -> None:
     """Every set on every run, and TextFooler on the first n pairs of SNLI."""
-    grid = make_grid(options, joined, chosen(options.out).values(), "runs")
+    grid = make_grid(options, joined, chosen(options.out).values(), place_of(options.backbone))
     sets = test_sets(options.data)
     for path in sorted((options.out / "sets").glob("*.jsonl.gz")):
         sets[path.name.split(".")[0]] = load_data(path, path.name.split(".")[0], labels=LABELS)

@@ -62,6 +62,8 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     options.add_argument("--draws", type=int, default=12)
     options.add_argument("--max-tokens", type=int, default=128)
+    options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of the model under attack")
+    options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
     return options.parse_args()
 
 
@@ -78,7 +80,7 @@ def main() -> None:
             sys.exit(f"give --{name}: a folder that exists, not {folder}")
     settings = dataclasses.replace(SCHEDULE, max_tokens=options.max_tokens)
     data = DataRequest(str(options.data))
-    grid = Grid(METHODS, options.seeds, data, str(options.backbone), settings, options.out)
+    grid = Grid(METHODS, options.seeds, data, str(options.backbone), settings, options.out, options.limit)
     scorer, clock = Scorer(data, options.draws), Clock(options.minutes)
     cells = grid.cells(options.part)
     clock.while_time(functools.partial(train_and_score, grid, scorer, *cell) for cell in cells)
@@ -151,7 +153,7 @@ def attack_head(folder: Path, name: str, way: str, options: argparse.Namespace) 
         victim["latent"] = "mean" if way == "mean" else "sample"
     if way == "average":
         victim["draws"] = options.draws
-    attack_run(folder, name, n=options.n, split="test", victim=victim)
+    attack_run(folder, name, n=options.n, split="test", victim=victim, precision=options.precision)
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ def files(folder: Path, victim: Mapping[str, Any]) -> dict[str, AttackFile]:
 
 def page(out: Path, seeds: int) -> str:
     """Every table of every data set."""
-    from rsmi import PLANS, ablations, rows
+    from rsmi import PLANS, ablations, chosen, rows
 
     parts = ["# RSMI, SAFER and AdvAug"]
-    for plan in PLANS:
+    for plan in (chosen(plan, out) for plan in PLANS):
         place = out / plan.name
         if place.is_dir():
             parts += [f"## {plan.name}", headline(place, rows(plan), seeds), against_standard(place, rows(plan), seeds)]
