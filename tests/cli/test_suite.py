@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.core import assets, catalog
 from isthmus.core.errors import AssetError
-from isthmus.runs.companions import Companions
+from isthmus.runs.attack.companions import Companions
 
 
 def attack(isthmus: Any, *more: object) -> Any:

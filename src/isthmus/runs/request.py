@@ -1,38 +1,64 @@
-"""Everything an ``attack`` command says."""
+"""What the commands say that put examples to a model: `attack`, `certify` and `evaluate`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS
-from isthmus.core import catalog
-from isthmus.core.errors import UnknownName, UsageError
 from isthmus.runs.goals import GoalRequest
 from isthmus.runs.sources import DataRequest
 
+if TYPE_CHECKING:
+    from isthmus.data.load import TaskName
+
+Rows = Literal["successes", "all"]
+
 
 @dataclass(frozen=True)
-class AttackRequest:
-    """Everything the command says."""
+class ModelRequest:
+    """What every one of them says."""
 
     model: str
-    attacks: tuple[str, ...]
-    data: DataRequest | None = None
-    """None: the data the run was made with."""
-    split: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """``key`` for every attack that has it, ``attack.key`` for one."""
+    _: KW_ONLY
     n: int | None = 200
+    """Examples, the first of a seeded stratified order; None takes all."""
     seed: int = 0
     out: Path | None = None
     labels: tuple[str, ...] | None = None
     """What the data calls the model's outputs, in the order of the outputs."""
-    goal: GoalRequest = field(default_factory=GoalRequest)
+    victim: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the victim's class: time-out, batch size, requests per second, headers."""
+    precision: str = "fp32"
+    device: str | None = None
+    label_check: bool = True
+    retry_errors: bool = False
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class SampleRequest(ModelRequest):
+    """What those say that take a sample of one split."""
+
+    _: KW_ONLY
+    data: DataRequest | None = None
+    """None: the data the run was made with."""
+    split: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Of the method. ``key`` for every attack that has it, ``attack.key`` for one."""
     protect: tuple[str, ...] | None = None
     protect_pattern: str | None = None
+
+
+@dataclass(frozen=True)
+class AttackRequest(SampleRequest):
+    """Everything an ``attack`` command says."""
+
+    attacks: tuple[str, ...]
+    _: KW_ONLY
+    goal: GoalRequest = field(default_factory=GoalRequest)
     budget: int | None = None
     budget_per_word: int | None = None
     time_limit: float | None = None
@@ -45,44 +71,41 @@ class AttackRequest:
     trace: bool = False
     """Write down every query."""
     in_flight: int | None = None
-    precision: str = "fp32"
-    victim: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the victim's class: time-out, batch size, requests per second, headers."""
-    device: str | None = None
-    label_check: bool = True
-    retry_errors: bool = False
     fresh: int = FRESH_DRAWS
     """Fresh draws on which a success against a randomised model must hold."""
     restarts: int = RESTARTS
     """How often an attack on a randomised model begins anew after a lucky draw."""
-    command: str | None = None
 
 
-def parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]) -> dict[str, dict[str, str]]:
-    """Parameters of each attack: ``key`` goes to every attack that has it, ``attack.key`` to that one."""
-    found: dict[str, dict[str, str]] = {name: {} for name in entries}
-    known = {name: {parameter.name for parameter in entry.parameters} for name, entry in entries.items()}
-    for key, value in given.items():
-        attack_name, dot, own_key = key.partition(".")
-        if dot:
-            if attack_name not in entries:
-                raise UnknownName("attack in this command", attack_name, entries)
-            found[attack_name][own_key] = value
-            continue
-        takers = [name for name in entries if key in known[name]]
-        if not takers:
-            raise UnknownName(f"parameter of {' or '.join(entries)}", key, set().union(*known.values()))
-        for name in takers:
-            found[name][key] = value
-    return found
+@dataclass(frozen=True)
+class CertifyRequest(SampleRequest):
+    """Everything a ``certify`` command says."""
+
+    certificate: str = "gaussian"
 
 
-def name_models(request: AttackRequest, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, str]]) -> None:
-    """Add to the parameters `given` the models the command names, for attacks that have a parameter for one."""
-    for key, model in (("encoder", request.encoder), ("masked_lm", request.masked_lm)):
-        takers = [name for name, entry in entries.items() if key in {each.name for each in entry.parameters}]
-        # An encoder is of use to every attack: it measures how similar the texts are.
-        if model is not None and not takers and key == "masked_lm":
-            raise UsageError(f"--masked-lm {model}: no attack of this command ({', '.join(entries)}) fills blanks")
-        for name in takers if model is not None else ():
-            given[name].setdefault(key, str(model))
+@dataclass(frozen=True)
+class SetRequest:
+    """Sets as a user names them; columns and splits hold for every one that has any."""
+
+    on: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
+    """Splits of every set; ``all`` takes each one that has labels. Empty: test, else dev, else the only one."""
+    text: str | None = None
+    label: str | None = None
+    pair: tuple[str, str] | None = None
+    rows: Rows = "successes"
+
+
+@dataclass(frozen=True)
+class EvaluateRequest(ModelRequest):
+    """Everything an ``evaluate`` command says."""
+
+    sets: SetRequest = field(default_factory=SetRequest)
+    _: KW_ONLY
+    n: int | None = None
+    """Examples of each set."""
+    draws: int = 12
+    """Draws to average of a model that draws random numbers."""
+    task: TaskName | None = None
+    """None: what the run was trained for; classification where the model is no run."""

@@ -1,6 +1,5 @@
 """`evaluate`: a model on static sets, one row per example, and continue what was interrupted.
 
-    request     what the command says
     sets        what the model is evaluated on
     prepared    the command made ready: checked at once, the model loaded when it is first needed
     base        one set, whatever the task: which examples have no row yet, and where the rows go
@@ -17,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isthmus.runs.evaluate.base import Evaluation, EvaluationOutcome
-from isthmus.runs.evaluate.prepared import Prepared
+from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.questions import QuestionEvaluation
-from isthmus.runs.evaluate.request import EvaluateRequest, SetRequest
 from isthmus.runs.evaluate.texts import TextEvaluation
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.observer import Observer, Silent
+from isthmus.runs.request import EvaluateRequest, SetRequest
 
 __all__ = ["EvaluateReport", "EvaluateRequest", "EvaluationOutcome", "SetRequest", "evaluate"]
 
@@ -37,7 +36,7 @@ class EvaluateReport:
 
 def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> EvaluateReport:
     """Evaluate the model on every set of the request."""
-    ready = Prepared(request, observer or Silent())
+    ready = PreparedEvaluation(request, observer or Silent())
     ready.check()
     kind: type[Evaluation] = QuestionEvaluation if ready.task == "qa" else TextEvaluation
     evaluations = [kind(ready, part) for part in ready.sets]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.files import write_json
 from isthmus.runs.effort import measured, summed
-from isthmus.runs.evaluate.prepared import Prepared
+from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.sets import EvaluationSet
 from isthmus.runs.folder import SCHEMA, AttackFile
 from isthmus.runs.journal import Journal
@@ -43,7 +43,7 @@ class EvaluationOutcome:
 class Evaluation:
     """One set of the command."""
 
-    ready: Prepared
+    ready: PreparedEvaluation
     part: EvaluationSet
 
     @abstractmethod

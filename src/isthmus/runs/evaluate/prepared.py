@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.files import make_folder
-from isthmus.runs.evaluate.request import EvaluateRequest
 from isthmus.runs.evaluate.sets import EvaluationSet, open_sets
 from isthmus.runs.evaluate.ways import Ways
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, default_path
-from isthmus.runs.observer import Observer
+from isthmus.runs.prepared import PreparedModel
+from isthmus.runs.request import EvaluateRequest
 from isthmus.runs.sources import ModelSource
-from isthmus.runs.victims import check_precision, deciding, open_victim
+from isthmus.runs.victims import check_precision, deciding
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from isthmus.models import Classifier
 
 
-class Prepared:
+class PreparedEvaluation(PreparedModel[EvaluateRequest]):
     """One command."""
-
-    def __init__(self, request: EvaluateRequest, observer: Observer) -> None:
-        self.request, self.observer = request, observer
 
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
@@ -50,11 +47,6 @@ class Prepared:
             raise UsageError("questions are answered in fp32: leave --precision away")
 
     @cached_property
-    def source(self) -> ModelSource:
-        """The model as the command names it."""
-        return ModelSource.of(self.request.model)
-
-    @cached_property
     def sets(self) -> tuple[EvaluationSet, ...]:
         """The sets, read."""
         sets = open_sets(self.request.sets, self.source, self.task)
@@ -76,11 +68,6 @@ class Prepared:
     def task(self) -> TaskName:
         """What the model is for."""
         return self.request.task or _task_of(self.source) or "classification"
-
-    @cached_property
-    def fingerprint(self) -> str | None:
-        """Of the model's files, where it is local."""
-        return self.source.fingerprint()
 
     @cached_property
     def folder(self) -> RunFolder:
@@ -114,16 +101,7 @@ class Prepared:
     @cached_property
     def victim(self) -> Victim:
         """The model, loaded."""
-        self.observer.note(f"loading {self.source.shown}")
-        request = self.request
-        return open_victim(
-            self.source,
-            self.sets[0].data.labels,
-            labels=request.labels,
-            options=request.victim,
-            device=request.device,
-            precision=request.precision,
-        )
+        return self.load_victim(self.sets[0].data.labels)
 
     @cached_property
     def answerer(self) -> Classifier:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
-from isthmus.runs.evaluate.request import Rows, SetRequest
 from isthmus.runs.folder import AttackFile, RunFolder, short_name
+from isthmus.runs.request import Rows, SetRequest
 from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.subject import load_run_data
 

@@ -7,7 +7,7 @@ import pytest
 
 from isthmus import models
 from isthmus.attacks.parts.limits import Limits, preset
-from isthmus.runs.companions import Companions, Names, names_of
+from isthmus.runs.attack.companions import Companions, Names, names_of
 from isthmus.runs.observer import Silent
 
 

@@ -19,7 +19,7 @@ from isthmus.core.errors import IsthmusError, UsageError
 from isthmus.core.types import Differentiable, Example, Floats, Victim
 
 if TYPE_CHECKING:
-    from isthmus.runs.prepared import Prepared
+    from isthmus.runs.attack.prepared import PreparedAttacks
 
 ALL = "all"
 _TEXT = "a truly good film that moves the people who see it"
@@ -39,7 +39,7 @@ class Suite:
         return {"asked": list(asked), "left_out": dict(self.left_out)}
 
 
-def choose(ready: Prepared) -> Suite:
+def choose(ready: PreparedAttacks) -> Suite:
     """The attacks of a command that can run."""
     chosen, left_out = [], {}
     for name, problem in _problems(ready):
@@ -55,7 +55,7 @@ def choose(ready: Prepared) -> Suite:
     return Suite(tuple(chosen), left_out)
 
 
-def _problems(ready: Prepared) -> Iterator[tuple[str, str | None]]:
+def _problems(ready: PreparedAttacks) -> Iterator[tuple[str, str | None]]:
     """Every attack of the command, and why it cannot run where it cannot."""
     for name in ready.methods:
         try:
@@ -76,7 +76,7 @@ class _Unmoved:
         return np.tile(np.array([0.9, 0.1], np.float32), (len(texts), 1))
 
 
-def rehearse(ready: Prepared, name: str) -> str | None:
+def rehearse(ready: PreparedAttacks, name: str) -> str | None:
     """Why an attack cannot run; None where it can."""
     problem = _try(ready, name, _Unmoved())
     if problem is not None and isinstance(ready.victim, Differentiable):
@@ -84,7 +84,7 @@ def rehearse(ready: Prepared, name: str) -> str | None:
     return problem
 
 
-def _try(ready: Prepared, name: str, victim: Victim) -> str | None:
+def _try(ready: PreparedAttacks, name: str, victim: Victim) -> str | None:
     from isthmus.attacks.base import AttackSettings
 
     fields = dict.fromkeys(ready.data.fields, _TEXT)

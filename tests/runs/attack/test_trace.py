@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isthmus.core.errors import RunError
-from isthmus.runs.trace import Trace, is_traced
+from isthmus.runs.attack.trace import Trace, is_traced
 
 
 def write(trace: Trace, ids: dict[int, str], keys: list[int], keep: list[str]) -> None:

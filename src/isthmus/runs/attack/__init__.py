@@ -1,5 +1,11 @@
 """`attack`: run attacks on a model, one row per example, and continue what was interrupted.
 
+    prepared    the command made ready: methods, limits and goal; models loaded when they are first needed
+    suite       which attacks of the command can run
+    companions  the models an attack needs beside its victim
+    trace       every query, where that was asked for
+    detection   what a detector still catches after an evasion
+
 Everything that can be wrong with the command is found before the model is loaded. Rows are written as they finish; the
 same command again skips what has a row, and ends with the same file.
 """
@@ -12,18 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.core.files import write_json
-from isthmus.runs.detection import detect
+from isthmus.runs.attack.detection import detect
+from isthmus.runs.attack.prepared import PreparedAttacks
+from isthmus.runs.attack.suite import Suite, choose
+from isthmus.runs.attack.trace import Trace, is_traced
 from isthmus.runs.effort import measured, summed
 from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Observer, Row, Silent
-from isthmus.runs.prepared import Prepared, ids
+from isthmus.runs.prepared import ids
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.request import AttackRequest
 from isthmus.runs.settings import plain, short_hash
-from isthmus.runs.suite import Suite, choose
 from isthmus.runs.summary import summarise
-from isthmus.runs.trace import Trace, is_traced
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun
@@ -55,7 +62,7 @@ class AttackReport:
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
     """Run every attack of the request."""
-    prepared = Prepared(request, observer or Silent())
+    prepared = PreparedAttacks(request, observer or Silent())
     prepared.check()
     suite = choose(prepared)
     return AttackReport(prepared.folder, tuple(_Attack(prepared, suite, name).run() for name in suite.attacks))
@@ -65,7 +72,7 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
 class _Attack:
     """One attack of the command."""
 
-    ready: Prepared
+    ready: PreparedAttacks
     suite: Suite
     name: str
 

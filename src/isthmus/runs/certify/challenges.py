@@ -1,0 +1,146 @@
+"""What attacks found, held against certificates.
+
+Every adversarial text of the run that lies within the certificate's threat model is shown to the certified classifier:
+one that it answers otherwise within the reach of a certificate refutes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import BrokenCertificate
+from isthmus.runs.certificates import Rows
+from isthmus.runs.certify.prepared import PreparedCertificate
+from isthmus.runs.folder import AttackFile
+from isthmus.runs.journal import Journal
+from isthmus.runs.observer import Row
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Example
+
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Challenges:
+    """Adversarial texts within a certificate's threat model, and what the certified classifier says of them."""
+
+    rows: list[dict[str, Any]]
+    attacks: dict[str, list[str]]
+    """Each attack that keeps to the threat model, with the examples it was run on."""
+
+    @property
+    def refuting(self) -> list[dict[str, Any]]:
+        """Those that contradict a certificate: none, unless something is wrong."""
+        return [row for row in self.rows if row["contradicts"]]
+
+
+def challenge(ready: PreparedCertificate, rows: Rows) -> Challenges:
+    """Show the certified classifier every text that the run's attacks found within the threat model."""
+    found, attacks = _within(ready, {str(row["id"]): row for row in rows})
+    with Journal(ready.file.challenges_path) as journal:
+        fresh = [each for each in found if each["id"] not in journal.rows]
+        if fresh:
+            ready.observer.note(f"holding {len(fresh)} adversarial texts against the certificates")
+        for start in range(0, len(fresh), _AT_ONCE):
+            for answered in _answers(ready, fresh[start : start + _AT_ONCE]):
+                journal.append(answered)
+        known = {each["id"]: journal.rows[each["id"]] for each in found}
+        journal.forget([key for key in journal.rows if key not in known])  # of attacks that were run again since
+        journal.finish(list(known))
+    return Challenges([_judged(ready, each, known[each["id"]]) for each in found], attacks)
+
+
+def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Successes of the run's attacks that the certificate's threat model covers; and which attacks count."""
+    every = ready.first(None).aligned(ready.victim.labels)
+    examples = {example.id: example for example in every if example.id in rows}
+    tables = [name.rpartition("table ")[2] for name in ready.method.resources(ready.victim).values()]
+    found: list[dict[str, Any]] = []
+    attacks: dict[str, list[str]] = {}
+    for attack in ready.folder.attack_files():
+        settings = attack.header().get("settings") or {}
+        if (settings.get("data") or {}).get("fingerprint") != ready.data.fingerprint:
+            continue
+        tried = [
+            (examples[str(row["id"])], row)
+            for row in attack.rows()
+            if str(row["id"]) in examples and dict(row.get("original") or {}) == examples[str(row["id"])].texts
+        ]
+        same_model = settings.get("model") == ready.settings["model"]
+        own = list(_covered(ready, attack.key, tried, rows, same_model))
+        keeps_to_table = any(code in str(settings.get("resources")) for code in tables)
+        if own or (keeps_to_table and ready.method.unit == "words"):
+            found += own
+            attacks[attack.key] = [example.id for example, _ in tried]
+    return found, attacks
+
+
+def _covered(
+    ready: PreparedCertificate,
+    attack: str,
+    tried: Sequence[tuple[Example, Row]],
+    certificates: Mapping[str, Row],
+    same_model: bool,
+) -> Iterator[dict[str, Any]]:
+    """Successes of one attack that the threat model covers."""
+    for example, row in tried:
+        certificate = certificates[example.id]
+        if row["outcome"] != "succeeded" or not row.get("perturbed") or certificate.get("prediction") is None:
+            continue
+        needs = ready.method.needs(ready.victim, example, row["perturbed"], ready.protection)
+        if needs is not None:
+            yield _row(attack, example.id, certificate, row, needs, same_model)
+
+
+def _row(attack: str, example: str, certificate: Row, row: Row, needs: float, same_model: bool) -> dict[str, Any]:
+    from isthmus.certify.base import strength_of
+
+    text = "\x1f".join(row["perturbed"].values())
+    code = hashlib.sha256(f"{certificate['prediction']}\x1f{text}".encode(errors="surrogatepass")).hexdigest()[:8]
+    return {
+        "id": f"{attack}/{example}/{code}",
+        "example": example,
+        "attack": attack,
+        "perturbed": dict(row["perturbed"]),
+        "certified": certificate["prediction"],
+        "needs": needs,
+        "inside": certificate["outcome"] in ("certified", "wrong") and needs <= strength_of(certificate),
+        "same_model": same_model,
+    }
+
+
+def _answers(ready: PreparedCertificate, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    from isthmus.certify.base import Challenge
+
+    asked = [Challenge(each["id"], each["perturbed"], each["certified"]) for each in found]
+    for each, answer in zip(found, ready.method.challenge(ready.victim, asked, ready.request.seed), strict=True):
+        yield {**each, "prediction": answer.prediction, "refutes": answer.refutes, **answer.details}
+
+
+def _judged(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether a certificate and an attack contradict each other; what the row says now counts, not what it said."""
+    row = {**answered, **challenge}
+    # Where nothing is drawn, a success that the model does not repeat is as wrong as one that it does.
+    certain = not ready.victim.stochastic and ready.method.is_deployed(ready.victim)
+    row["contradicts"] = row["inside"] and (row["refutes"] or (certain and row["same_model"]))
+    return row
+
+
+def broken(file: AttackFile, refuted: Rows) -> BrokenCertificate:
+    """The error of a certificate that does not hold."""
+    first = refuted[0]
+    what = (
+        "the certified classifier answers it otherwise"
+        if first["refutes"]
+        else "the model does not answer it otherwise, so the attack's row cannot be right"
+    )
+    more = f" ({len(refuted)} such texts in all)" if len(refuted) > 1 else ""
+    return BrokenCertificate(
+        f"example {first['example']}: {first['attack']} found a text within its certificate (it needs "
+        f"{first['needs']:g}), and {what}{more}. A certificate or an attack is wrong, which is a bug: please report it "
+        f"with {file.rows_path} and {file.challenges_path}"
+    )

@@ -1,0 +1,67 @@
+"""A certificate's command made ready: the method with its parameters, and what decides its rows."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core import catalog
+from isthmus.core.errors import UsageError
+from isthmus.core.files import make_folder
+from isthmus.runs.folder import AttackFile
+from isthmus.runs.prepared import PreparedSample
+from isthmus.runs.request import CertifyRequest
+from isthmus.runs.settings import plain
+from isthmus.runs.victims import deciding
+
+if TYPE_CHECKING:
+    from isthmus.certify.base import Certificate
+
+
+class PreparedCertificate(PreparedSample[CertifyRequest]):
+    """One command."""
+
+    def check(self) -> None:
+        """Find what is wrong before anything is certified."""
+        if self.request.precision != "fp32":
+            raise UsageError(f"certificates are computed in fp32, not {self.request.precision!r}")
+        method = self.method
+        _ = self.source, self.sample
+        self.protection.check(self.data.fields)
+        if self.data.task.name != "classification":
+            raise UsageError(f"certificates are for classification, and {self.data.name} holds {self.data.task.name}")
+        _ = self.folder
+        method.check(self.victim)
+
+    @cached_property
+    def name(self) -> str:
+        """The certificate's name."""
+        return catalog.find("certificates", self.request.certificate).name
+
+    @cached_property
+    def method(self) -> Certificate:
+        """The certificate with its parameters."""
+        method: Certificate = catalog.build("certificates", self.name, self.request.parameters)
+        return method
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What decides the rows."""
+        request, options = self.request, deciding(self.request.victim)
+        return {
+            "certificate": self.name,
+            "parameters": plain(self.method),
+            "resources": dict(self.method.resources(self.victim)),
+            "seed": request.seed,
+            "protection": {"columns": request.protect, "pattern": request.protect_pattern},
+            "labels": request.labels,
+            "data": {"split": self.data.split, "fingerprint": self.data.fingerprint},
+            "model": self.fingerprint or self.source.shown,
+            **({"victim": options} if options else {}),
+        }
+
+    @cached_property
+    def file(self) -> AttackFile:
+        """Where the rows belong."""
+        make_folder(self.folder.certificates_path)
+        return self.folder.certificate_file(self.name, self.settings)
