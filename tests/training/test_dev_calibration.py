@@ -13,7 +13,7 @@ from isthmus.core.calibration import expected_calibration_error
 from isthmus.models.victims import ClassifierVictim
 from isthmus.training import TrainingSettings, train
 from isthmus.training.encoded import EncodedExamples
-from isthmus.training.evaluation import evaluate
+from isthmus.training.evaluation import Selection, answers, evaluate
 
 QUICK = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4)
 
@@ -57,3 +57,30 @@ def test_the_log_holds_it(tmp_path: Path, trains: str) -> None:
     rows = [row for row in toys.rows(tmp_path) if "dev_accuracy" in row]
     assert rows
     assert all(0 <= row["dev_ece"] <= 1 for row in rows)
+
+
+def test_every_example_has_its_confidence() -> None:
+    model, data = toys.classifier(), toys.dataset("dev", 30, 0)
+    encoded = EncodedExamples(model, data.examples, data.fields)
+    sure, right = answers(model.train(), encoded.batches(7, torch.device("cpu")), autocast=nullcontext)
+    assert model.training
+    found = evaluate(model, encoded.batches(7, torch.device("cpu")), autocast=nullcontext)
+    assert right.mean() == found.accuracy
+    assert expected_calibration_error(sure, right) == pytest.approx(found.ece, abs=1e-6)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_came_before_the_selection_began_is_forgotten(tmp_path: Path, in_memory: bool) -> None:
+    """A worse score than any before is the best of those that may be chosen."""
+    selection, model = Selection(None, None if in_memory else tmp_path), toys.classifier()
+    selection.judge(1, 0.9, model)
+    selection.forget()
+    with torch.no_grad():
+        model.table.weight.fill_(2.0)
+    selection.judge(2, 0.6, model)
+    with torch.no_grad():
+        model.table.weight.fill_(3.0)
+    selection.judge(3, 0.5, model)
+    selection.restore(model)
+    assert (selection.best_step, selection.best_score) == (2, 0.6)
+    assert torch.equal(model.table.weight, torch.full_like(model.table.weight, 2.0))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.calibration import BINS
-from isthmus.core.types import Output
+from isthmus.core.calibration import BINS, Doubles
+from isthmus.core.types import Bools, Output
 from isthmus.defences.base import Batch
 from isthmus.training.numerics import Autocast
 
@@ -24,7 +24,7 @@ class DevMetrics:
     accuracy: float
     loss: float
     ece: float = math.nan
-    """Expected calibration error; its interval comes with ``isthmus evaluate``."""
+    """Expected calibration error; its interval is computed of the weights that are kept."""
 
     @property
     def score(self) -> float:
@@ -74,6 +74,24 @@ def evaluate(
     return DevMetrics(right_sum / n, loss_sum / n, sum(map(abs, gap_sums)) / n)
 
 
+def answers(model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast) -> tuple[Doubles, Bools]:
+    """How sure the model is of every example of `batches`, and whether it is right."""
+    import torch
+
+    was_training = model.training
+    model.eval()
+    sure, right = [], []
+    with torch.no_grad():
+        for batch in batches:
+            with autocast():
+                output: Output = model(**batch.inputs)
+            confidence, answer = output.logits.float().softmax(dim=-1).max(dim=-1)
+            sure.append(confidence)
+            right.append(answer == batch.labels)
+    model.train(was_training)
+    return torch.cat(sure).double().cpu().numpy(), torch.cat(right).cpu().numpy()
+
+
 class Selection:
     """Keeps the weights of the best development score (of equals the first), and counts evaluations since.
 
@@ -101,7 +119,7 @@ class Selection:
 
     def forget(self) -> None:
         """Look for the best from here on."""
-        self.best_step, self.best_accuracy, self.stale = None, -1.0, 0
+        self.best_step, self.best_score, self.stale = None, -1.0, 0
 
     def _keep(self, step: int, model: nn.Module) -> None:
         if self.folder is None:
