@@ -352,3 +352,8 @@ def test_a_transformers_folder_reads_single_texts_and_pairs(isthmus: Any, place:
     refused = isthmus("evaluate", "own", "--on", "mixed", "--split", "dev_pairs", "--out", "other", "--device", "cpu")
     assert refused.code == 2
     assert "has 2 text fields (premise, hypothesis), the model reads 1 (text)" in refused.err
+    # Of two things that do not fit the columns are said first: other columns have other labels.
+    other = [{"premise": "a film", "hypothesis": "the plot", "label": label} for label in ("entailment", "neutral")]
+    write(place / "nli/test.jsonl", other)  # type: ignore[arg-type]
+    refused = isthmus("evaluate", "own", "--on", "nli", "--out", "other", "--device", "cpu")
+    assert "has 2 text fields" in refused.err

@@ -4,7 +4,7 @@ import question_toys
 import training_toys as toys
 
 from isthmus.core.calibration import calibration
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UnknownName, UsageError
 from isthmus.measures import Calibration
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.victims import ClassifierVictim
@@ -46,3 +46,9 @@ def test_a_model_that_draws_gives_the_same_figures_twice():
 def test_questions_are_refused():
     with pytest.raises(UsageError, match="measured on classifiers"):
         Calibration()(question_toys.answerer(), question_toys.splits(4, 4))
+
+
+@pytest.mark.parametrize(("parameters", "error"), [({"bins": 0}, UsageError), ({"binning": "masses"}, UnknownName)])
+def test_wrong_parameters_are_refused_before_anything_is_scored(parameters, error):
+    with pytest.raises(error, match="calibration"):
+        Calibration(**parameters)

@@ -135,6 +135,12 @@ def test_every_epoch_that_was_kept(vib):
     assert any(value == pytest.approx(own, rel=1e-5) for value in dev.y)
 
 
+def test_epochs_that_were_not_kept_are_missed_before_anything_is_measured(plain, monkeypatch):
+    monkeypatch.setattr(Information, "_look", lambda *_: pytest.fail("something was computed in vain"))
+    with pytest.raises(UsageError, match="kept no weights of single epochs"):
+        measure(MeasureRequest((str(plain.path),), ("information",), asked=Asked(every_epoch=True), device="cpu"))
+
+
 def test_the_plane_of_the_log_and_of_the_snapshots_agree(vib):
     asked = Asked(n=48, splits=("train", "dev"))
     from_log = InformationPlane().measure(make_subject(vib, asked, "cpu"))

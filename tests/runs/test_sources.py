@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from isthmus.core.errors import DataError, RunError, UnknownName, UsageError
 from isthmus.core.types import Classification, Example
 from isthmus.data import Dataset, Splits
+from isthmus.data.dataset import Rejected
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
 from isthmus.runs.goals import GoalRequest, make_goal
 from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
@@ -29,6 +31,12 @@ def test_one_file_is_cut_so_that_nothing_is_seen_twice() -> None:
     assert trainable(Splits("toy", {"all": whole}), seed=4).test.fingerprint != splits.test.fingerprint
     with pytest.raises(DataError, match="too few"):
         trainable(Splits("toy", {"all": whole[:2]}), seed=0)
+
+
+def test_too_few_rows_say_how_many_could_not_be_used() -> None:
+    few = dataclasses.replace(dataset("all", 2), rejected=(Rejected("all:2", "the answer is not in its context"),) * 7)
+    with pytest.raises(DataError, match=r"2 examples.*\(7 more could not be used: the answer is not in its context\)"):
+        trainable(Splits("toy", {"all": few}), 0)
 
 
 def test_splits_that_are_there_stay() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from isthmus.core.calibration import Binning, calibration
 from isthmus.core.calibration import Calibration as Found
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import bootstrap_mean, wilson
 from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Subject
@@ -48,6 +48,12 @@ class Calibration(Measure):
     """Number of bins."""
     binning: Binning = "width"
     """``width`` cuts the confidence into equal parts, ``mass`` the examples."""
+
+    def __post_init__(self) -> None:
+        if self.bins < 1:
+            raise UsageError(f"calibration: bins is {self.bins}; it must be at least 1")
+        if self.binning not in get_args(Binning):
+            raise UnknownName("binning of calibration", str(self.binning), get_args(Binning))
 
     def measure(self, subject: Subject) -> Measurement:
         """Look at dev and test, or at the splits asked for."""

@@ -82,12 +82,13 @@ class Information(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """The figures of every split, of the model and, where asked for, of every epoch."""
+        epochs = subject.epochs() if subject.asked.every_epoch else ()  # Before anything is computed in vain.
         found = self._look(subject, "model")
         plots, notes = from_log(subject), list(found.notes)
         details: dict[str, Any] = dict(found.details)
-        if subject.asked.every_epoch:
+        if epochs:
             by_epoch = {}
-            for epoch in subject.epochs():
+            for epoch in epochs:
                 subject.snapshots[epoch](subject.model)
                 by_epoch[epoch] = self._look(subject, f"epoch {epoch}").figures
             plots = _over_epochs(by_epoch)

@@ -90,12 +90,18 @@ def trainable(splits: Splits, seed: int) -> Splits:
         part = "dev" if len(place) < tenth else "test" if len(place) < 2 * tenth else "train"
         place |= {whole[row].id: part for row in together}
     if "train" not in place.values():
-        raise DataError(f"{splits.name} has {len(whole)} examples: too few to train on")
+        raise DataError(f"{splits.name} has {len(whole)} examples: too few to train on{_unusable(whole)}")
     parts = {
         part: replace(whole, split=part, rejected=(), examples=tuple(e for e in whole if place[e.id] == part))
         for part in ("train", "dev", "test")
     }
     return Splits(splits.name, parts)
+
+
+def _unusable(data: Dataset) -> str:
+    """How many rows could not be used, and why the first of them could not."""
+    count = len(data.rejected)
+    return f" ({count} more could not be used: {data.rejected[0].reason})" if count else ""
 
 
 def chosen(splits: Splits, split: str | None) -> Dataset:

@@ -32,7 +32,6 @@ class TextEvaluation(Evaluation):
 
     def check_fit(self) -> None:
         """Labels must belong together, and the number of fields must be what the model reads."""
-        _ = self.aligned, self.ready.ways
         self._suit_fields()
         reads, has = getattr(self.ready.victim, "fields", None), self.part.data.fields
         if reads is not None and len(reads) != len(has):
@@ -40,6 +39,7 @@ class TextEvaluation(Evaluation):
                 f"{self.part.source} has {len(has)} text fields ({', '.join(has)}), the model reads {len(reads)} "
                 f"({', '.join(reads)}): name the columns with --text or --pair"
             )
+        _ = self.aligned, self.ready.ways
 
     def begin(self) -> None:
         """Stop if the model's labels cannot be those of the set, as far as untouched texts tell."""
