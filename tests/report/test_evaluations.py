@@ -119,7 +119,9 @@ def test_the_page_shows_every_set_and_its_diagram(evaluated: RunFolder) -> None:
     run = read_run(evaluated)
     assert run.evaluations[0].key == "reviews-test"
     page = render(run)
-    assert page.count("Reliability diagrams.") == 3  # the two plain sets share a figure
+    assert (
+        page.count("Reliability diagrams.") == 4
+    )  # the two plain sets share a figure, and the attacked texts have one
     for words in ("Evaluations", "the originals", "one draw", "average of 12", "McNemar", "isthmus evaluate runs/demo"):
         assert words in page
     assert render(read_run(evaluated)) == page

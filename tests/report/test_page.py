@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.core.calibration import expected_calibration_error
 from isthmus.core.errors import RunError
 from isthmus.report.figures import _spread
 from isthmus.report.page import render, write_report
+from isthmus.report.reliability import of_run
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
@@ -57,7 +59,7 @@ def test_the_page_holds_figures_examples_and_provenance(run_folder: RunFolder) -
     for view in run.attacks:
         assert f"{100 * view.summary.racc.estimate:.1f} %" in page.text
         assert f"{100 * view.summary.racc.low:.1f}–{100 * view.summary.racc.high:.1f}" in page.text
-    assert page.tags.count("svg") == 4
+    assert page.tags.count("svg") == 5
     assert page.tags.count("mark") > 20
     for word in ("rotten_tomatoes", "1a2b3c4d5e6f7a8b", "torch", "isthmus train --data rotten_tomatoes", "83.0 %"):
         assert word in page.text
@@ -149,7 +151,7 @@ def test_evasion_gets_its_own_section(run_folder: RunFolder, add_attack: AddAtta
     assert "Evasion of positive" in page.text
     assert "32.1 %" in page.text
     assert "0.654" in page.text
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 6
 
 
 def test_a_row_that_is_none_is_named(run_folder: RunFolder) -> None:
@@ -183,3 +185,23 @@ def test_names_beside_the_curves_do_not_overlap(heights: list[float]) -> None:
     assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(sorted(placed)))
     order = sorted(range(len(heights)), key=lambda index: heights[index])
     assert [placed[index] for index in order] == sorted(placed)
+
+
+def test_how_sure_the_model_is_of_the_texts_it_was_attacked_on(run_folder: RunFolder, add_attack: AddAttack) -> None:
+    view = read_run(run_folder)
+    ((name, panel),) = of_run(view)
+    rows = view.attacks[0].rows
+    sure = [max(row["score_before"]) for row in rows if row["score_before"]]
+    right = [row["prediction_before"] == row["label"] for row in rows if row["score_before"]]
+    assert name == "texts before the attack"
+    assert panel["ece"]["estimate"] == pytest.approx(expected_calibration_error(sure, right), abs=1e-6)
+    assert 'id="calibration"' in render(view)
+    # Nothing can be said of a victim that gives labels alone, or of an attack on one class alone.
+    labels = [{**row, "score_before": row["score_before"] and [0.0, 1.0]} for row in rows]
+    for path in run_folder.attacks_path.iterdir():
+        path.unlink()
+    add_attack(run_folder, "pwws", labels)
+    assert not of_run(read_run(run_folder))
+    add_attack(run_folder, "pwws", rows, settings={"attack": "pwws", "goal": {"kind": "evasion", "label": 1}})
+    assert not of_run(read_run(run_folder))
+    assert 'id="calibration"' not in render(read_run(run_folder))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.report.certificates import certificates, print_certificate
 from isthmus.report.describe import next_steps, warnings
 from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table
+from isthmus.report.numerals import read_interval, three, three_bounds
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
 from isthmus.report.view import AttackView, RunView
 
@@ -99,6 +100,9 @@ def trained_on(results: Mapping[str, Any]) -> str:
             interval = wilson(round(float(results["dev_accuracy"]) * n), n)
             text += f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
         parts.append(text)
+    if results.get("dev_calibration"):
+        ece = read_interval(results["dev_calibration"].get("ece"))
+        parts.append(f"calibration error {three(ece.estimate)} ({three_bounds(ece)})")
     if results.get("dev_f1") is not None:
         parts.append(f"development F1 {100 * float(results['dev_f1']):.1f} %")
         if results.get("dev_exact_match") is not None:

@@ -32,7 +32,7 @@ from isthmus.report.evaluations import EvaluationView, pooled
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.questions import question_lines
-from isthmus.report.reliability import grouped, reliability
+from isthmus.report.reliability import diagrams, grouped, of_run, reliability
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
 
@@ -107,6 +107,7 @@ def render(run: RunView) -> str:
         "query_budget": figures.query_budget(run) if attacked else "",
         "words_changed": figures.words_changed(run) if attacked else "",
         "training": figures.training(run.log),
+        "reliability": diagrams("run", of_run(run)),
     }
     return environment.get_template("report.html").render(
         version=isthmus.__version__,

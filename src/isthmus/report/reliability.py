@@ -1,4 +1,8 @@
-"""Reliability diagrams: how often the model is right where it says how sure it is, above how often it says so."""
+"""Reliability diagrams: how often the model is right where it says how sure it is, above how often it says so.
+
+Every run has one: of the development data of its training, of the texts of an attack before they were attacked, and of
+every set it was evaluated on.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,45 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus.report import figures
 from isthmus.report.evaluations import EvaluationView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.view import AttackView, RunView
+from isthmus.runs.evaluate.figures import calibration_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Panel = tuple[str, Mapping[str, Any]]
+"""Name and calibration of what is drawn in one panel."""
 _COLUMNS = 3
 _LONGEST = 28
+
+
+def of_run(run: RunView) -> list[Panel]:
+    """What is known of a run that was not evaluated: its development data, and what attacks saw before they began."""
+    found: list[Panel] = []
+    trained = (run.record.results or {}).get("dev_calibration")
+    if isinstance(trained, Mapping) and trained.get("bins"):
+        found.append(("development data", trained))
+    # An attack with another goal looks at one class alone.
+    attacks = [view for view in run.attacks if view.goal.get("kind") == "untargeted"]
+    before = _before(max(attacks, key=lambda view: len(view.rows), default=None))
+    return [*found, ("texts before the attack", before)] if before else found
+
+
+def _before(view: AttackView | None) -> Mapping[str, Any] | None:
+    rows = [row for row in view.rows if row.get("score_before") and isinstance(row.get("label"), int)] if view else []
+    if not rows:
+        return None
+    scores = np.array([row["score_before"] for row in rows], np.float64)
+    if (scores.max(axis=1) == 1).all():  # A victim that gives labels and no scores says nothing of how sure it is.
+        return None
+    return calibration_json(scores.max(axis=1), scores.argmax(axis=1) == [row["label"] for row in rows])
 
 
 def grouped(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:
@@ -33,6 +65,11 @@ def reliability(views: Sequence[EvaluationView]) -> str:
         for view in views
         for name, panel in view.panels()
     ]
+    return diagrams("-".join(view.key for view in views), panels)
+
+
+def diagrams(key: str, panels: Sequence[Panel]) -> str:
+    """The figure of some panels; empty where there are none."""
     if not panels:
         return ""
     columns = 4 if len(panels) == 4 else _COLUMNS
@@ -52,8 +89,7 @@ def reliability(views: Sequence[EvaluationView]) -> str:
                 below.set_ylabel("texts")
 
     told = "; ".join(f"{name}: {_told(panel)}" for name, panel in panels)
-    keys = "-".join(view.key for view in views)
-    return figures._svg(f"reliability-{keys}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
+    return figures._svg(f"reliability-{key}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
 
 
 def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, least: float) -> None:
@@ -86,6 +122,7 @@ def _draw_counts(axes: Axes, panel: Mapping[str, Any], colour: str) -> None:
     axes.grid(axis="y", color=figures._RULE)
     axes.locator_params(axis="y", integer=True, nbins=3)
     axes.locator_params(axis="x", nbins=5)
+    axes.tick_params(axis="x", pad=9)  # The first tick stands in the corner, beside the count of 0.
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
 

@@ -18,8 +18,9 @@ from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, trainable
 
 if TYPE_CHECKING:
-    from isthmus.data import Rejected, Splits
+    from isthmus.data import Dataset, Rejected, Splits
     from isthmus.defences.base import Defence
+    from isthmus.models import Classifier
     from isthmus.training.settings import Progress, TrainingSettings
 
 
@@ -115,8 +116,24 @@ def _train(
         results=results,
         machine=machine(str(model.device)),
     )
-    folder.write(finished)
+    folder.write(finished)  # Before anything else: the checkpoints are gone, and nothing must train it again.
+    if not model.answers_questions:
+        found = _calibration(model, splits.dev, settings)
+        finished = dataclasses.replace(finished, results={**results, "dev_calibration": found})
+        folder.write(finished)
     return finished
+
+
+def _calibration(model: Classifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:
+    """How sure the finished model is of the development data, and how often it is right."""
+    from isthmus.runs.evaluate.figures import calibration_json
+    from isthmus.training.encoded import EncodedExamples
+    from isthmus.training.evaluation import answers
+    from isthmus.training.numerics import autocast_on
+
+    data = dev.aligned(model.labels)
+    batches = EncodedExamples(model, data.examples, data.fields).batches(settings.evaluation_batch_size, model.device)
+    return calibration_json(*answers(model, batches, autocast=autocast_on(model.device, settings.precision)))
 
 
 def _give_up(folder: RunFolder) -> None:
