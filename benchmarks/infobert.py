@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.files import make_folder, write_atomic, write_json
+from isthmus.core.files import make_folder, read_json, write_atomic, write_json
 from isthmus.data import Dataset, load_data
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
 from proof.grid import Clock, Grid, Method, attack_run, console, parser
-from proof.scores import accuracy_on
+from proof.scores import accuracy_on, place_on
 
 LABELS = ["entailment", "neutral", "contradiction"]
 SETTINGS = TrainingSettings(epochs=3, batch_size=128, learning_rate=2e-4, max_tokens=128, checkpoint_every=None)
@@ -44,8 +44,8 @@ CANDIDATES: dict[str, list[Method]] = {
         for beta, alpha in ((5e-1, 5e-3), (5e-2, 5e-3), (5e-2, 5e-2), (5e-3, 5e-3), (5e-3, 5e-2), (1e-3, 5e-3))
     ],
     "freelb": [
-        Method(f"freelb s{size:g}", "freelb", {"step_size": size, "max_norm": norm})
-        for size, norm in ((0.1, 0.3), (0.3, 1.0), (1.0, 3.0))
+        Method(f"freelb s{size:g}", "freelb", {"step_size": size, "init_magnitude": size, "max_norm": 3 * size})
+        for size in (0.003, 0.01, 0.03, 0.1)
     ],
     "smart": [Method(f"smart l{strength:g}", "smart", {"strength": strength}) for strength in (1, 5)],
     "alum": [Method(f"alum l{strength:g}", "alum", {"strength": strength}) for strength in (1, 10)],
@@ -122,31 +122,32 @@ def search(options: argparse.Namespace, joined: Path) -> None:
 
 
 def try_out(grid: Grid, method: Method, options: argparse.Namespace) -> None:
+    """Train one candidate and write down how it does on development data, before and after TextFooler."""
     folder = grid.train(method, 0)
-    attack_run(folder.path, "textfooler", n=options.search_n, split="dev", precision=options.precision)
+    summary = attack_run(folder.path, "textfooler", n=options.search_n, split="dev", precision=options.precision)
+    clean = (folder.record().results or {}).get("dev_accuracy")
+    if summary is not None:
+        write_json(judgement(options.out, method), {"clean": clean, "robust": summary["racc"], "n": summary["n"]})
 
 
-def judged(folder: Path) -> tuple[float, float]:
-    """Clean and robust accuracy of a candidate on development data."""
-    run = RunFolder(folder)
-    results = run.record().results or {}
-    (summary,) = [file.header()["summary"] for file in run.attack_files()]
-    return float(results["dev_accuracy"]), float(summary["racc"])
+def judgement(out: Path, method: Method) -> Path:
+    """Where the figures of a candidate stand; they are kept when its weights are not."""
+    return make_folder(out / "searched") / f"{method.name.replace(' ', '-')}.json"
 
 
 def chosen(out: Path) -> dict[str, Method]:
     """The rows of the table: the best candidate of each method, and what is made of it."""
     best = {}
     for name, candidates in CANDIDATES.items():
-        scored = [
-            (sum(judged(candidate.folder(out / "search", 0))) / 2, -place, candidate)
-            for place, candidate in enumerate(candidates)
-            if (candidate.folder(out / "search", 0) / "attacks").is_dir()
-        ]
+        scored = []
+        for place, candidate in enumerate(candidates):
+            if judgement(out, candidate).is_file():
+                found = read_json(judgement(out, candidate))
+                scored.append(((found["clean"] + found["robust"]) / 2, -place, candidate))
         if not scored:
             sys.exit(f"no candidate of {name} was tried: run `search` first")
         best[name] = max(scored, key=lambda entry: entry[:2])[2]
-    climb = {key: best["freelb"].parameters[key] for key in ("step_size", "max_norm")}
+    climb = {key: best["freelb"].parameters[key] for key in ("step_size", "init_magnitude", "max_norm")}
     information = dict(best["infobert"].parameters)
     rows = {name: dataclasses.replace(method, name=name) for name, method in best.items()}
     rows["bottleneck only"] = Method("bottleneck only", "infobert", {**information, "alpha": 0})
@@ -190,15 +191,14 @@ def make_sets(options: argparse.Namespace, joined: Path) -> None:
             folder = standard.folder(options.out / "runs", seed)
             data = DataRequest(str(options.data / name))
             request = {"data": data, "split": split, "n": options.set_n, "precision": options.precision}
-            attack_run(folder, "textfooler", **request)
+            attack_run(folder, "textfooler", out=place_on(folder, name), **request)
             write_set(folder, name, split, options.out / "sets" / f"{name}-{split}-seed{seed}.jsonl.gz")
 
 
 def write_set(folder: Path, name: str, split: str, path: Path) -> None:
     """The successes of one attack as a file of pairs."""
-    for file in RunFolder(folder).attack_files():
-        header = file.header()
-        if header["data"]["split"] == split and header["data"]["name"] == name:
+    for file in RunFolder(place_on(folder, name)).attack_files():
+        if file.header()["data"]["split"] == split:
             fooled = [row for row in file.rows() if row["outcome"] == "succeeded"]
             rows = [{**row["perturbed"], "label": row["label"]} for row in fooled]
             make_folder(path.parent)
@@ -211,7 +211,7 @@ def test_all(options: argparse.Namespace, joined: Path) -> None:
     grid = make_grid(options, joined, chosen(options.out).values(), place_of(options.backbone))
     sets = test_sets(options.data)
     for path in sorted((options.out / "sets").glob("*.jsonl.gz")):
-        sets[path.name.split(".")[0]] = load_data(path, path.name.split(".")[0], labels=LABELS)
+        sets[path.name.split(".")[0]] = load_data(path, "all", labels=LABELS)
     Clock(options.minutes).while_time(
         functools.partial(test_one, method.folder(grid.out, seed), sets, options)
         for method, seed in grid.cells(options.part)
@@ -225,7 +225,7 @@ def test_one(folder: Path, sets: dict[str, Dataset], options: argparse.Namespace
     accuracy_on(folder, sets)
     data = DataRequest(str(options.data / "snli"))
     request = {"data": data, "split": "test", "n": options.n, "precision": options.precision}
-    attack_run(folder, "textfooler", **request)
+    attack_run(folder, "textfooler", out=place_on(folder, "snli"), **request)
 
 
 if __name__ == "__main__":

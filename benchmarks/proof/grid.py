@@ -74,7 +74,9 @@ class Grid:
         if not report.was_finished:
             results = report.record.results or {}
             scores = ", ".join(
-                f"{key} {results[key]:.4f}" for key in results if key.startswith("dev_") and results[key]
+                f"{key} {value:.4f}"
+                for key, value in results.items()
+                if key.startswith("dev_") and isinstance(value, float)
             )
             console.print(f"{method.name:24} seed {seed}: {scores} ({time.monotonic() - began:.0f} s)")
         return report.folder

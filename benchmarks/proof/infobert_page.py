@@ -9,6 +9,7 @@ from pathlib import Path
 
 from isthmus.core.files import read_json
 from isthmus.runs.folder import RunFolder
+from proof.scores import place_on
 from proof.tables import held, markdown, over_seeds, paired_change
 
 ROWS = (
@@ -57,9 +58,8 @@ class Run:
     @functools.cached_property
     def robust(self) -> dict[str, bool]:
         """Which of the SNLI pairs that were attacked directly the model still got right."""
-        for file in RunFolder(self.folder).attack_files():
-            header = file.header()
-            if header["attack"] == "textfooler" and header["data"]["split"] == "test" and header.get("summary"):
+        for file in RunFolder(place_on(self.folder, "snli")).attack_files():
+            if file.header().get("summary"):
                 return held(file)
         return {}
 

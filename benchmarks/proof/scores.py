@@ -9,6 +9,11 @@ from isthmus.core.files import read_json, write_json
 from isthmus.data import Dataset
 
 
+def place_on(folder: Path, name: str) -> Path:
+    """Where attacks on a run go that begin with texts of another data set than its own."""
+    return folder / f"on-{name}"
+
+
 def accuracy_on(folder: Path, sets: Mapping[str, Dataset]) -> dict[str, dict[str, int]]:
     """{set: {n, right}}, from the file beside the run where they are known."""
     path = folder / "sets.json"
