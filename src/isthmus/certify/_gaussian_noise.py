@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,14 +22,28 @@ from isthmus.core.errors import VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
 from isthmus.lexicon.synonyms import SynonymTable
+from isthmus.models import masking
 from isthmus.models.batching import columns_of
+from isthmus.models.embedding_ball import Ascent
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
+from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.randomness import keyed_normal
-from isthmus.models.transfer import any_shape, on_device
+from isthmus.models.transfer import Inputs, any_shape, index_tensor, on_device
 from isthmus.text.words import Words
 
-Row = tuple[tuple[int, ...], tuple[int, ...] | None]
-"""Token ids of a text, and its segment ids."""
+
+class Row(NamedTuple):
+    """A text as the model reads it."""
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...] | None
+    offset: Tensor | None = None  # what its embeddings are moved by [tokens, width]
+
+    @property
+    def length(self) -> float:
+        """How far they are moved."""
+        return 0.0 if self.offset is None else float(self.offset.double().norm())
+
 
 _STREAM = derive(0, "certify", "embedding noise")
 _TOKENS_AT_ONCE = {"cpu": 8_192, "cuda": 65_536}
@@ -44,6 +58,8 @@ def masks_of(victim: Victim) -> Any:
 
 class Reader:
     """The base classifier of the Gaussian certificate."""
+
+    stochastic = True
 
     def __init__(self, victim: Victim, sigma: float) -> None:
         self.model: Any = victim.model  # type: ignore[attr-defined]
@@ -84,7 +100,8 @@ class Reader:
             raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
         types = found.get("token_type_ids")
         return [
-            (tuple(ids), None if types is None else tuple(types[place])) for place, ids in enumerate(found["input_ids"])
+            Row(tuple(ids), None if types is None else tuple(types[place]))
+            for place, ids in enumerate(found["input_ids"])
         ]
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
@@ -94,6 +111,7 @@ class Reader:
             with torch.no_grad(), any_shape():
                 for owners, batch in self._batches(ballots):
                     (inputs,) = on_device([batch], self.model.device)
+                    inputs = self._moved(inputs, ballots, owners)
                     logits = self._logits(inputs)[: inputs.rows].float()
                     whole = torch.isfinite(logits).all(dim=1).to(torch.int64)
                     owner = torch.from_numpy(owners).to(self.model.device)
@@ -102,41 +120,87 @@ class Reader:
             raise VictimError(f"the model failed on {len(ballots)} texts with noise: {error}") from error
         return counts.cpu().numpy()
 
-    def _logits(self, inputs: Any) -> Tensor:
-        embeddings = self.model.embed(inputs.ids)
-        noisy = embeddings + self.sigma * keyed_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
-        # A mask, whether a slot's or that of two-step inference, is computed from the noisy embeddings.
+    def _moved(self, inputs: Inputs, ballots: Sequence[Ballot], owners: Ints) -> Inputs:
+        """With the embeddings of texts that are not where their words are; of one batch all are moved, or none."""
+        numbers, index = np.unique(owners, return_inverse=True)
+        offsets = [ballots[number].text.offset for number in numbers.tolist()]
+        if any(offset is None for offset in offsets):
+            return inputs
+        moved = torch.stack(offsets)[index_tensor(index.reshape(-1), self.model.device, len(inputs.ids))]
+        return inputs._replace(embeddings=self.model.embed(inputs.ids) + moved)
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        noisy = self._noisy(inputs)
         with self.model.keyed(inputs.keys):
-            if self.masks is not None:
-                noisy = self._masked(inputs, noisy)
             logits: Tensor = self.model(inputs.ids, inputs.mask, inputs.types, inputs_embeds=noisy).logits
         return logits
 
-    def _masked(self, inputs: Any, noisy: Tensor) -> Tensor:
-        """The noisy embeddings with the words masked that two-step inference would mask, had it read them."""
-        from isthmus.models import masking
+    def _noisy(self, inputs: Inputs) -> Tensor:
+        """What the model reads: the embeddings with noise, and with the masks that follow from it."""
+        assert inputs.keys is not None
+        embeddings = self.model.embed(inputs.ids) if inputs.embeddings is None else inputs.embeddings
+        noise = keyed_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
+        noisy: Tensor = embeddings + self.sigma * noise
+        # A mask, whether a slot's or that of two-step inference, is computed from the noisy embeddings.
+        with self.model.keyed(inputs.keys):
+            return noisy if self.masks is None else self._masked(inputs, noisy)
 
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> Gradient:
+        """Gradient of f_rival - f_target under the noise of each row's key, straight through its masks."""
+        noisy = self._noisy(inputs)
+        with self.model.keyed(inputs.keys):
+            return embedding_gradient(
+                self.model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=noisy
+            )
+
+    def attacked(
+        self, ascent: Ascent, rows: Sequence[Row], classes: Sequence[int], radii: Sequence[float], keys: Sequence[int]
+    ) -> list[Row]:
+        """The rows moved, each within its radius, to where the smoothed classifier leaves its class if anywhere."""
+        device, found = self.model.device, list(rows)
+        of_length: dict[int, list[int]] = defaultdict(list)
+        for number, row in enumerate(rows):
+            of_length[len(row.ids)].append(number)
+        try:
+            with any_shape():
+                for length, numbers in sorted(of_length.items()):
+                    most = max(16, self._tokens // max(1, length))
+                    for start in range(0, len(numbers), most):
+                        own = numbers[start : start + most]
+                        (inputs,) = on_device([_batch([rows[at] for at in own], [keys[at] for at in own])], device)
+                        target = torch.tensor([classes[at] for at in own], device=device)
+                        radius = torch.tensor([radii[at] for at in own], dtype=torch.float64, device=device)
+                        offsets = ascent(self, inputs, target, radius).offset
+                        for at, offset in zip(own, offsets, strict=True):
+                            found[at] = rows[at]._replace(offset=offset)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model cannot be differentiated on {len(rows)} texts with noise: {error}") from error
+        return found
+
+    def _masked(self, inputs: Inputs, noisy: Tensor) -> Tensor:
+        """The noisy embeddings with the words masked that two-step inference would mask, had it read them."""
         assert self.masks is not None
         words = masking.words_of(self.model, inputs.ids, inputs.mask)
         if self.masks.masking == "random":
+            assert inputs.keys is not None
             chosen = masking.drawn_from_all(words, inputs.keys, self.masks.masked)
         else:
-            gradient = masking.embedding_gradient(self.model, inputs.ids, inputs.mask, inputs.types, replaced=noisy)
+            gradient = embedding_gradient(self.model, inputs.ids, inputs.mask, inputs.types, replaced=noisy)
             chosen = masking.most_salient(gradient.saliency(), words, self.masks.masked)
         places = masking.flags(chosen, inputs.ids.shape[1])
-        return noisy.where(~places.unsqueeze(-1), masking.masked_embeddings(self.model, inputs.ids, places))
+        return masking.masked_embeddings(self.model, inputs.ids, places, noisy)
 
     def _batches(self, ballots: Sequence[Ballot]) -> Iterator[tuple[Ints, TokenBatch]]:
         """Which ballot each row is a draw of, and the rows."""
         of_length: dict[int, list[int]] = defaultdict(list)
         for number, ballot in enumerate(ballots):
-            of_length[len(ballot.text[0])].append(number)
+            of_length[len(ballot.text.ids)].append(number)
         for length, numbers in sorted(of_length.items()):
             most = max(16, self._tokens // max(1, length))
             owners = np.repeat(np.array(numbers), [ballots[number].draws for number in numbers])
             keys = np.concatenate([ballots[number].keys() for number in numbers])
-            ids = {number: np.array(ballots[number].text[0], np.int64) for number in numbers}
-            types = {number: ballots[number].text[1] for number in numbers}
+            ids = {number: np.array(ballots[number].text.ids, np.int64) for number in numbers}
+            types = {number: ballots[number].text.types for number in numbers}
             for start in range(0, len(owners), most):
                 own = owners[start : start + most]
                 chosen = own.tolist()
@@ -205,3 +269,9 @@ class Reader:
             for place, length in zip(aligned, lengths.tolist(), strict=True):
                 found[place] = length
         return found
+
+
+def _batch(rows: Sequence[Row], keys: Sequence[int]) -> TokenBatch:
+    """Rows of one length."""
+    types = None if rows[0].types is None else np.array([row.types for row in rows], np.int64)
+    return TokenBatch(np.array([row.ids for row in rows], np.int64), types=types, keys=np.asarray(keys, np.uint64))

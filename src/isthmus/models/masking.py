@@ -53,12 +53,14 @@ def embedding_gradient(
     types: Tensor | None = None,
     target: Tensor | None = None,
     *,
+    rival: Tensor | None = None,
     replaced: Tensor | None = None,
 ) -> Gradient:
     """Gradient of each row's cross-entropy, for `target` or for the model's own prediction.
 
-    The cross-entropies are summed, so that a row's gradient does not depend on how many rows there are. With `replaced`
-    the model reads those embeddings and the gradient passes straight through to the words that stood there.
+    With a `rival` it is that of the margin f_rival - f_target between two logits. What is differentiated is summed over
+    rows, so that a row's gradient does not depend on how many there are. With `replaced` the model reads those
+    embeddings, and the gradient passes straight through to the words that stood there.
     """
     leaves: list[Tensor] = []
 
@@ -80,7 +82,10 @@ def embedding_gradient(
                 hooks = model.on_embeddings(leaf, prepend=True)
                 logits = model(ids, mask, types).logits.float()
             target = logits.detach().argmax(dim=-1) if target is None else target
-            loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+            if rival is None:
+                loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+            else:
+                loss = (logits.gather(1, rival.unsqueeze(1)) - logits.gather(1, target.unsqueeze(1))).sum()
             values = torch.autograd.grad(loss, leaves[0])[0].float()
     finally:
         for handle in hooks:
@@ -132,16 +137,21 @@ class Masked(NamedTuple):
     embeddings: Tensor | None
 
 
-def masked(model: Classifier, ids: Tensor, chosen: Tensor) -> Masked:
-    """The rows with the chosen positions masked; read them with ``model(ids, mask, types, embeddings)``."""
+def masked(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Masked:
+    """The rows with the chosen positions masked; read them with ``model(ids, mask, types, embeddings)``.
+
+    `embeddings` are what stands at the other positions, if not the table's rows.
+    """
+    if embeddings is not None:
+        return Masked(ids, embeddings.where(~chosen.unsqueeze(-1), masked_embeddings(model, ids, chosen)))
     if _by_zeros(model):
         return Masked(ids, model.embed(ids).masked_fill(chosen.unsqueeze(-1), 0.0))
     return Masked(ids.masked_fill(chosen, mask_id(model)), None)
 
 
-def masked_embeddings(model: Classifier, ids: Tensor, chosen: Tensor) -> Tensor:
+def masked_embeddings(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Tensor:
     """Word embeddings of the rows with the chosen positions masked."""
-    text = masked(model, ids, chosen)
+    text = masked(model, ids, chosen, embeddings)
     return model.embed(text.ids) if text.embeddings is None else text.embeddings
 
 

@@ -23,6 +23,7 @@ class Inputs(NamedTuple):
     mask: Tensor | None
     types: Tensor | None
     keys: Tensor | None
+    embeddings: Tensor | None = None  # read in place of the table's rows for `ids`
 
 
 @contextmanager
@@ -73,6 +74,14 @@ def index_tensor(array: NDArray[np.int64], device: torch.device, least: int = 1)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def picked(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
+    """These rows of a batch, the last repeated until there are enough."""
+    count = len(rows)
+    if count < least:
+        rows = torch.cat([rows, rows[-1:].expand(least - count)])
+    return Inputs(count, *(None if value is None else value[rows] for value in inputs[1:]))  # type: ignore[arg-type]
 
 
 def _signed(array: NDArray[Any]) -> NDArray[np.int64]:

@@ -26,7 +26,7 @@ from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
-from isthmus.models.masking import embedding_gradient
+from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import copied, mix64
 from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
@@ -193,8 +193,24 @@ class ClassifierVictim:
         total = torch.zeros((), device=model.device)
         for draw in range(draws):
             with model.keyed(None if inputs.keys is None else mix64(inputs.keys + draw)):
-                total = total + _gradient(model, inputs, target)
+                total = total + _gradient(model, inputs, target).values
         return (total[: inputs.rows] / draws).cpu().numpy()
+
+    def scores_at(self, inputs: Inputs) -> Floats:
+        """Class probabilities of rows whose word embeddings are given, in float32 arithmetic."""
+        model = self._evaluating(exact=True)
+        draws = self.draws if model.stochastic else 1
+        try:
+            with torch.inference_mode(), any_shape():
+                return pending(_averaged(model, self._keyed(inputs), draws))()
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model failed on {inputs.rows} rows of embeddings: {error}") from error
+
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> Gradient:
+        """Gradient of each row's f_rival - f_target with respect to its embeddings, for the draw of its key."""
+        model, inputs = self._evaluating(exact=True), self._keyed(inputs)
+        with model.keyed(inputs.keys), any_shape():
+            return _gradient(model, inputs, target, rival)
 
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""
@@ -229,12 +245,14 @@ def _averaged(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
 
 def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copies: int) -> Tensor:
     with model.keyed(keys):
-        logits = model(inputs.ids, inputs.mask, inputs.types, copies=copies).logits
+        logits = model(inputs.ids, inputs.mask, inputs.types, inputs.embeddings, copies=copies).logits
     return torch.softmax(logits.view(len(inputs.ids), copies, -1)[: inputs.rows].float(), dim=-1)
 
 
-def _gradient(model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
+def _gradient(model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None) -> Gradient:
     try:
-        return embedding_gradient(model, inputs.ids, inputs.mask, inputs.types, target).values
+        return embedding_gradient(
+            model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=inputs.embeddings
+        )
     except (RuntimeError, IndexError, ValueError) as error:
         raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error

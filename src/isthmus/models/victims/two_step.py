@@ -22,7 +22,7 @@ from isthmus.models.classifier import Classifier
 from isthmus.models.machine import fewest_rows
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_device, pending
+from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_device, pending, picked
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
@@ -68,10 +68,21 @@ class TwoStepVictim(ClassifierVictim):
     def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
         """Start the first step of all batches; the second is taken once its need is known."""
         model = self._evaluating(exact)
+        try:
+            given = on_device(batches, model.device)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise _failed(len(batches), error) from error
+        return self._answer(model, given)
+
+    def scores_at(self, inputs: Inputs) -> Floats:
+        """Answers of the whole procedure to rows whose word embeddings are given, in float32 arithmetic."""
+        return self._answer(self._evaluating(exact=True), [inputs])()
+
+    def _answer(self, model: Classifier, batches: Sequence[Inputs]) -> Pending:
         draws = self.draws if self._draws_anything else 1
         try:
             with torch.no_grad(), any_shape():
-                work = [_drawn_often(self._keyed(inputs), draws) for inputs in on_device(batches, model.device)]
+                work = [_drawn_often(self._keyed(inputs), draws) for inputs in batches]
                 first = [self._first(model, inputs) for inputs in work]
                 wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
         except (RuntimeError, IndexError, ValueError) as error:
@@ -113,11 +124,11 @@ class TwoStepVictim(ClassifierVictim):
         if settings.masks and settings.masking == "random":
             logits = self._each(model, part, keys, settings.k0, None)
         else:
-            ids, embeddings = part.ids, None
+            ids, embeddings = part.ids, part.embeddings
             if settings.masks:
                 candidates, sound = self._candidates(model, part, "first saliency")
                 chosen = masking.flags(masking.first(candidates, settings.masked), part.ids.shape[1])
-                ids, embeddings = masking.masked(model, part.ids, chosen)
+                ids, embeddings = masking.masked(model, part.ids, chosen, part.embeddings)
             with model.keyed(keys):
                 logits = model(ids, part.mask, part.types, embeddings, copies=settings.k0).logits
         logits = logits.view(len(part.ids), settings.k0, -1)[: part.rows]
@@ -162,38 +173,32 @@ class TwoStepVictim(ClassifierVictim):
             short = max(0, self._least - len(own))
             own = torch.cat([own, own[-1:].expand(short)]) if short else own
             row = torch.arange(start, start + len(own), device=own.device).clamp(max=len(keys) - 1) // copies
-            ids, mask, types = (None if value is None else value[row] for value in inputs[1:4])
-            assert ids is not None
-            embeddings = None
+            part = picked(inputs, row)
+            text = masking.Masked(part.ids, part.embeddings)
             if self.settings.masks:
-                ids, embeddings = self._masked_apart(model, ids, mask, own, row, candidates)
+                text = self._masked_apart(model, part, own, row, candidates)
             with model.keyed(own):
-                logits = model(ids, mask, types, embeddings).logits
+                logits = model(text.ids, part.mask, part.types, text.embeddings).logits
             found.append(logits[: len(own) - short])
         return torch.cat(found)
 
     def _masked_apart(
-        self,
-        model: Classifier,
-        ids: Tensor,
-        mask: Tensor | None,
-        keys: Tensor,
-        row: Tensor,
-        candidates: Candidates | None,
+        self, model: Classifier, part: Inputs, keys: Tensor, row: Tensor, candidates: Candidates | None
     ) -> masking.Masked:
         """Rows with words masked that their keys draw: from their candidates, or from all of their words."""
         keys, count = branch(keys, "masks"), self.settings.masked
         if candidates is None:
-            chosen = masking.drawn_from_all(masking.words_of(model, ids, mask), keys, count)
+            chosen = masking.drawn_from_all(masking.words_of(model, part.ids, part.mask), keys, count)
         else:
             chosen = masking.drawn(Candidates(candidates.positions[row], candidates.valid[row]), keys, count)
-        return masking.masked(model, ids, masking.flags(chosen, ids.shape[1]))
+        return masking.masked(model, part.ids, masking.flags(chosen, part.ids.shape[1]), part.embeddings)
 
     def _candidates(self, model: Classifier, part: Inputs, purpose: str) -> tuple[Candidates, Tensor]:
         """The most salient words for the model's own prediction, and the rows whose saliency is a number."""
         assert part.keys is not None
         with model.keyed(branch(part.keys, purpose)):
-            saliency = masking.embedding_gradient(model, part.ids, part.mask, part.types).saliency()
+            gradient = masking.embedding_gradient(model, part.ids, part.mask, part.types, replaced=part.embeddings)
+        saliency = gradient.saliency()
         words = masking.words_of(model, part.ids, part.mask)
         sound = (saliency.isfinite() | ~words).all(dim=-1)
         return masking.most_salient(saliency, words, self.settings.candidates), sound[: part.rows]
@@ -235,7 +240,7 @@ class TwoStepVictim(ClassifierVictim):
         most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // tokens)
         for start in range(0, inputs.rows, most):
             rows = torch.arange(start, min(start + most, inputs.rows), device=inputs.ids.device)
-            yield _picked(inputs, rows, self._least)
+            yield picked(inputs, rows, self._least)
 
     # ------------------------------------------------------------------ gradients
 
@@ -257,13 +262,24 @@ class TwoStepVictim(ClassifierVictim):
             with torch.no_grad(), any_shape():
                 for draw in range(draws):
                     own = inputs._replace(keys=mix64(inputs.keys + draw))
-                    total = total + self._gradient(model, own, target)
+                    total = total + self._gradient(model, own, target).values
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
         return (total[: inputs.rows] / draws).cpu().numpy()
 
-    def _gradient(self, model: Classifier, inputs: Inputs, target: Tensor) -> Tensor:
-        settings, replaced = self.settings, None
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> masking.Gradient:
+        """As of any classifier, through noise and masks; at a masked word it passes straight through to the word."""
+        model = self._evaluating(exact=True)
+        try:
+            with torch.no_grad(), any_shape():
+                return self._gradient(model, self._keyed(inputs), target, rival)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
+
+    def _gradient(
+        self, model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None
+    ) -> masking.Gradient:
+        settings, replaced = self.settings, inputs.embeddings
         assert inputs.keys is not None
         if settings.masks:
             words = masking.words_of(model, inputs.ids, inputs.mask)
@@ -273,34 +289,26 @@ class TwoStepVictim(ClassifierVictim):
             else:
                 candidates, _ = self._candidates(model, inputs, "first saliency")
                 chosen = masking.first(candidates, settings.masked)
-            replaced = masking.masked_embeddings(model, inputs.ids, masking.flags(chosen, inputs.ids.shape[1]))
+            places = masking.flags(chosen, inputs.ids.shape[1])
+            replaced = masking.masked_embeddings(model, inputs.ids, places, inputs.embeddings)
         with model.keyed(copied(branch(inputs.keys, "first step"), 1)):
-            found = masking.embedding_gradient(model, inputs.ids, inputs.mask, inputs.types, target, replaced=replaced)
-        return found.values
+            return masking.embedding_gradient(
+                model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=replaced
+            )
 
 
 def _drawn_often(inputs: Inputs, draws: int) -> Inputs:
     """Every row so many times, each with a key of its own."""
     if draws == 1:
         return inputs
-    ids, mask, types, keys = (
-        None if value is None else value[: inputs.rows].repeat_interleave(draws, dim=0) for value in inputs[1:]
-    )
     assert inputs.keys is not None
+    rows = torch.arange(inputs.rows * draws, device=inputs.ids.device)
     keys = mix64(inputs.keys[: inputs.rows].view(-1, 1) + torch.arange(draws, device=inputs.keys.device)).view(-1)
-    return Inputs(inputs.rows * draws, ids, mask, types, keys)  # type: ignore[arg-type]
+    return picked(inputs, rows // draws)._replace(keys=keys)
 
 
 def _chosen(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
-    return _picked(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device), 1)
-
-
-def _picked(inputs: Inputs, rows: Tensor, least: int) -> Inputs:
-    """These rows, the last repeated until there are enough."""
-    count = len(rows)
-    if count < least:
-        rows = torch.cat([rows, rows[-1:].expand(least - count)])
-    return Inputs(count, *(None if value is None else value[rows] for value in inputs[1:]))  # type: ignore[arg-type]
+    return picked(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device))
 
 
 def _failed(batches: int, error: Exception) -> VictimError:
