@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from isthmus.measures.anchored_information import AnchoredInformation
     from isthmus.measures.anchored_words import AnchoredWords
     from isthmus.measures.calibration import Calibration
+    from isthmus.measures.embedding_pgd import EmbeddingPGD
     from isthmus.measures.information import Information
     from isthmus.measures.information_plane import InformationPlane
     from isthmus.measures.latent_distance import LatentDistance
@@ -23,6 +24,7 @@ __all__ = [
     "AnchoredInformation",
     "AnchoredWords",
     "Calibration",
+    "EmbeddingPGD",
     "Information",
     "InformationPlane",
     "LatentDistance",
