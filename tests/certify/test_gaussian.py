@@ -16,7 +16,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.certify import Gaussian
 from isthmus.certify._gaussian_noise import Reader
 from isthmus.certify._votes import lower_bound, radius
-from isthmus.certify.base import Challenge
+from isthmus.certify.base import Challenge, Probe
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap
@@ -234,3 +234,70 @@ def test_noise_that_the_model_puts_on_its_embeddings_counts():
         near += result.strength > 0.8 * distance
     assert near
     assert Reader(wrap(model, device="cpu"), 0.3).inner_noise == ()
+
+
+PGD = {"pgd": 4, "pgd_draws": 8}
+
+
+def probes(examples: list[Example], strengths: list[float], classes: list[int]) -> list[Probe]:
+    return [
+        Probe(f"{example.id}/{strength:g}", example.texts, prediction, strength)
+        for example, strength, prediction in zip(examples, strengths, classes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("sigma", [0.25, 1.0])
+def test_ascent_never_turns_a_linear_model_inside_its_distance_and_always_beyond(sigma):
+    model, examples = toys.linear(), toys.examples()
+    certificate, victim = Gaussian(sigma=sigma, **QUICK, **PGD), wrap(model)
+    sides = [toys.distance(model, example.texts["text"]) for example in examples]
+    classes = [int(side > 0) for side in sides]
+    results = list(certificate(model, examples, seed=3))
+    inside = certificate.probe(victim, probes(examples, [max(r.strength, 0.0) for r in results], classes), seed=3)
+    assert not any(answer.refutes for answer in inside)
+    assert all(answer.needs <= max(r.strength, 0.0) for answer, r in zip(inside, results, strict=True))
+    # The vote at a distance d beyond the plane is Φ(-d / σ): surely below one half from 0.2 σ on.
+    beyond = [abs(side) + 0.2 * sigma for side in sides]
+    outside = certificate.probe(victim, probes(examples, beyond, classes), seed=3)
+    for answer, own, side, reach in zip(outside, classes, sides, beyond, strict=True):
+        assert answer.refutes
+        assert answer.prediction == 1 - own
+        assert answer.needs == pytest.approx(reach, rel=1e-5)
+        p, n = NormalDist().cdf((abs(side) - reach) / sigma), QUICK["n"]
+        assert abs(answer.details["votes"] - n * p) < 5 * math.sqrt(n * p * (1 - p))
+    assert certificate.own_attack == "embedding_pgd"
+    assert Gaussian().own_attack is None
+
+
+@pytest.mark.parametrize("masking", ["gradient", "random"])
+def test_ascent_goes_through_noise_and_masks(masking):
+    from isthmus.models.two_step import TwoStep
+
+    model = training_toys.classifier(dropout=0.0, seed=2)
+    model.deployment = TwoStep(masked=2, candidates=2, masking=masking)
+    victim = wrap(model, device="cpu")
+    examples = [
+        Example("test:0", {"text": "the plot was dull and cold"}, 1),
+        Example("test:1", {"text": "fine film"}, 1),
+    ]
+    certificate = Gaussian(sigma=0.2, n0=20, n=60, **PGD)
+    results = list(certificate(victim, examples))
+    classes = [int(result.prediction) for result in results]
+    far = certificate.probe(victim, probes(examples, [30.0, 30.0], classes), seed=0)
+    assert [answer.needs for answer in far] == pytest.approx([30.0, 30.0], rel=1e-3)
+    assert any(answer.refutes for answer in far)
+    alone = [certificate.probe(victim, [probe], seed=0)[0] for probe in probes(examples, [30.0, 30.0], classes)]
+    assert alone == far
+    reader = Reader(victim, 0.2)
+    (inputs,) = on_device([TokenBatch(np.array([[2, 5, 6, 3]]), keys=np.array([7], np.uint64))], model.device)
+    rows = len(inputs.ids)
+    gradient = reader.margin_gradient(inputs, torch.zeros(rows, dtype=torch.int64), torch.ones(rows, dtype=torch.int64))
+    assert (gradient.values[0].norm(dim=-1) > 0).all(), "both words are masked, and get a gradient even so"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [({"pgd": -1}, "pgd is the number of steps"), ({"pgd_draws": 0}, "at least 1"),
+                           ({"pgd_restarts": 0}, "at least 1")], ids=["steps", "draws", "restarts"])  # fmt: skip
+def test_settings_of_the_attack_are_checked(given, message):
+    with pytest.raises(UsageError, match=message):
+        Gaussian(**given)

@@ -4,6 +4,7 @@
         ...
     certificate.needs(example, result, text)                   how strong it would have to be to cover another text
     certificate.challenge(victim, challenges, seed=0)          what the certified classifier says of such texts
+    certificate.probe(victim, probes, seed=0)                  and at the worst point that an attack of its own finds
 
 A certificate is a claim about a classifier and everything within its threat model, and it is void if one text within
 its reach is classified otherwise. So each can be asked how far away a given text is, and whether that text refutes it:
@@ -87,6 +88,14 @@ class Challenge:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe(Challenge):
+    """An example to be attacked within its certificate, or beyond it."""
+
+    strength: float
+    """How far the attack may go."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What the certified classifier says of a challenge."""
 
@@ -94,6 +103,8 @@ class Answer:
     refutes: bool
     """Whether it is sure that the class is another: within the certificate's reach that is a contradiction."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    needs: float | None = None
+    """How far an attack of the certificate's own went."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +164,15 @@ class Certificate(ABC):
     @abstractmethod
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
         """What the certified classifier says of each text, on fresh randomness."""
+
+    @property
+    def own_attack(self) -> str | None:
+        """Name of the attack that `probe` makes; None where it makes none."""
+        return None
+
+    def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[Answer]:
+        """Attack the certified classifier itself, and let it answer there on fresh randomness."""
+        raise NotImplementedError(f"{type(self).__name__} has no attack of its own")
 
     def is_deployed(self, victim: Victim) -> bool:
         """Whether the certified classifier is what the victim itself answers with, up to its number of draws."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isthmus.attacks.parts.protection import Protection
@@ -18,7 +18,7 @@ from isthmus.certify._votes import (
     two_stages,
     upper_bound,
 )
-from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
+from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Probe, Statement, failed, settled
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Texts, Victim
@@ -49,8 +49,9 @@ class Gaussian(Certificate):
         a distance of 0.3 would get 1.2 at σ = 0.5. `paper_radius` shows it in a column named "not a certificate".
 
     Relations:
-        `synonym` certifies substitutions of words, which an embedding ball does not: whether actual swaps lie inside
-        the ball is counted beside it (`table`).
+        The measure `embedding_pgd` attacks the same ball; with `pgd` its attack is held against every certificate, and
+        accuracy under it is drawn above certified accuracy. `synonym` certifies substitutions of words, which an
+        embedding ball does not: whether actual swaps lie inside the ball is counted beside it (`table`).
 
     Example:
         ``isthmus certify runs/demo --certificate gaussian -P sigma=0.05 --n 200``
@@ -70,6 +71,12 @@ class Gaussian(Certificate):
     """Synonym table whose swaps are counted inside the ball; by default the model's own, if it has one."""
     paper_radius: bool = False
     """Add the radius that the RSMI paper prints, in a column named "not a certificate"."""
+    pgd: int = 0
+    """Steps of an attack on the embeddings that every certificate has to withstand; 0 makes none."""
+    pgd_draws: int = 16
+    """Draws over which its gradient is averaged."""
+    pgd_restarts: int = 1
+    """How often it begins anew."""
 
     def __post_init__(self) -> None:
         if not self.sigma > 0 or math.isinf(self.sigma):
@@ -77,6 +84,10 @@ class Gaussian(Certificate):
                 f"sigma={self.sigma:g}: without noise there is no ball to certify; give a positive number such as 0.05"
             )
         check_draws(self.alpha, self.n0, self.n)
+        if self.pgd < 0:
+            raise UsageError(f"pgd is the number of steps of an attack (0: no attack), not {self.pgd}")
+        if self.pgd_draws < 1 or self.pgd_restarts < 1:
+            raise UsageError(f"pgd_draws and pgd_restarts are at least 1, not {self.pgd_draws} and {self.pgd_restarts}")
 
     def check(self, victim: Victim) -> None:
         """Noise goes on the embeddings, so the model must be at hand."""
@@ -151,6 +162,33 @@ class Gaussian(Certificate):
         keys = [derive(seed, "certify", "gaussian", "challenge", challenge.key) for challenge in challenges]
         votes = reader.votes([Ballot(row, key, self.n) for row, key in zip(rows, keys, strict=True)])
         return [answered(own, challenge, self.n, self.alpha) for own, challenge in zip(votes, challenges, strict=True)]
+
+    @property
+    def own_attack(self) -> str | None:
+        """Gradient ascent on the embeddings, where it is asked for."""
+        return "embedding_pgd" if self.pgd else None
+
+    def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[Answer]:
+        """Climb within each radius, and let the smoothed classifier vote where that ended."""
+        from isthmus.models.embedding_ball import Ascent
+
+        reader, ascent = self._reader(victim), Ascent(self.pgd, None, self.pgd_restarts, self.pgd_draws)
+
+        def keys(stage: str) -> list[int]:
+            return [derive(seed, "certify", "gaussian", stage, probe.key) for probe in probes]
+
+        rows = reader.attacked(
+            ascent,
+            reader.encoded([probe.texts for probe in probes]),
+            [probe.prediction for probe in probes],
+            [probe.strength for probe in probes],
+            keys("ascent"),
+        )
+        votes = reader.votes([Ballot(row, key, self.n) for row, key in zip(rows, keys("challenge"), strict=True)])
+        return [
+            replace(answered(own, probe, self.n, self.alpha), needs=row.length)
+            for own, probe, row in zip(votes, probes, rows, strict=True)
+        ]
 
     def _reader(self, victim: Victim) -> Reader:
         from isthmus.certify._gaussian_noise import Reader

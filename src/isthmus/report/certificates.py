@@ -14,7 +14,15 @@ from isthmus.core.errors import RunError
 from isthmus.report import figures
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent
-from isthmus.runs.certificates import CertificateSummary, Level, Rows, is_fooled, levels, summarise_certificate
+from isthmus.runs.certificates import (
+    CertificateSummary,
+    Level,
+    Rows,
+    is_fooled,
+    is_right,
+    levels,
+    summarise_certificate,
+)
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.journal import read_rows
 
@@ -53,6 +61,12 @@ class CertificateView:
         """Attacks within the threat model, and the examples they have rows for."""
         found = self.header.get("attacks")
         return found if isinstance(found, Mapping) else {}
+
+    @property
+    def own_attack(self) -> str | None:
+        """The attack that the certificate was put to by itself."""
+        found = self.header.get("own_attack")
+        return str(found) if found else None
 
     @property
     def refuted(self) -> Sequence[str]:
@@ -98,27 +112,45 @@ class CertificateView:
                 f"{inside:,} of {total:,} single swaps of synonyms lie inside the ball; in {words} of {len(swaps)} "
                 "texts any one word may be swapped without leaving it."
             )
-        found += self._about_attacks()
+        found += self._about_own_attack() + self._about_attacks()
         if self.refuted:
             found.append(f"{len(self.refuted)} certificates are refuted, which is a bug: {', '.join(self.refuted[:3])}")
         return found
 
+    def _about_own_attack(self) -> list[str]:
+        if self.own_attack is None:
+            return []
+        points = [each for each in self.challenges if each["attack"] == self.own_attack]
+        within = sum(bool(each["inside"]) for each in points)
+        right = sum(map(is_right, self.rows))
+        turned = len({each["example"] for each in points if is_fooled(each)})
+        told = f"{self.own_attack} attacked {within} examples within their certificates"
+        told += "." if self.refuted else " and turned none of them."
+        if len(points) > within:
+            furthest = max(float(each["within"]) for each in points)
+            told += f" Beyond them it turned {turned} of {right} right answers within {furthest:.3g}."
+        return [told]
+
     def _about_attacks(self) -> list[str]:
-        if not self.attacks:
+        names = [name for name in self.attacks if name != self.own_attack]
+        texts = [each for each in self.challenges if each["attack"] != self.own_attack]
+        if not names:
+            if self.own_attack is not None:
+                return []
             told = "No attack of this run keeps to the threat model, so nothing was held against the certificates."
             return [told + (" One that does: --attack pwws -P table=TABLE." if self.unit == "words" else "")]
-        names = ", ".join(self.attacks)
+        named = ", ".join(names)
         missing = len({str(row["id"]) for row in self.rows} - {key for ids in self.attacks.values() for key in ids})
-        fooled = sum(is_fooled(challenge) for challenge in self.challenges)
+        fooled = sum(map(is_fooled, texts))
         told = (
-            f"{self.summary.challenged} adversarial texts of {names} were held against the certificates: {fooled} of "
+            f"{len(texts)} adversarial texts of {named} were held against the certificates: {fooled} of "
             "them fool the certified classifier"
         )
         told += "." if self.refuted else ", none inside its certificate."
-        if not self.challenges:
-            told = f"{names} found no text within the threat model that would have to be held against the certificates."
-        if self.unit == "radius" and self.challenges:
-            told += f" The nearest lies {min(float(each['needs']) for each in self.challenges):.3g} away."
+        if not texts:
+            told = f"{named} found no text within the threat model that would have to be held against the certificates."
+        if self.unit == "radius" and texts:
+            told += f" The nearest lies {min(float(each['needs']) for each in texts):.3g} away."
         if not self.header.get("is_deployed"):
             told += " They were found against the model without this smoothing, so they are weaker than they could be."
         if missing:

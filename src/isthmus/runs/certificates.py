@@ -4,7 +4,7 @@ With N examples asked for, of which every one has a row:
 
     clean accuracy      right answers of the certified classifier / N
     certified(s)        examples whose right answer holds up to strength s / N
-    empirical(s)        right answers that no text within strength s, found by an attack, turned / N
+    empirical(s)        right answers that nothing within strength s, found by an attack, turned / N
 
 certified(s) <= empirical(s) example by example, whatever the attack: a text that an attack found within the reach of an
 example's certificate and that the certified classifier answers otherwise refutes it, which is a bug and not a result.
@@ -58,7 +58,7 @@ class CertificateSummary:
     levels: tuple[Level, ...]
     """From the clean text on."""
     challenged: int
-    """Adversarial texts that were held against it."""
+    """Adversarial texts, and points of its own attack, that were held against it."""
     attacks: tuple[str, ...]
     """The attacks they come from."""
 

@@ -2,6 +2,7 @@
 
     prepared    the command made ready: the method with its parameters, and what decides its rows
     challenges  what the certified classifier says of texts that attacks found
+    probing     and where an attack of the certificate's own ends
 
 Rows are written as they finish; the same command again skips what has a row, and ends with the same file. Then every
 adversarial text of the run that lies within the certificate's threat model is shown to the certified classifier: one
@@ -93,6 +94,7 @@ def _header(ready: PreparedCertificate, known: Mapping[str, Any], asked: int) ->
         "n": max(asked, int(known.get("n") or 0)),
         "statement": plain(ready.method.statement(ready.victim)),
         "is_deployed": ready.method.is_deployed(ready.victim),
+        "own_attack": ready.method.own_attack,
         "settings": plain(ready.settings),
         "labels": ready.shown_labels(),
         "data": {"name": ready.data.name, "split": ready.data.split, "fingerprint": ready.data.fingerprint},

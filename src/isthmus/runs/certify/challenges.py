@@ -1,7 +1,8 @@
 """What attacks found, held against certificates.
 
 Every adversarial text of the run that lies within the certificate's threat model is shown to the certified classifier:
-one that it answers otherwise within the reach of a certificate refutes it.
+one that it answers otherwise within the reach of a certificate refutes it. So does a point that the certificate's own
+attack finds there (`isthmus.runs.certify.probing`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.errors import BrokenCertificate
 from isthmus.runs.certificates import Rows
 from isthmus.runs.certify.prepared import PreparedCertificate
+from isthmus.runs.certify.probing import probe
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
@@ -26,7 +28,10 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Challenges:
-    """Adversarial texts within a certificate's threat model, and what the certified classifier says of them."""
+    """What lies within a certificate's threat model, and what the certified classifier says of it.
+
+    Adversarial texts of the run's attacks, and points that the certificate's own attack found.
+    """
 
     rows: list[dict[str, Any]]
     attacks: dict[str, list[str]]
@@ -48,16 +53,18 @@ def challenge(ready: PreparedCertificate, rows: Rows) -> Challenges:
         for start in range(0, len(fresh), _AT_ONCE):
             for answered in _answers(ready, fresh[start : start + _AT_ONCE]):
                 journal.append(answered)
-        known = {each["id"]: journal.rows[each["id"]] for each in found}
+        probed = probe(ready, rows, journal)
+        known = {each["id"]: journal.rows[each["id"]] for each in (*found, *probed)}
         journal.forget([key for key in journal.rows if key not in known])  # of attacks that were run again since
         journal.finish(list(known))
-    return Challenges([_judged(ready, each, known[each["id"]]) for each in found], attacks)
+    if ready.method.own_attack is not None:
+        attacks[ready.method.own_attack] = [str(row["id"]) for row in rows]
+    return Challenges([*(_judged(ready, each, known[each["id"]]) for each in found), *probed], attacks)
 
 
 def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Successes of the run's attacks that the certificate's threat model covers; and which attacks count."""
-    every = ready.first(None).aligned(ready.victim.labels)
-    examples = {example.id: example for example in every if example.id in rows}
+    examples = {key: example for key, example in ready.examples.items() if key in rows}
     tables = [name.rpartition("table ")[2] for name in ready.method.resources(ready.victim).values()]
     found: list[dict[str, Any]] = []
     attacks: dict[str, list[str]] = {}
@@ -133,14 +140,15 @@ def _judged(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: 
 def broken(file: AttackFile, refuted: Rows) -> BrokenCertificate:
     """The error of a certificate that does not hold."""
     first = refuted[0]
+    thing = "text" if "perturbed" in first else "point"
     what = (
         "the certified classifier answers it otherwise"
         if first["refutes"]
         else "the model does not answer it otherwise, so the attack's row cannot be right"
     )
-    more = f" ({len(refuted)} such texts in all)" if len(refuted) > 1 else ""
+    more = f" ({len(refuted)} such {thing}s in all)" if len(refuted) > 1 else ""
     return BrokenCertificate(
-        f"example {first['example']}: {first['attack']} found a text within its certificate (it needs "
+        f"example {first['example']}: {first['attack']} found a {thing} within its certificate (it needs "
         f"{first['needs']:g}), and {what}{more}. A certificate or an attack is wrong, which is a bug: please report it "
         f"with {file.rows_path} and {file.challenges_path}"
     )

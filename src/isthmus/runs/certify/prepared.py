@@ -16,6 +16,7 @@ from isthmus.runs.victims import deciding
 
 if TYPE_CHECKING:
     from isthmus.certify.base import Certificate
+    from isthmus.core.types import Example
 
 
 class PreparedCertificate(PreparedSample[CertifyRequest]):
@@ -43,6 +44,11 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         """The certificate with its parameters."""
         method: Certificate = catalog.build("certificates", self.name, self.request.parameters)
         return method
+
+    @cached_property
+    def examples(self) -> dict[str, Example]:
+        """Every example of the split, by id."""
+        return {example.id: example for example in self.first(None).aligned(self.victim.labels)}
 
     @cached_property
     def settings(self) -> dict[str, Any]:
