@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,6 @@ from isthmus.cli import options
 if TYPE_CHECKING:
     from isthmus.report.view import RunView
     from isthmus.runs.attack import AttackReport, AttackRequest
-    from isthmus.runs.sources import DataRequest
 
 _GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Models beside the victim", "Randomised models"
 _FEW = 4
@@ -20,13 +18,7 @@ _FEW = 4
 
 
 def attack(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A run folder, a transformers folder or hub name, an .onnx file, a URL, or module:name.",
-        ),
-    ],
+    model: options.Model,
     attacks: Annotated[
         str, typer.Option("--attack", metavar="A,B,…", help="Attacks by name (isthmus list attacks), or all.")
     ] = "deepwordbug,pwws",
@@ -37,29 +29,11 @@ def attack(
     text: options.Text = None,
     label: options.Label = None,
     pair: options.Pair = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", help="Split to attack. (default: test, else dev)", rich_help_panel="Data"),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--labels",
-            metavar="A,B,…",
-            help="What the data calls the model's outputs, in order.",
-            rich_help_panel="Data",
-        ),
-    ] = None,
+    split: options.Split = None,
+    labels: options.Labels = None,
     victim: options.Victim = None,
     headers: options.Headers = None,
-    label_check: Annotated[
-        bool,
-        typer.Option(
-            "--label-check/--no-label-check",
-            help="Stop if clean accuracy is no better than chance.",
-            rich_help_panel="Data",
-        ),
-    ] = True,
+    label_check: options.LabelCheck = True,
     target_label: Annotated[
         str | None,
         typer.Option("--target-label", help="The class to be reached, not just any wrong one.", rich_help_panel=_GOAL),
@@ -80,24 +54,8 @@ def attack(
             rich_help_panel=_GOAL,
         ),
     ] = None,
-    protect: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--protect",
-            metavar="COLUMN",
-            help="Leave this column alone. (default: the premise of a pair)",
-            rich_help_panel=_GOAL,
-        ),
-    ] = None,
-    protect_pattern: Annotated[
-        str | None,
-        typer.Option(
-            "--protect-pattern",
-            metavar="REGEX",
-            help="Leave alone what matches: links, numbers, the payload.",
-            rich_help_panel=_GOAL,
-        ),
-    ] = None,
+    protect: options.Protect = None,
+    protect_pattern: options.ProtectPattern = None,
     budget: Annotated[
         int | None, typer.Option("--budget", help="Most queries per example.", rich_help_panel=_LIMITS)
     ] = None,
@@ -129,40 +87,35 @@ def attack(
         typer.Option("--restarts", help="New beginnings after a lucky draw.", rich_help_panel=_RANDOM),
     ] = 2,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel="Output")
+        bool,
+        typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel=options.OUTPUT),
     ] = False,
-    fail_under: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-under",
-            metavar="racc=0.40",
-            help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
+    fail_under: Annotated[str | None, options.fail_under("racc=0.40")] = None,
     export: Annotated[
         str | None,
         typer.Option(
             "--export",
             metavar="FILE",
             help=".csv: rows in TextAttack's columns; .jsonl: adversarial texts as data.",
-            rich_help_panel="Output",
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Attack again what ended in an error.", rich_help_panel="Output")
-    ] = False,
-    out: options.Out = None,
+    retry_errors: options.RetryErrors = False,
+    out: options.OutOfModel = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = None,
     precision: Annotated[
         str,
-        typer.Option("--precision", help="fp32, or bf16 with successes confirmed in fp32.", rich_help_panel="Machine"),
+        typer.Option(
+            "--precision", help="fp32, or bf16 with successes confirmed in fp32.", rich_help_panel=options.MACHINE
+        ),
     ] = "fp32",
     in_flight: Annotated[
         int | None,
-        typer.Option("--in-flight", help="Examples attacked at once; changes no result.", rich_help_panel="Machine"),
+        typer.Option(
+            "--in-flight", help="Examples attacked at once; changes no result.", rich_help_panel=options.MACHINE
+        ),
     ] = None,
 ) -> None:
     """Attack a classifier and say how easily it is fooled. The same command again continues an interrupted run.
@@ -176,24 +129,21 @@ def attack(
     from isthmus.cli.export import write_export
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import print_run, run_json
-    from isthmus.core.errors import UsageError
     from isthmus.report.export import format_of
     from isthmus.runs.attack import AttackRequest
     from isthmus.runs.goals import GoalRequest
 
     bar = Bar.parse(fail_under) if fail_under is not None else None
     form = format_of(export) if export is not None else None
-    if n < 0:
-        raise UsageError(f"--n is the number of examples to attack (0: all), not {n}")
     request = AttackRequest(
         model=model,
         attacks=options.names(attacks),
-        data=data_request(data, text, label, options.pair(pair)),
+        data=options.data_request(data, text, label, pair),
         split=split,
         parameters=options.key_values(parameter),
-        n=n or None,
+        n=options.examples(n, "attack"),
         seed=seed,
-        out=Path(out) if out is not None else None,
+        out=options.folder(out),
         labels=options.names(labels) or None,
         goal=GoalRequest(target_label, from_label, threshold, at_fpr),
         protect=tuple(protect) if protect else None,
@@ -232,21 +182,6 @@ def attack(
     _refuse_if_all_failed(view)
     if code:
         raise typer.Exit(code)
-
-
-def data_request(
-    source: str | None, text: str | None, label: str | None, pair: tuple[str, str] | None
-) -> DataRequest | None:
-    """The data as the command names it; None where it is left to the run."""
-    from isthmus.core.errors import UsageError
-    from isthmus.runs.sources import DataRequest
-
-    if source is not None:
-        return DataRequest(source, text, label, pair)
-    for option, value in {"--text": text, "--label": label, "--pair": pair}.items():
-        if value is not None:
-            raise UsageError(f"{option} names a column of --data, which is not given")
-    return None
 
 
 def _run(request: AttackRequest, quiet: bool) -> AttackReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def certify(
-    model: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or any model that attack takes.")],
+    model: options.Model,
     certificate: Annotated[
         str, typer.Option("--certificate", metavar="NAME", help="gaussian, synonym or exact.")
     ] = "gaussian",
@@ -26,54 +25,23 @@ def certify(
     text: options.Text = None,
     label: options.Label = None,
     pair: options.Pair = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", help="Split to certify. (default: test, else dev)", rich_help_panel="Data"),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option("--labels", metavar="A,B,…", help="What the data calls the outputs.", rich_help_panel="Data"),
-    ] = None,
-    label_check: Annotated[
-        bool,
-        typer.Option(
-            "--label-check/--no-label-check", help="Stop if accuracy is no better than chance.", rich_help_panel="Data"
-        ),
-    ] = True,
-    protect: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--protect", metavar="COLUMN", help="The attacker cannot touch this column.", rich_help_panel="Data"
-        ),
-    ] = None,
-    protect_pattern: Annotated[
-        str | None,
-        typer.Option(
-            "--protect-pattern", metavar="REGEX", help="The attacker cannot touch what matches.", rich_help_panel="Data"
-        ),
-    ] = None,
+    split: options.Split = None,
+    labels: options.Labels = None,
+    label_check: options.LabelCheck = True,
+    protect: options.Protect = None,
+    protect_pattern: options.ProtectPattern = None,
     at: Annotated[
         str | None,
         typer.Option(
             "--at",
             metavar="STRENGTH",
             help="Radius, number of words, or all, at which the rate is read. (default: 0 for a radius, else all)",
-            rich_help_panel="Output",
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    fail_under: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-under",
-            metavar="certified=0.40",
-            help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
-    retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Certify again what ended in an error.", rich_help_panel="Output")
-    ] = False,
-    out: options.Out = None,
+    fail_under: Annotated[str | None, options.fail_under("certified=0.40")] = None,
+    retry_errors: options.RetryErrors = False,
+    out: options.OutOfModel = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = None,
@@ -86,28 +54,24 @@ def certify(
 
     Exit code 4: an attack of the run succeeded inside a certificate, which is a bug.
     """
-    from isthmus.cli.attack import data_request
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import CERTIFIED, Bar
-    from isthmus.core.errors import UsageError
     from isthmus.report.certificates import CertificateView, print_certificate, shown_strength
     from isthmus.runs.certificates import certified_at
     from isthmus.runs.certify import CertifyRequest
 
     bar = Bar.parse(fail_under, CERTIFIED) if fail_under is not None else None
     strength = _strength(at)
-    if n < 0:
-        raise UsageError(f"--n is the number of examples to certify (0: all), not {n}")
     request = CertifyRequest(
         model=model,
         certificate=certificate,
         parameters=options.key_values(parameter),
-        data=data_request(data, text, label, options.pair(pair)),
+        data=options.data_request(data, text, label, pair),
         split=split,
-        n=n or None,
+        n=options.examples(n, "certify"),
         seed=seed,
-        out=Path(out) if out is not None else None,
+        out=options.folder(out),
         labels=options.names(labels) or None,
         protect=tuple(protect) if protect else None,
         protect_pattern=protect_pattern,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,13 +16,7 @@ _RATES = ("accuracy", "exact_match", "f1")
 
 
 def evaluate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A run folder, a transformers folder or hub name, an .onnx file, a URL, or module:name.",
-        ),
-    ],
+    model: options.Model,
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,7 +29,7 @@ def evaluate(
     split: Annotated[
         str | None,
         typer.Option(
-            "--split", metavar="A,B,…", help="Splits, or all. (default: test, else dev)", rich_help_panel="Data"
+            "--split", metavar="A,B,…", help="Splits, or all. (default: test, else dev)", rich_help_panel=options.DATA
         ),
     ] = None,
     rows: Annotated[
@@ -44,71 +37,43 @@ def evaluate(
         typer.Option(
             "--rows",
             help="Of an attack: its successes, or all it attempted, with the texts it reached.",
-            rich_help_panel="Data",
+            rich_help_panel=options.DATA,
         ),
     ] = "successes",
-    n: Annotated[int, typer.Option("--n", help="Examples of each set; 0 takes all.", rich_help_panel="Data")] = 0,
+    n: Annotated[int, typer.Option("--n", help="Examples of each set; 0 takes all.", rich_help_panel=options.DATA)] = 0,
     task: Annotated[
         str | None,
         typer.Option(
-            "--task", help="classification or qa. (default: what the run was trained for)", rich_help_panel="Data"
+            "--task", help="classification or qa. (default: what the run was trained for)", rich_help_panel=options.DATA
         ),
     ] = None,
     text: options.Text = None,
     label: options.Label = None,
     pair: options.Pair = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--labels",
-            metavar="A,B,…",
-            help="What the sets call the model's outputs, in order.",
-            rich_help_panel="Data",
-        ),
-    ] = None,
-    label_check: Annotated[
-        bool,
-        typer.Option(
-            "--label-check/--no-label-check",
-            help="Stop if accuracy on clean texts is no better than chance.",
-            rich_help_panel="Data",
-        ),
-    ] = True,
+    labels: options.Labels = None,
+    label_check: options.LabelCheck = True,
     draws: Annotated[int, typer.Option("--draws", help="Draws to average of a model that draws random numbers.")] = 12,
     seed: options.Seed = 0,
-    fail_under: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-under",
-            metavar="accuracy=0.80",
-            help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
+    fail_under: Annotated[str | None, options.fail_under("accuracy=0.80")] = None,
     predictions: Annotated[
         str | None,
         typer.Option(
             "--predictions",
             metavar="FILE",
             help="Write answers to questions as SQuAD's own script reads them.",
-            rich_help_panel="Output",
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Ask again for texts that had no answer.", rich_help_panel="Output")
-    ] = False,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out", help="Run folder. (default: the model's own, or runs/<model>-<data>)", rich_help_panel="Output"
-        ),
-    ] = None,
+    retry_errors: options.RetryErrors = False,
+    out: options.OutOfModel = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     victim: options.Victim = None,
     headers: options.Headers = None,
     device: options.Device = None,
-    precision: Annotated[str, typer.Option("--precision", help="fp32 or bf16.", rich_help_panel="Machine")] = "fp32",
+    precision: Annotated[
+        str, typer.Option("--precision", help="fp32 or bf16.", rich_help_panel=options.MACHINE)
+    ] = "fp32",
 ) -> None:
     """Evaluate a classifier on static sets: accuracy, calibration, and what adversarial texts made elsewhere cost it.
 
@@ -120,13 +85,10 @@ def evaluate(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import evaluation_json, print_run
-    from isthmus.core.errors import UsageError
     from isthmus.report.evaluations import pooled
     from isthmus.runs.evaluate import EvaluateRequest, SetRequest
 
     bar = Bar.parse(fail_under, _RATES) if fail_under is not None else None
-    if n < 0:
-        raise UsageError(f"--n is the number of examples to evaluate on (0: all), not {n}")
     sets = SetRequest(
         on=tuple(on or ()),
         split=options.names(split),
@@ -139,10 +101,10 @@ def evaluate(
         model=model,
         sets=sets,
         task=options.task_name(task) if task is not None else None,
-        n=n or None,
+        n=options.examples(n, "evaluate on"),
         draws=draws,
         seed=seed,
-        out=Path(out) if out is not None else None,
+        out=options.folder(out),
         labels=options.names(labels) or None,
         victim=options.victim(victim, headers),
         precision=precision,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +12,17 @@ from isthmus.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from isthmus.data.load import TaskName
+    from isthmus.runs.sources import DataRequest
 
-DATA, METHOD, OUTPUT, MACHINE = "Data", "Method", "Output", "Machine"
+DATA, OUTPUT, MACHINE = "Data", "Output", "Machine"
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A run folder, a transformers folder or hub name, an .onnx file, a URL, or module:name.",
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -29,12 +38,57 @@ Pair = Annotated[
     str | None,
     typer.Option("--pair", "--columns", metavar="A,B", help="The two columns of a text pair.", rich_help_panel=DATA),
 ]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", help="Split to take examples from. (default: test, else dev)", rich_help_panel=DATA),
+]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        "--labels", metavar="A,B,…", help="What the data calls the model's outputs, in order.", rich_help_panel=DATA
+    ),
+]
+LabelCheck = Annotated[
+    bool,
+    typer.Option(
+        "--label-check/--no-label-check",
+        help="Stop if accuracy on clean texts is no better than chance.",
+        rich_help_panel=DATA,
+    ),
+]
+Protect = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--protect",
+        metavar="COLUMN",
+        help="No attacker changes this column. (default: the premise of a pair)",
+        rich_help_panel=DATA,
+    ),
+]
+ProtectPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--protect-pattern",
+        metavar="REGEX",
+        help="No attacker changes what matches: links, numbers, the payload.",
+        rich_help_panel=DATA,
+    ),
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option("-P", "--parameter", metavar="KEY=VALUE", help="Parameter of the method; may be repeated."),
 ]
 Out = Annotated[
     str | None, typer.Option("--out", help="Run folder. (default: runs/<model>-<data>)", rich_help_panel=OUTPUT)
+]
+OutOfModel = Annotated[
+    str | None,
+    typer.Option(
+        "--out", help="Run folder. (default: the model's own, or runs/<model>-<data>)", rich_help_panel=OUTPUT
+    ),
+]
+RetryErrors = Annotated[
+    bool, typer.Option("--retry-errors", help="Try again what ended in an error.", rich_help_panel=OUTPUT)
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.", rich_help_panel=OUTPUT)
@@ -61,6 +115,40 @@ Device = Annotated[
     str | None,
     typer.Option("--device", help="cpu or cuda. (default: the accelerator if there is one)", rich_help_panel=MACHINE),
 ]
+
+
+def fail_under(example: str) -> Any:
+    """The option of the gate; rates differ by verb."""
+    return typer.Option(
+        "--fail-under",
+        metavar=example,
+        help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
+        rich_help_panel=OUTPUT,
+    )
+
+
+def examples(n: int, purpose: str) -> int | None:
+    """The number of examples that ``--n`` asks for; None for all."""
+    if n < 0:
+        raise UsageError(f"--n is the number of examples to {purpose} (0: all), not {n}")
+    return n or None
+
+
+def folder(given: str | None) -> Path | None:
+    """The folder that a command names, if it does."""
+    return None if given is None else Path(given)
+
+
+def data_request(source: str | None, text: str | None, label: str | None, columns: str | None) -> DataRequest | None:
+    """The data as the command names it; None where it is left to the run."""
+    from isthmus.runs.sources import DataRequest
+
+    if source is not None:
+        return DataRequest(source, text, label, pair(columns))
+    for option, value in {"--text": text, "--label": label, "--pair": columns}.items():
+        if value is not None:
+            raise UsageError(f"{option} names a column of --data, which is not given")
+    return None
 
 
 def key_values(given: Sequence[str] | None, option: str = "-P") -> dict[str, str]:

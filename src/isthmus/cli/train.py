@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,11 +25,13 @@ def train(
     pair: options.Pair = None,
     labels: Annotated[
         str | None,
-        typer.Option("--labels", metavar="A,B,…", help="Names of numbered labels, in order.", rich_help_panel="Data"),
+        typer.Option(
+            "--labels", metavar="A,B,…", help="Names of numbered labels, in order.", rich_help_panel=options.DATA
+        ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="Train on so many examples only.", rich_help_panel="Data"),
+        typer.Option("--limit", min=1, help="Train on so many examples only.", rich_help_panel=options.DATA),
     ] = None,
     epochs: Annotated[
         int | None,
@@ -96,7 +97,7 @@ def train(
         ),
         limit=limit,
         seed=seed,
-        out=Path(out) if out is not None else None,
+        out=options.folder(out),
         device=device,
         command=command_line(),
     )
