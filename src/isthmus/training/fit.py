@@ -120,12 +120,13 @@ class _Session:
         """Begin or continue, run the stages that are left, choose the best weights, and tidy up."""
         if self.settings.trains == "head":
             return self._run_head(backbone)
-        from isthmus.training import trainer as trainers
+        from isthmus.training.arguments import make_arguments, silenced
+        from isthmus.training.trainer import MARKER
 
-        checkpoints = CheckpointFolder(self.folder / "checkpoints", trainers.MARKER)
-        with trainers.silenced():
+        checkpoints = CheckpointFolder(self.folder / "checkpoints", MARKER)
+        with silenced():
             # Before anything else: it joins the other processes, if there are any.
-            device = trainers.make_arguments(self.settings, checkpoints.path, self.device).device
+            device = make_arguments(self.settings, checkpoints.path, self.device).device
             model = self._model(backbone).to(device)
             start = self._open(checkpoints, backbone, model) if self.keeps else None
             seed_everything(derive(self.seed, "prepare"))

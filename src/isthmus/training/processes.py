@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def count() -> int:
@@ -26,3 +31,34 @@ def wait() -> None:
         import torch
 
         torch.distributed.barrier()
+
+
+def average_gradients(model: nn.Module, accelerator: Any) -> None:
+    """Replace every gradient by its mean over the processes, in one reduction."""
+    import torch
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    here = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+    # A parameter used in one process only must be updated in all, or their weights part; one used in none, in none.
+    anywhere = accelerator.reduce(here.to(accelerator.device), reduction="sum").tolist()
+    used = [parameter for parameter, count in zip(parameters, anywhere, strict=True) if count]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
+    flat = accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]), reduction="mean")
+    start = 0
+    for parameter, gradient in zip(used, gradients, strict=True):
+        parameter.grad = flat[start : start + gradient.numel()].view_as(gradient)
+        start += gradient.numel()
+
+
+def mean_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
+    """Replaces values by their mean over the processes; None where there is only one."""
+    if accelerator.num_processes == 1:
+        return None
+    return lambda values: accelerator.reduce(values, reduction="mean")
+
+
+def sum_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
+    """Replaces values by their sum over the processes; None where there is only one."""
+    if accelerator.num_processes == 1:
+        return None
+    return lambda values: accelerator.reduce(values.to(accelerator.device), reduction="sum")

@@ -10,10 +10,8 @@ This module is imported only to train: the Trainer takes seconds to load.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,16 +20,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PrinterCallback, Trainer
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.seeds import derive
 from isthmus.defences.base import Batch, Defence
 from isthmus.models import Classifier
 from isthmus.training import processes
+from isthmus.training.arguments import make_arguments
 from isthmus.training.checkpoints import CheckpointFolder, Position, load_weights, save_weights
 from isthmus.training.encoded import EncodedExamples
 from isthmus.training.evaluation import DevMetrics, Selection, evaluate
+from isthmus.training.flow import Flow
 from isthmus.training.information import Information, Tally
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import Autocast
@@ -81,48 +81,6 @@ class Stage:
     """First epoch, and the one behind the last, that the schedule spans."""
 
 
-def make_arguments(
-    settings: TrainingSettings, folder: Path, device: str | None, *, epochs: int = 1, seed: int = 0
-) -> TrainingArguments:
-    """What the Trainer is told; making this joins the process group where there is one."""
-    present = torch.accelerator.current_accelerator(check_available=True)
-    offered = ["cpu"] if present is None else ["cpu", present.type]
-    if device is not None and device.split(":")[0] not in offered:
-        raise UsageError(f"no {device} here: this machine offers {' and '.join(offered)}")
-    cpu = device == "cpu" or present is None
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=epochs,
-        seed=seed,
-        per_device_train_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.accumulation,
-        max_grad_norm=settings.max_grad_norm,
-        train_sampling_strategy="group_by_length" if settings.group_by_length else "random",
-        logging_strategy="no",
-        eval_strategy="no",
-        save_strategy="no",
-        logging_nan_inf_filter=False,
-        remove_unused_columns=False,
-        dataloader_pin_memory=not cpu,
-        disable_tqdm=True,
-        report_to="none",
-        log_level="error",
-        log_level_replica="error",
-        use_cpu=cpu,
-        ddp_backend="gloo" if cpu and processes.count() > 1 else None,
-        # Losses do not pass through the wrapper, so it must not wonder which parameters they used.
-        ddp_find_unused_parameters=False,
-    )
-    if arguments.mixed_precision == "fp16":
-        raise UsageError("mixed precision fp16 (asked for by accelerate's configuration) is refused: use bf16 or no")
-    # Autocast is the walk's business: it must cover what a defence computes around the model as well.
-    arguments.mixed_precision = "no"
-    if arguments.n_gpu > 1:
-        # One process trains on one device; several devices take several processes (accelerate launch, torchrun).
-        arguments._n_gpu = 1
-    return arguments
-
-
 class WalkingTrainer(Trainer):
     """Trains one stage of a run."""
 
@@ -139,12 +97,12 @@ class WalkingTrainer(Trainer):
             train_dataset=examples,
             data_collator=examples.collate,
             optimizers=(optimizer, None),
-            callbacks=[_Flow(self)],
+            callbacks=[Flow(self)],
         )
         self.remove_callback(PrinterCallback)
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise UsageError("training with DeepSpeed or FSDP is not supported: each process must hold the whole model")
-        self._ledger = Ledger(_mean_over(self.accelerator))
+        self._ledger = Ledger(processes.mean_over(self.accelerator))
         self._pass = 0
         self._examples_in_step = 0
 
@@ -209,7 +167,7 @@ class WalkingTrainer(Trainer):
         if self._looks_often:
             self._ledger.settle()
         if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
-            average_gradients(run.model, self.accelerator)
+            processes.average_gradients(run.model, self.accelerator)
         return torch.stack(list(terms.values())).sum() * weight
 
     def _backward(self, loss: Tensor, retain_graph: bool) -> None:
@@ -241,7 +199,7 @@ class WalkingTrainer(Trainer):
         """Evaluate on the development data, keep the best weights, and stop when patience is at its end."""
         run = self.run
         ends = int(self.state.global_step) % self.steps_per_epoch == 0
-        run.information.total = _sum_over(self.accelerator)
+        run.information.total = processes.sum_over(self.accelerator)
         with run.information.watching(ends) as watch:
             metrics = self._measure(watch)
         row = metrics.row()
@@ -260,7 +218,7 @@ class WalkingTrainer(Trainer):
     def _measure(self, watch: Tally | None) -> DevMetrics | AnswerMetrics:
         run, size = self.run, self.run.settings.evaluation_batch_size
         part, parts = self.args.process_index, self.args.world_size
-        total = _sum_over(self.accelerator)
+        total = processes.sum_over(self.accelerator)
         if isinstance(run.dev, EncodedWindows):
             return evaluate_windows(
                 run.model, run.dev, size, autocast=run.autocast, part=part, parts=parts, total=total
@@ -294,74 +252,6 @@ class WalkingTrainer(Trainer):
         load_weights(self.run.model, Path(resume_from_checkpoint) / _WEIGHTS)
 
 
-class _Flow(TrainerCallback):
-    """Decides when to log, evaluate and save, and reports progress."""
-
-    def __init__(self, trainer: WalkingTrainer) -> None:
-        self.trainer = trainer
-        self.saved = -1
-        """Step of the last checkpoint: written twice, it would lose the first before the second is whole."""
-
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        """Tell the sampler which epoch it orders."""
-        trainer = self.trainer
-        trainer.epoch = trainer.stage.first_epoch + int(state.global_step) // trainer.steps_per_epoch
-        return control
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        """Whatever is due at this step, unless the epoch ends with it."""
-        trainer, settings = self.trainer, self.trainer.run.settings
-        if int(state.global_step) % trainer.steps_per_epoch:
-            control.should_log |= _due(trainer.step, settings.log_every)
-            control.should_evaluate |= _due(trainer.step, settings.evaluate_every)
-            control.should_save |= trainer.run.checkpoints is not None and _due(trainer.step, settings.checkpoint_every)
-            control.should_log |= control.should_save or control.should_evaluate
-        self._report(int(state.max_steps))
-        return control
-
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        """Log, evaluate and save; but not twice where early stopping has just ended the epoch."""
-        run = self.trainer.run
-        control.should_log = True
-        control.should_evaluate = not run.finished
-        control.should_save = run.checkpoints is not None and self.trainer.step != self.saved
-        return control
-
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        """Show the new figures."""
-        self._report(int(state.max_steps))
-        return control
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        """With a newer checkpoint whole, older ones can go."""
-        run, self.saved = self.trainer.run, self.trainer.step
-        if run.checkpoints is not None and self.trainer.is_world_process_zero():
-            run.checkpoints.prune()
-            run.selection.tidy()
-        return control
-
-    def _report(self, steps_of_stage: int) -> None:
-        trainer, run = self.trainer, self.trainer.run
-        if run.progress is not None and trainer.is_world_process_zero():
-            later = run.settings.epochs - trainer.stage.first_epoch - trainer.stage.epochs
-            total = trainer.stage.steps_before + steps_of_stage + later * trainer.steps_per_epoch
-            run.progress.on_step(trainer.step, total, dict(run.latest))
-
-
-def _due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0
-
-
 class _Ordered(Sampler[int]):
     """Gives another sampler its own stream, so that the order depends on nothing drawn before."""
 
@@ -380,44 +270,3 @@ class _Ordered(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self.sampler)
-
-
-def average_gradients(model: nn.Module, accelerator: Any) -> None:
-    """Replace every gradient by its mean over the processes, in one reduction."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    here = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
-    # A parameter used in one process only must be updated in all, or their weights part; one used in none, in none.
-    anywhere = accelerator.reduce(here.to(accelerator.device), reduction="sum").tolist()
-    used = [parameter for parameter, count in zip(parameters, anywhere, strict=True) if count]
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
-    flat = accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]), reduction="mean")
-    start = 0
-    for parameter, gradient in zip(used, gradients, strict=True):
-        parameter.grad = flat[start : start + gradient.numel()].view_as(gradient)
-        start += gradient.numel()
-
-
-def _mean_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
-    if accelerator.num_processes == 1:
-        return None
-    return lambda values: accelerator.reduce(values, reduction="mean")
-
-
-def _sum_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
-    if accelerator.num_processes == 1:
-        return None
-    return lambda values: accelerator.reduce(values.to(accelerator.device), reduction="sum")
-
-
-@contextlib.contextmanager
-def silenced() -> Iterator[None]:
-    """Hold back what the libraries would say, and put transformers' verbosity, which the Trainer sets, back."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="OMP_NUM_THREADS")
-        try:
-            yield
-        finally:
-            logging.set_verbosity(level)
