@@ -320,7 +320,7 @@ def test_a_plain_folder_is_transformers_own(encoder: Callable[[str], Path], tmp_
 def test_windows_are_384_tokens_unless_the_model_reads_fewer(
     reads: int, expected: int, encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.models.storage.token_limit", lambda *_: reads)
+    monkeypatch.setattr("isthmus.models.pretrained.token_limit", lambda *_: reads)
     assert Classifier.create(encoder("bert"), task=QuestionAnswering()).max_tokens == expected
     assert Classifier.create(encoder("bert"), ["no", "yes"]).max_tokens == reads
 

@@ -13,9 +13,10 @@ from isthmus.models.machine import ask_for_strict_arithmetic
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
     from isthmus.models.masked import TransformerMaskedLM, load_masked_lm
+    from isthmus.models.pretrained import from_transformers
     from isthmus.models.sentence import TransformerSentenceEncoder, load_encoder
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
-    from isthmus.models.storage import from_transformers, load_model
+    from isthmus.models.storage import load_model
     from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap
     from isthmus.models.victims.classifier import ClassifierVictim
 
@@ -35,7 +36,7 @@ _HOMES = {
     "TransformerMaskedLM": "masked",
     "TransformerSentenceEncoder": "sentence",
     "WordMask": "slots",
-    "from_transformers": "storage",
+    "from_transformers": "pretrained",
     "load_encoder": "sentence",
     "load_masked_lm": "masked",
     "load_model": "storage",

@@ -93,7 +93,7 @@ class Classifier(nn.Module):
         ``cnn`` build their vocabulary from `texts` and take `options` (see `isthmus.models.words`).
         """
         from isthmus.core.types import Classification
-        from isthmus.models.storage import create
+        from isthmus.models.pretrained import create
 
         task = Classification(tuple(labels), tuple(fields)) if task is None else task
         return create(backbone, task, seed=seed, max_tokens=max_tokens, texts=texts, options=options)

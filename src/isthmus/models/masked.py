@@ -17,7 +17,7 @@ from isthmus.core.types import Bools, Filling, Floats, Ints, Pending, TokenBatch
 from isthmus.models._hub import read_config, read_tokenizer, read_weights
 from isthmus.models.machine import fewest_rows
 from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
-from isthmus.models.storage import token_limit
+from isthmus.models.pretrained import token_limit
 from isthmus.models.transfer import any_shape, index_tensor, on_device, pending
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.models._hub import locate, read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import mean_pool
 from isthmus.models.batching import batches_of
-from isthmus.models.storage import token_limit
+from isthmus.models.pretrained import token_limit
 from isthmus.models.transfer import Inputs, any_shape, on_device, pending
 
 

@@ -1,4 +1,4 @@
-"""Making, writing and reading classifiers.
+"""Writing and reading classifiers.
 
 A classifier's folder holds
 
@@ -20,104 +20,25 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json, write_json, writing
 from isthmus.core.types import Classification, QuestionAnswering, Task
-from isthmus.models._hub import quiet, read_config, read_tokenizer, read_weights, seeded
-from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
+from isthmus.models import words
+from isthmus.models._hub import quiet, read_config, read_tokenizer, seeded
+from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier
 from isthmus.models.deployment import build_deployment, describe_deployment
+from isthmus.models.pretrained import encoder_backbone, load_stock, outputs_of, stock_backbone
 from isthmus.models.slots import Slots, build_slot, describe_slot
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 FORMAT = 2
 """Newest form of the description; only question answering needs it, and classifiers are still written in form 1."""
 DESCRIPTION = "isthmus.json"
 WEIGHTS = "isthmus.safetensors"
-WORD_BACKBONES = ("lstm", "cnn")
-_UNLIMITED = 512
-"""Where neither tokenizer nor positions set a limit (T5)."""
-_WINDOW = 384
-"""Tokens that a model reads of a question and its context at once, unless told otherwise."""
-_POSITIONS = ("start", "end")
-"""What the two outputs of a span head are called in its config.json."""
-
-
-def create(
-    backbone: str | Path,
-    task: Task,
-    *,
-    seed: int = 0,
-    max_tokens: int | None = None,
-    texts: Sequence[str] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Classifier:
-    """See `Classifier.create`."""
-    if isinstance(task, Classification) and len(task.labels) < 2:
-        raise UsageError(f"a classifier needs at least two labels, not {list(task.labels)}")
-    if str(backbone) in WORD_BACKBONES:
-        from isthmus.models import words
-
-        if not isinstance(task, Classification):
-            raise UsageError(
-                f"the backbone {str(backbone)!r} cannot answer questions: it does not look back and forth between "
-                "question and context. Take minilm, mpnet or another transformer encoder"
-            )
-        return words.create(str(backbone), task, seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
-    config = read_config(backbone, _outputs(task))
-    tokenizer = read_tokenizer(backbone)
-    with seeded(seed, "backbone"):
-        body = _encoder(backbone, config, task) if _has_decoder(config) else _stock(backbone, config, task)
-    longest = token_limit(tokenizer, config)
-    limit = max_tokens or (min(_WINDOW, longest) if isinstance(task, QuestionAnswering) else longest)
-    return Classifier(body, tokenizer, task, max_tokens=limit, seed=seed).eval()
-
-
-def _outputs(task: Task) -> tuple[str, ...]:
-    """Names of the head's outputs."""
-    return _POSITIONS if isinstance(task, QuestionAnswering) else task.labels
-
-
-def _has_decoder(config: PretrainedConfig) -> bool:
-    """Whether the stock classifier has a decoder, which reads no embeddings; an encoder's folder does not say so."""
-    return bool(config.is_encoder_decoder or type(config)().is_encoder_decoder)
-
-
-def _stock(source: str | Path, config: PretrainedConfig, task: Task, *, complete: bool = False) -> StockBackbone:
-    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
-
-    answers = isinstance(task, QuestionAnswering)
-    auto = AutoModelForQuestionAnswering if answers else AutoModelForSequenceClassification
-    model, missing = read_weights(auto, source, config)
-    inside = {f"{model.base_model_prefix}.{name}" for name, _ in model.base_model.named_parameters()}
-    # A pooler may be absent from an encoder's folder; the rest of the encoder must not be.
-    lost = missing if complete else {name for name in missing & inside if ".pooler." not in name}
-    if lost:
-        raise ModelError(f"{str(source)!r} does not hold the weights {', '.join(sorted(lost)[:3])}, …")
-    return SpanBackbone(model) if answers else StockBackbone(model)
-
-
-def _encoder(source: str | Path, config: PretrainedConfig, task: Task) -> Backbone:
-    from transformers import AutoModelForTextEncoding
-
-    model, missing = read_weights(AutoModelForTextEncoding, source, config)
-    if missing:
-        raise ModelError(f"{str(source)!r} does not hold the weights {', '.join(sorted(missing)[:3])}, …")
-    return SpanEncoderBackbone(model) if isinstance(task, QuestionAnswering) else EncoderBackbone(model)
-
-
-def token_limit(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig | None) -> int:
-    """The longest input that both the tokenizer and the position embeddings allow."""
-    positions = getattr(config, "max_position_embeddings", None) or _UNLIMITED
-    if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"):
-        positions -= (config.pad_token_id or 0) + 1  # type: ignore[union-attr]  # positions start after the padding id
-    return int(min(tokenizer.model_max_length, positions))
 
 
 def save(model: Classifier, folder: Path) -> None:
@@ -208,7 +129,7 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
     if (folder / DESCRIPTION).is_file():
         model = _load_own(folder)
     else:
-        model = _load_stock(folder if folder.is_dir() else str(source))
+        model = load_stock(folder if folder.is_dir() else str(source))
     if labels is not None:
         model = renamed(model, labels, str(source))
     return model.to(device).eval() if device else model.eval()
@@ -226,60 +147,13 @@ def renamed(model: Classifier, labels: Sequence[str], source: str = "given") -> 
     return model
 
 
-def _load_stock(source: str | Path) -> Classifier:
-    config = read_config(source)
-    task = _stock_task(config, str(source), (getattr(config, "architectures", None) or ["?"])[0])
-    return _of_stock(_stock(source, config, task, complete=True), read_tokenizer(source), task)
-
-
-def from_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Classifier:
-    """A stock sequence classifier or question answerer that is in memory already, and its tokenizer."""
-    task = _stock_task(model.config, type(model).__name__, type(model).__name__)
-    kind = SpanBackbone if isinstance(task, QuestionAnswering) else StockBackbone
-    return _of_stock(kind(model), tokenizer, task)
-
-
-def _of_stock(body: StockBackbone, tokenizer: PreTrainedTokenizerBase, task: Task) -> Classifier:
-    limit = token_limit(tokenizer, body.model.config)
-    if isinstance(task, QuestionAnswering):
-        limit = min(limit, _WINDOW)
-    return Classifier(body, tokenizer, task, max_tokens=limit).eval()
-
-
-def _stock_task(config: PretrainedConfig, source: str, architecture: str) -> Task:
-    """What a stock model is for, by the name of its class."""
-    if "ForQuestionAnswering" in architecture and not _has_decoder(config):
-        return QuestionAnswering()
-    if "ForSequenceClassification" not in architecture:
-        raise ModelError(
-            f"{source!r} is a {architecture}, not a classifier: train one on it with "
-            f"`isthmus train --backbone {source}`"
-        )
-    outputs = len(config.id2label or {})
-    if outputs < 2 or config.problem_type in ("regression", "multi_label_classification"):
-        kind = config.problem_type or "regression"
-        raise ModelError(
-            f"{source!r} does not choose one of several classes ({outputs} outputs, {kind}): "
-            "wrap it in a function that returns one probability per class and attack that"
-        )
-    return Classification(tuple(str(name) for _, name in sorted((config.id2label or {}).items())))
-
-
 def _load_own(folder: Path) -> Classifier:
     described = _description(folder)
     task = _described_task(described)
     tokenizer = read_tokenizer(folder)
-    form = described["form"]
     built: dict[str, Any] = {name: build_slot(slot) for name, slot in described["slots"].items()}
     with seeded(0, "loading"):
-        if form in WORD_BACKBONES:
-            from isthmus.models import words
-
-            body: Backbone = words.build(form, len(tokenizer), described["options"])
-        else:
-            config = read_config(folder, _outputs(task))
-            whole = form == "stock" and not built
-            body = _encoder(folder, config, task) if form == "encoder" else _stock(folder, config, task, complete=whole)
+        body = _load_backbone(folder, described, task, len(tokenizer))
         model = Classifier(
             body, tokenizer, task, max_tokens=int(described["max_tokens"]), seed=int(described["seed"])
         ).fill(**built)
@@ -288,6 +162,17 @@ def _load_own(folder: Path) -> Classifier:
     if described.get("deployment") is not None:
         model.deployment = build_deployment(described["deployment"]).read_beside(folder)
     return model
+
+
+def _load_backbone(folder: Path, described: Mapping[str, Any], task: Task, vocabulary: int) -> Backbone:
+    form = described["form"]
+    if form in words.FORMS:
+        return words.build(form, vocabulary, described["options"])
+    config = read_config(folder, outputs_of(task))
+    if form == "encoder":
+        return encoder_backbone(folder, config, task)
+    # Where a slot is filled the head lies beside the encoder, and is read afterwards.
+    return stock_backbone(folder, config, task, complete=not described["slots"])
 
 
 def _described_task(described: Mapping[str, Any]) -> Task:
@@ -326,8 +211,8 @@ def _wrong(described: Mapping[str, Any]) -> list[str]:
         "stride": not answers or (isinstance(described.get("stride"), int) and described["stride"] > 0),
         "labels": not described["labels"] if answers else named,
         "fields": len(described["fields"]) > 0 and all(isinstance(name, str) for name in described["fields"]),
-        "form": form in ("stock", "encoder", *(() if answers else WORD_BACKBONES)),
-        "options": form not in WORD_BACKBONES or isinstance(described.get("options"), dict),
+        "form": form in ("stock", "encoder", *(() if answers else words.FORMS)),
+        "options": form not in words.FORMS or isinstance(described.get("options"), dict),
         "slots": set(described["slots"]) <= set(Slots.names),
     }
     return [name for name, right in checks.items() if not right]

@@ -189,12 +189,12 @@ class CNNBackbone(WordBackbone):
         return self.convolutions(embeddings, mask)  # type: ignore[no-any-return]
 
 
-_FORMS: dict[str, type[WordBackbone]] = {"lstm": LSTMBackbone, "cnn": CNNBackbone}
+FORMS: dict[str, type[WordBackbone]] = {"lstm": LSTMBackbone, "cnn": CNNBackbone}
 
 
 def build(form: str, vocabulary: int, options: Mapping[str, Any]) -> WordBackbone:
     """An untrained backbone of the given sizes."""
-    return _FORMS[form](vocabulary, sizes_of(options))
+    return FORMS[form](vocabulary, sizes_of(options))
 
 
 def sizes_of(options: Mapping[str, Any]) -> Sizes:
@@ -230,7 +230,7 @@ def create(
     if vectors is not None:
         sizes = sizes_of({**asdict(sizes), "width": vectors.shape[1]})
     with seeded(seed, "backbone"):
-        backbone = _FORMS[form](len(tokenizer), sizes)
+        backbone = FORMS[form](len(tokenizer), sizes)
     if vectors is not None:
         with torch.no_grad():
             backbone.embedding.weight.copy_(vectors)

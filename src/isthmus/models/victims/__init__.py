@@ -118,7 +118,8 @@ def _classifier(victim: Any, labels: Sequence[str] | None) -> Classifier | None:
     if not hasattr(victim, "tokenizer") or not hasattr(victim, "forward"):
         return None
     from isthmus.models.classifier import Classifier
-    from isthmus.models.storage import from_transformers, renamed
+    from isthmus.models.pretrained import from_transformers
+    from isthmus.models.storage import renamed
 
     if not isinstance(victim, Classifier):
         if not hasattr(getattr(victim, "model", None), "config"):
