@@ -76,7 +76,7 @@ def test_plain_texts_are_spliced_not_written(monkeypatch: pytest.MonkeyPatch) ->
     service.assembler.splicer.clear(vocabulary)
     draft = Draft.of({"text": TEXT}, vocabulary)
     everywhere = np.arange(len(draft) - 1, dtype=np.int32)
-    monkeypatch.setattr(service.assembler.splicer, "encode", lambda texts: pytest.fail(f"tokenised {texts}"))
+    monkeypatch.setattr(service.assembler.splicer.subwords, "encode", lambda texts: pytest.fail(f"tokenised {texts}"))
     for span in (REPLACE, INSERT, MERGE):
         edits = at_each(everywhere, vocabulary.id("film"), span)
         service.start([Similarity(draft, edits, len(edits), window=size) for size in (None, 5)])()

@@ -96,7 +96,8 @@ class Assembler:
 
     def encoded(self, texts: Mapping[int, Sequence[str]]) -> dict[int, list[list[int]]]:
         """The tokenizer's own ids of the fields of some rows."""
-        ids = iter(self.splicer.encode([text for fields in texts.values() for text in fields])) if texts else iter(())
+        written = [text for fields in texts.values() for text in fields]
+        ids = iter(self.splicer.subwords.encode(written) if written else ())
         return {row: [next(ids) for _ in fields] for row, fields in texts.items()}
 
     def joined(

@@ -58,7 +58,7 @@ class Contexts:
             for position in range(len(text)):
                 spliced = splicer.spliced(layout, position, self.mask)
                 written = str(text.replace({position: self.mask}))
-                if spliced is not None and spliced != splicer.encode([written])[0]:
+                if spliced is not None and spliced != splicer.subwords.encode([written])[0]:
                     return False
         return True
 
@@ -167,7 +167,7 @@ class Contexts:
         field = draft.field_of(position)
         text = draft.parsed()[field]
         start, end = text.offsets()[position - draft.structure.starts[field]]
-        encoding = self.assembler.splicer.backend.encode(str(text), add_special_tokens=False)
+        encoding = self.assembler.splicer.subwords.backend.encode(str(text), add_special_tokens=False)
         places = [at for at, (left, right) in enumerate(encoding.offsets) if left < end and right > start]
         return list(encoding.ids), places
 

@@ -22,12 +22,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.text.subwords import SubWords, identity
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
 from isthmus.text.words import SPACES, Words
 
@@ -39,9 +39,9 @@ Mode = Literal["bare", "spaced", "whole"]
 
 _ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
 _ASCII_SPACES = " \t\n\r"
-_TYPOGRAPHY = "¡§«¶·»¿‐‑‒–—―‘’‚‛“”„‟†‡•…‰′″‹›※、。〈〉《》「」『』【】！（），：；？"
 _SPACES = re.compile(rf"[{SPACES}]+\Z")
-_ANCHORS = ("a", "film", "1", "#", "\u4e2d", "zzq.")
+_FIRST = "\x02"
+"""Marks the first unit of a field."""
 
 PROBES = (
     "the movie, which isn't well-known, was (almost) great!",
@@ -87,11 +87,9 @@ class Splicer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.identity = _identity(tokenizer)
-        self.backend = _backend(tokenizer)
-        self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
-        self._folds_case = _folds_case(self.backend)
-        self.separators = self._find_separators()
+        self.identity = identity(tokenizer)
+        self.subwords = SubWords(tokenizer)
+        self.separators = self.subwords.separators()
         self._bare_cut = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}{self.separators}]")
         self.mode: Mode = self._find_mode()
         self.clear(vocabulary)
@@ -99,7 +97,7 @@ class Splicer:
     @classmethod
     def shared(cls, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary) -> Splicer:
         """The splicer of a vocabulary for this tokenizer, or for one that is its like: words are tokenised once."""
-        known: Splicer | None = vocabulary.memory.get(cls, {}).get(_identity(tokenizer))
+        known: Splicer | None = vocabulary.memory.get(cls, {}).get(identity(tokenizer))
         return known or cls(tokenizer, vocabulary)
 
     def clear(self, vocabulary: Vocabulary) -> None:
@@ -124,7 +122,7 @@ class Splicer:
             return self._whole(text)
         layout = self._cut(text)
         string = str(text)
-        if string.isascii() or self.ids_of(layout) == self.encode([string])[0]:
+        if string.isascii() or self.ids_of(layout) == self.subwords.encode([string])[0]:
             return layout
         return self._whole(text)
 
@@ -179,38 +177,9 @@ class Splicer:
         separates &= outside
         return [int(at) + 1 for at in np.flatnonzero(separates[1:] != separates[:-1])]
 
-    def _find_separators(self) -> str:
-        """The spaces and marks outside ASCII around which this tokenizer always cuts."""
-        marks = _TYPOGRAPHY + "".join(space for space in SPACES if not space.isascii())
-        alone = dict(zip([*_ANCHORS, *marks], self.encode([*_ANCHORS, *marks]), strict=True))
-        around = [(left, right) for left in _ANCHORS for right in _ANCHORS]
-        joined = iter(self.encode([left + mark + right for mark in marks for left, right in around]))
-        separators = ""
-        for mark in marks:
-            rows = [next(joined) for _ in around]
-            if all(
-                row == alone[left] + alone[mark] + alone[right] for row, (left, right) in zip(rows, around, strict=True)
-            ):
-                separators += mark
-        return separators
-
-    def _separating_spaces(self) -> str:
-        """The spaces before which this tokenizer always cuts, whatever stands on either side."""
-        alone = self.encode(_ANCHORS)
-        texts = [left + space + right for space in SPACES for left in _ANCHORS for right in _ANCHORS]
-        joined = iter(self.encode(texts))
-        separating = ""
-        for space in SPACES:
-            rows = [[next(joined) for _ in _ANCHORS] for _ in _ANCHORS]
-            starts_alike = all(row[: len(ids)] == ids for ids, block in zip(alone, rows, strict=True) for row in block)
-            tails = [[row[len(ids) :] for row in block] for ids, block in zip(alone, rows, strict=True)]
-            if starts_alike and all(tail == tails[0] for tail in tails):
-                separating += space
-        return separating
-
     def _mark(self, chunk: str, left: int) -> str:
         # A field's first unit is tokenised without anything before it, which some tokenizers tell by its sub-words.
-        return "\x02" + chunk if left == 0 and self.mode == "spaced" else chunk
+        return _FIRST + chunk if left == 0 and self.mode == "spaced" else chunk
 
     # ------------------------------------------------------------------ units and their ids
 
@@ -242,8 +211,8 @@ class Splicer:
         pieces = self._tokenise(self.units.strings[known:total])
         if known == 0:
             pieces[DELETE] = []
-            if self.unknown is not None:
-                pieces[UNKNOWN] = [self.unknown]
+            if self.subwords.unknown is not None:
+                pieces[UNKNOWN] = [self.subwords.unknown]
         counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
         flat = list(chain.from_iterable(pieces))
         self.starts = _grown(self.starts, total)
@@ -258,20 +227,16 @@ class Splicer:
     def _tokenise(self, strings: Sequence[str]) -> list[list[int]]:
         if self.mode == "spaced":
             return self._tokenise_spaced(strings)
-        return _context_free(self.backend, strings, self._folds_case)
+        return self.subwords.encode_words(strings)
 
     def _tokenise_spaced(self, strings: Sequence[str]) -> list[list[int]]:
         """Units that do not start a field are read behind an anchor, whose own ids are then taken off."""
-        anchor = self.encode(["a"])[0]
-        texts = [string[1:] if string.startswith("\x02") else "a" + string for string in strings]
+        anchor = self.subwords.encode(["a"])[0]
+        texts = [string[1:] if string.startswith(_FIRST) else "a" + string for string in strings]
         return [
-            ids if string.startswith("\x02") else ids[len(anchor) :]
-            for string, ids in zip(strings, self.encode(texts), strict=True)
+            ids if string.startswith(_FIRST) else ids[len(anchor) :]
+            for string, ids in zip(strings, self.subwords.encode(texts), strict=True)
         ]
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokenizer's own ids, without special tokens, of whole texts."""
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def ids_of(self, layout: Layout) -> list[int]:
         """The ids of a laid-out text."""
@@ -296,21 +261,21 @@ class Splicer:
         return "whole"
 
     def _learn_spaces(self) -> bool:
-        spaces = self._separating_spaces()
+        spaces = self.subwords.separating_spaces()
         self._spaced_cut = re.compile(rf"(?<![{SPACES}])[{re.escape(spaces)}]" if spaces else r"(?!)")
         return " " in spaces
 
     def _reproduces(self, probe: str) -> bool:
         text = Words.of(probe)
         layout = self.layout(text)
-        if self.ids_of(layout) != self.encode([probe])[0]:
+        if self.ids_of(layout) != self.subwords.encode([probe])[0]:
             return False
         draw = random.Random(probe)
         for _ in range(12):
             position, word = draw.randrange(len(text)), draw.choice(_PROBE_WORDS)
             edited = text.replace({position: word}) if word else text.delete(position)
             spliced = self.spliced(layout, position, word)
-            if spliced is not None and spliced != self.encode([str(edited)])[0]:
+            if spliced is not None and spliced != self.subwords.encode([str(edited)])[0]:
                 return False
         return True
 
@@ -341,54 +306,9 @@ _EVERY_OTHER: Int32 = np.arange(2, 2050, 2, dtype=np.int32)
 _EVERY_OTHER.setflags(write=False)
 
 
-def _context_free(backend: Any, strings: Sequence[str], folds_case: bool | None) -> list[list[int]]:
-    """Ids of many strings. Plain words go straight to the WordPiece model, at a fifth of a full encoding's cost."""
-    pieces: list[list[int]] = [[] for _ in strings]
-    plain = [index for index, string in enumerate(strings) if string.isascii() and string.isalnum()]
-    if folds_case is not None:
-        lower, tokenise = folds_case, backend.model.tokenize
-        for index in plain:
-            word = strings[index]
-            pieces[index] = [token.id for token in tokenise(word.lower() if lower else word)]
-    rest = [index for index, piece in enumerate(pieces) if not piece]
-    encodings = backend.encode_batch_fast([strings[index] for index in rest], add_special_tokens=False)
-    for index, encoding in zip(rest, encodings, strict=True):
-        pieces[index] = encoding.ids
-    return pieces
-
-
-def _folds_case(backend: Any) -> bool | None:
-    """What a WordPiece tokenizer does to plain letters before it splits them: True folds case, False nothing.
-
-    None where it is not WordPiece, or does anything else.
-    """
-    plain = ascii_letters + digits
-    if type(backend.model).__name__ != "WordPiece":
-        return None
-    seen = plain if backend.normalizer is None else backend.normalizer.normalize_str(plain)
-    return {plain: False, plain.lower(): True}.get(seen)
-
-
 def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     if size <= len(array):
         return array
     grown = np.zeros(max(size, 2 * len(array)), array.dtype)
     grown[: len(array)] = array
     return grown
-
-
-def _identity(tokenizer: PreTrainedTokenizerBase) -> int:
-    """A number that is the same for tokenizers that do the same."""
-    description = tokenizer.backend_tokenizer.to_str()
-    # What comes first, padding and truncation, is changed by every call that asks for some.
-    return hash((description[description.find('"added_tokens"') :], tokenizer.unk_token_id))
-
-
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """A private copy of the fast tokenizer, which neither pads nor truncates."""
-    from tokenizers import Tokenizer
-
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.no_truncation()
-    return backend

@@ -1,0 +1,106 @@
+"""A tokenizer as splicing needs it: bare ids of many texts at once, and where it always cuts.
+
+Neither padding nor truncation nor special tokens come into it. Where a tokenizer cuts is found out by trying, with
+neighbours of every kind (`_ANCHORS`) on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_letters, digits
+from typing import TYPE_CHECKING, Any
+
+from isthmus.text.words import SPACES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TYPOGRAPHY = "¡§«¶·»¿‐‑‒–—―‘’‚‛“”„‟†‡•…‰′″‹›※、。〈〉《》「」『』【】！（），：；？"
+_ANCHORS = ("a", "film", "1", "#", "\u4e2d", "zzq.")
+
+
+class SubWords:
+    """The sub-words of one tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.backend = _backend(tokenizer)
+        self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
+        self._folds_case = _folds_case(self.backend)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokenizer's own ids, without special tokens, of whole texts."""
+        return self._ids(list(texts))
+
+    def encode_words(self, strings: Sequence[str]) -> list[list[int]]:
+        """The same for many short strings: plain words go straight to the WordPiece model, at a fifth of the cost."""
+        pieces: list[list[int]] = [[] for _ in strings]
+        if self._folds_case is not None:
+            lower, tokenise = self._folds_case, self.backend.model.tokenize
+            for index, word in enumerate(strings):
+                if word.isascii() and word.isalnum():
+                    pieces[index] = [token.id for token in tokenise(word.lower() if lower else word)]
+        rest = [index for index, piece in enumerate(pieces) if not piece]
+        for index, ids in zip(rest, self._ids([strings[index] for index in rest]), strict=True):
+            pieces[index] = ids
+        return pieces
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def separators(self) -> str:
+        """The spaces and marks outside ASCII around which this tokenizer always cuts."""
+        marks = _TYPOGRAPHY + "".join(space for space in SPACES if not space.isascii())
+        alone = dict(zip([*_ANCHORS, *marks], self.encode([*_ANCHORS, *marks]), strict=True))
+        around = [(left, right) for left in _ANCHORS for right in _ANCHORS]
+        joined = iter(self.encode([left + mark + right for mark in marks for left, right in around]))
+        separators = ""
+        for mark in marks:
+            rows = [next(joined) for _ in around]
+            if all(
+                row == alone[left] + alone[mark] + alone[right] for row, (left, right) in zip(rows, around, strict=True)
+            ):
+                separators += mark
+        return separators
+
+    def separating_spaces(self) -> str:
+        """The spaces before which this tokenizer always cuts, whatever stands on either side."""
+        alone = self.encode(_ANCHORS)
+        texts = [left + space + right for space in SPACES for left in _ANCHORS for right in _ANCHORS]
+        joined = iter(self.encode(texts))
+        separating = ""
+        for space in SPACES:
+            rows = [[next(joined) for _ in _ANCHORS] for _ in _ANCHORS]
+            starts_alike = all(row[: len(ids)] == ids for ids, block in zip(alone, rows, strict=True) for row in block)
+            tails = [[row[len(ids) :] for row in block] for ids, block in zip(alone, rows, strict=True)]
+            if starts_alike and all(tail == tails[0] for tail in tails):
+                separating += space
+        return separating
+
+
+def _folds_case(backend: Any) -> bool | None:
+    """What a WordPiece tokenizer does to plain letters before it splits them: True folds case, False nothing.
+
+    None where it is not WordPiece, or does anything else.
+    """
+    plain = ascii_letters + digits
+    if type(backend.model).__name__ != "WordPiece":
+        return None
+    seen = plain if backend.normalizer is None else backend.normalizer.normalize_str(plain)
+    return {plain: False, plain.lower(): True}.get(seen)
+
+
+def identity(tokenizer: PreTrainedTokenizerBase) -> int:
+    """A number that is the same for tokenizers that do the same."""
+    description = tokenizer.backend_tokenizer.to_str()
+    # What comes first, padding and truncation, is changed by every call that asks for some.
+    return hash((description[description.find('"added_tokens"') :], tokenizer.unk_token_id))
+
+
+def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """A private copy of the fast tokenizer, which neither pads nor truncates."""
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    return backend
