@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from isthmus.attacks.parts.limits import PRESETS
+from isthmus.cli.app import app
 from isthmus.core import catalog
 
 ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+VERBS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+FAMILIES = {
+    "--attack": "attacks",
+    "--defence": "defences",
+    "--measure": "measures",
+    "--certificate": "certificates",
+}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/attacks.md"])
@@ -50,26 +64,47 @@ def test_every_preset_is_described() -> None:
     assert all(f"| `{name}` |" in text for name in PRESETS)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/attacks.md",
-        "docs/augmentation.md",
-        "docs/certificates.md",
-        "docs/evaluate.md",
-        "docs/question-answering.md",
-    ],
-)
-def test_commands_in_the_text_use_options_that_exist(page: str) -> None:
-    from typer.main import get_command
+def commands(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Every command line of a page: its verb, and what follows."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    for verb, rest in re.findall(r"isthmus +([a-z]+) +([^`\n]*)", text):
+        if verb in VERBS and rest.strip():
+            # A comment ends a command; a name that is left open ("…") stands for any.
+            yield verb, shlex.split(rest.partition("  #")[0].replace("…", "X"))
 
-    from isthmus.cli.app import app
 
-    program = get_command(app)
-    verbs = program.commands  # type: ignore[attr-defined]
-    for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-        for verb, rest in re.findall(r"isthmus (attack|train|evaluate|report|export|certify) ([^`\n]*)", line):
-            known = {option for parameter in verbs[verb].params for option in parameter.opts}
-            for option in re.findall(r"(?<!\S)(--?[a-zA-Z][\w-]*)", rest):
-                assert option in known, f"{page}: {line}"
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_use_options_that_exist(page: str) -> None:
+    for verb, words in commands(page):
+        known = {option for parameter in VERBS[verb].params for option in parameter.opts}
+        options = [word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
+        assert set(options) <= known, (verb, words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_name_methods_and_parameters_that_exist(page: str) -> None:
+    for verb, words in commands(page):
+        given = list(pairwise(words))
+        methods = [
+            catalog.find(family, name)
+            for option, value in given
+            if (family := FAMILIES.get(option)) is not None and value not in ("all", "shout")
+            for name in value.split(",")
+        ]
+        known = {parameter.name for method in methods for parameter in method.parameters}
+        for option, value in given:
+            if option == "-P" and methods:
+                assert value.partition("=")[0].rpartition(".")[2] in known, (verb, words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    place = (ROOT / page).parent
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (place / link).exists()] == []
+
+
+def test_the_architecture_names_every_folder() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    folders = [path.parent.name for path in (ROOT / "src/isthmus").glob("*/__init__.py")]
+    assert [name for name in folders if not re.search(rf"^\|.*`{name}`.*\|", text, re.M)] == []
