@@ -118,6 +118,13 @@ def build(family: str, name: str, parameters: Mapping[str, Any] | None = None) -
         raise UsageError(f"{entry.name}: {error}") from error
 
 
+def name_of(method: object, family: str) -> str:
+    """The name by which a method of `family` is found: its file's, or its class's where it is somebody's own."""
+    package, _, name = type(method).__module__.rpartition(".")
+    folders = [f"{_PACKAGE}/{folder}".replace("/", ".") for folder in FAMILIES[family]]
+    return name if package in folders else type(method).__name__
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, final
 
+from isthmus.core import catalog
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Output, Victim
 
@@ -124,9 +125,7 @@ class Defence:
     @property
     def name(self) -> str:
         """The name `isthmus list defences` shows: the file's name, or the class's for a class of your own."""
-        module = type(self).__module__
-        own = module.startswith(__name__.rpartition(".")[0] + ".")
-        return module.rpartition(".")[2] if own else type(self).__name__
+        return catalog.name_of(self, "defences")
 
     @final
     @property

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
+from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval
 
@@ -317,9 +318,7 @@ class Measure:
     @property
     def name(self) -> str:
         """The name `isthmus list measures` shows: the file's name, or the class's for a class of your own."""
-        module = type(self).__module__
-        own = module.startswith(__name__.rpartition(".")[0] + ".")
-        return module.rpartition(".")[2] if own else type(self).__name__
+        return catalog.name_of(self, "measures")
 
     @final
     def heeds(self, option: Option) -> bool:

@@ -131,11 +131,7 @@ class StockBackbone(Backbone):
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
     ) -> Encoded:
         """Logits, or the pooled vector once the head is taken away."""
-        inputs: dict[str, Any] = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
-        if types is not None and self.accepts_types:
-            inputs["token_type_ids"] = types
-        if hidden:
-            inputs["output_hidden_states"] = True
+        inputs = _inputs(ids, embeddings, types if self.accepts_types else None, hidden)
         if mask is not None and mask.is_cuda and self._prepares_mask:
             # A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
             mask = mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
@@ -189,11 +185,7 @@ class EncoderBackbone(Backbone):
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
     ) -> Encoded:
         """The mean of the last hidden states."""
-        inputs: dict[str, Any] = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
-        if types is not None and self.accepts_types:
-            inputs["token_type_ids"] = types
-        if hidden:
-            inputs["output_hidden_states"] = True
+        inputs = _inputs(ids, embeddings, types if self.accepts_types else None, hidden)
         output = self.model(attention_mask=mask, **inputs)
         pooled = self._pooled(output.last_hidden_state, mask)
         return Encoded(self.dropout(pooled), output.hidden_states if hidden else None)
@@ -207,6 +199,16 @@ class SpanEncoderBackbone(EncoderBackbone):
 
     def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
         return states
+
+
+def _inputs(ids: Tensor | None, embeddings: Tensor | None, types: Tensor | None, hidden: bool) -> dict[str, Any]:
+    """What transformers calls them, without what is not given."""
+    inputs: dict[str, Any] = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
+    if types is not None:
+        inputs["token_type_ids"] = types
+    if hidden:
+        inputs["output_hidden_states"] = True
+    return inputs
 
 
 def mean_pool(hidden: Tensor, mask: Tensor | None) -> Tensor:

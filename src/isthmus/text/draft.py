@@ -144,20 +144,16 @@ class Draft:
         """The draft with a new word before the word at `position`."""
         field = self.field_of(position)
         text = self.parsed()[field].insert(position - self.structure.starts[field], "")
-        return self._restructured(
-            field,
-            text.gaps,
-            1,
-            np.insert(self.ids, position, word),
-            np.insert(self.origin, position, -1),
-            np.insert(self.editable, position, True),
-        )
+        return self._inserted(field, text, position, word)
 
     def add(self, field: int, word: int, *, front: bool = False) -> Draft:
         """The draft with a new word behind (or in front of) everything in a field."""
         words = self.parsed()[field]
         text = words.prepend("") if front else words.append("")
         position = self.structure.starts[field if front else field + 1]
+        return self._inserted(field, text, position, word)
+
+    def _inserted(self, field: int, text: Words, position: int, word: int) -> Draft:
         return self._restructured(
             field,
             text.gaps,
