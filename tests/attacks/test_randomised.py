@@ -18,7 +18,7 @@ from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted, aware
 from isthmus.attacks.parts.randomised import FRESH_DRAWS, SECOND_LOOKS
 from isthmus.attacks.parts.searches import Search, greedy
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Fresh
+from isthmus.attacks.result import AttackResult, Clean, Fresh
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ABSTAINS, Floats, Texts
 from isthmus.engine.requests import Edits, replacing
@@ -109,11 +109,12 @@ def test_second_looks_cost_queries_and_fresh_draws_do_not():
     (result,) = attacked(victim, TEXTS[:1])
     assert result.logical_queries == 2 + SECOND_LOOKS
     assert result.physical_queries == 2
-    assert len(victim.asked) == 2 + SECOND_LOOKS + FRESH_DRAWS
+    assert len(victim.asked) == 2 + SECOND_LOOKS + 2 * FRESH_DRAWS  # of the clean text, and of the other
     victim = Coin(1.0)
     (result,) = attacked(victim, TEXTS[:1], fresh=0)
     assert result.outcome == "succeeded"
     assert result.fresh is None
+    assert result.clean is None
     assert len(victim.asked) == 2 + SECOND_LOOKS
 
 
@@ -150,6 +151,17 @@ def test_a_time_limit_leaves_the_judge_and_the_similarity_their_turn():
     assert result.similarity == 1.0
 
 
+def test_the_judges_time_is_not_the_attacks():
+    class Slowly(Coin):
+        def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+            time.sleep(0.6 if len(texts) == FRESH_DRAWS else 0)
+            return super().scores(texts, keys)
+
+    (result,) = attacked(Slowly(1.0), TEXTS[:1], engine=EngineSettings(time_limit=0.5, in_flight=1))
+    assert result.outcome == "succeeded"
+    assert (result.fresh, result.clean) == (Fresh.of(20, 20, 0), Clean.of(20, 20, 0))
+
+
 def test_remembered_scores_do_not_answer_the_judge():
     victim = Coin(0.5)
     attacked(victim, TEXTS[:30], engine=EngineSettings(cache_stochastic=True), restarts=0)
@@ -169,7 +181,44 @@ def test_a_deterministic_victim_is_asked_what_it_was_always_asked():
     assert result.outcome == "succeeded"
     assert (result.logical_queries, result.physical_queries) == (2, 2)
     assert len(victim.asked) == 2
-    assert "fresh" not in result.to_row()
+    assert not {"fresh", "clean"} & set(result.to_row())
+
+
+def test_the_clean_side_is_the_probability_of_a_right_answer_unattacked():
+    """A model that is fooled by every text with probability 0.3: the texts it got wrong at first are looked at too."""
+    results = attacked(Coin(0.3, at=lambda _: 1.0))
+    assert {"skipped"} < {result.outcome for result in results}
+    clean = [result.clean for result in results]
+    assert all(each is not None and each.draws == FRESH_DRAWS and each.abstained == 0 for each in clean)
+    right = sum(each.right for each in clean)
+    assert binomtest(right, FRESH_DRAWS * len(clean), 0.7).pvalue > 1e-3
+    assert np.mean([each.low <= 0.7 <= each.high for each in clean]) >= 0.93
+    summary = summarise([result.to_row() for result in results])
+    assert summary.fresh.expected_sacc.estimate == pytest.approx(right / FRESH_DRAWS / len(clean))
+    # The first look alone selects the texts that were lucky: no such luck in fresh draws.
+    held = [result.clean.right for result in results if result.outcome != "skipped"]
+    assert binomtest(sum(held), FRESH_DRAWS * len(held), 0.7).pvalue > 1e-3
+
+
+def test_the_clean_side_does_not_depend_on_what_the_attack_did():
+    tried, not_tried = attacked(Coin(0.4), restarts=5), attacked(Coin(0.4), budget=1)
+    assert [result.clean for result in tried] == [result.clean for result in not_tried]
+    assert all(result.clean == Clean.of(20, 20, 0) for result in tried)
+
+
+def test_a_clean_text_that_is_declined_is_not_right():
+    results = attacked(Coin(0.0, declines=0.5, at=lambda _: 1.0))
+    assert all(result.clean.right + result.clean.abstained == FRESH_DRAWS for result in results)
+    assert 0 < np.mean([result.clean.abstained for result in results]) < FRESH_DRAWS
+
+
+def test_what_is_right_is_what_the_goal_is_about():
+    scores = np.array([[0.2, 0.3, 0.5], [0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], np.float32)
+    labels = ("no", "yes", ABSTAINS)
+    assert aware(Untargeted(), labels).right(scores, 1).tolist() == [False, False, True]
+    assert aware(Targeted(0), labels).right(scores, 1).tolist() == [False, False, True]
+    assert aware(Evasion(1, 0.25), labels).right(scores, 1).tolist() == [False, True, True]
+    assert Evasion(1, 0.25).right(scores, 1).tolist() == [True, True, True]
 
 
 def test_declining_is_its_own_outcome():
@@ -178,6 +227,15 @@ def test_declining_is_its_own_outcome():
     assert results[0].fresh == Fresh.of(20, 0, 20)
     clean = attacked(Coin(0.0, declines=1.0, at=lambda _: 1.0), TEXTS[:3])
     assert [(result.outcome, result.logical_queries) for result in clean] == [("abstained", 1)] * 3
+    before, after = (summarise([result.to_row() for result in each]) for each in (clean, results))
+    assert (before.abstained_before, before.abstained_after, before.sacc.estimate) == (3, 0, 0.0)
+    assert (after.abstained_before, after.abstained_after, after.sacc.estimate) == (0, 10, 1.0)
+    for each in (before, after):
+        assert each.racc.estimate == 0.0
+        assert each.attacked == 0
+        counts = each.to_json()
+        assert counts["abstained"] == {"before": each.abstained_before, "after": each.abstained_after}
+        assert counts["outcomes"]["abstained"] == each.abstained
     mixed = attacked(Coin(0.35, declines=0.35))
     assert {"abstained"} < {result.outcome for result in mixed}
     for result in mixed:
@@ -211,6 +269,7 @@ def test_rows_are_read_back_and_summarised():
     assert summary.fresh.expected_racc.estimate == pytest.approx(np.mean(holding))
     assert summary.abstained == sum(result.outcome == "abstained" for result in results)
     assert summary.to_json()["fresh"]["claimed"] == len(fresh)
+    assert summary.abstained_before == 0
     total = summary.succeeded + summary.failed + summary.skipped + summary.abstained
     assert total == len(rows)
 

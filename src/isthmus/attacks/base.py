@@ -22,10 +22,10 @@ from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted, aware
 from isthmus.attacks.parts.limits import Limits
 from isthmus.attacks.parts.protection import Protection
-from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, insist, judged
+from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, insist, judged, looked_at_clean
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Fresh, Outcome, aligned
+from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, aligned
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim
@@ -54,7 +54,8 @@ class AttackSettings:
     """Rules for every candidate on top of the attack's own (see `isthmus.attacks.parts.limits`)."""
     engine: EngineSettings = field(default_factory=EngineSettings)
     fresh: int = FRESH_DRAWS
-    """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; 0: none."""
+    """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; as many of
+    the clean text say how often it is answered rightly. 0: none."""
     restarts: int = RESTARTS
     """How often an attack on a randomised victim begins anew because its own second looks did not confirm a success."""
 
@@ -81,6 +82,7 @@ class _Reached:
     similarity: float | None = None
     budget_spent: bool = False
     fresh: Fresh | None = None
+    clean: Clean | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +156,12 @@ class WordAttack(ABC):
         settings, texts = terms.settings, _readable(example)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
+        often = None
+        if terms.randomised and settings.fresh:
+            often = yield from looked_at_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            return _Reached(outcome, original, original, clean, clean)
+            return _Reached(outcome, original, original, clean, clean, clean=often)
         rng = python_stream(settings.seed, example.id)
         trial = Trial(settings.goal, label, original, clean, rng, terms.rules)
         spent, fresh = False, None
@@ -180,7 +185,7 @@ class WordAttack(ABC):
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
         return _Reached(
-            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh
+            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh, often
         )
 
 
@@ -318,6 +323,7 @@ class AttackRun:
             similarity=reached.similarity,
             budget_spent=reached.budget_spent,
             fresh=reached.fresh,
+            clean=reached.clean,
         )
 
 

@@ -54,6 +54,27 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
+class Clean:
+    """How the unattacked text fares on fresh draws of a randomised model.
+
+    right / draws estimates the probability that the model is right about it; `low` and `high` are its 95 %
+    Clopper-Pearson interval.
+    """
+
+    draws: int
+    right: int
+    abstained: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: int, right: int, abstained: int) -> Clean:
+        """With the interval."""
+        interval = clopper_pearson(right, draws)
+        return cls(draws, right, abstained, round(interval.low, 6), round(interval.high, 6))
+
+
+@dataclass(frozen=True, slots=True)
 class AttackResult:
     """One example's result. `failed` means that the attack failed, and so that the model held.
 
@@ -81,6 +102,7 @@ class AttackResult:
     seed: int = 0
     reason: str = ""
     fresh: Fresh | None = None
+    clean: Clean | None = None
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready record; it holds no clock times, so that equal runs give equal files."""
@@ -90,8 +112,9 @@ class AttackResult:
             row["perturbed"] = None
         row["edits"] = list(row["edits"])
         row["score_before"], row["score_after"] = list(self.score_before), list(self.score_after)
-        if self.fresh is None:
-            del row["fresh"]  # Of a deterministic model there is nothing to say.
+        for name in ("fresh", "clean"):
+            if row[name] is None:
+                del row[name]  # Of a deterministic model there is nothing to say.
         return row
 
     @classmethod
@@ -102,8 +125,9 @@ class AttackResult:
             known["perturbed"] = row["perturbed"] if row["perturbed"] is not None else row["original"]
             known["edits"] = tuple(Edit(**edit) for edit in row["edits"])
             known["score_before"], known["score_after"] = tuple(row["score_before"]), tuple(row["score_after"])
-            if known.get("fresh") is not None:
-                known["fresh"] = Fresh(**known["fresh"])
+            for name, kind in (("fresh", Fresh), ("clean", Clean)):
+                if known.get(name) is not None:
+                    known[name] = kind(**known[name])
             return cls(**known)
         except (KeyError, TypeError) as error:
             raise RunError(f"this is not a record of an attack: {error}") from error

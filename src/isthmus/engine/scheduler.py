@@ -186,8 +186,9 @@ class Engine:
     def _charge(self, cohort: list[Task[Value]], seconds: float) -> None:
         if self.settings.time_limit is None:
             return
-        sizes = [task.request.count if isinstance(task.request, Score | Similarity) else 1 for task in cohort]
-        total = sum(sizes)
+        # The time of whoever judges is not the attack's.
+        sizes = [0 if _is_fresh(task) else _size(task.request) for task in cohort]
+        total = max(1, sum(sizes))
         for task, size in zip(cohort, sizes, strict=True):
             task.seconds += seconds * size / total
 
@@ -267,6 +268,11 @@ class Engine:
     def _rows_of(self, words: int) -> int:
         """Candidates of so many words that one task may ask about in a round, so that limits are looked at."""
         return max(16, self.tokens_at_once // (words + 2))
+
+
+def _size(request: Request | None) -> int:
+    """What a request weighs where several share the time of a round."""
+    return request.count if isinstance(request, Score | Similarity) else 1
 
 
 def _is_fresh(task: Task[Value]) -> bool:

@@ -16,6 +16,11 @@ from isthmus.runs.summary import Summary
 LARGE = 0.05
 """From this share of examples on, what went without candidates is worth a warning."""
 
+ABSTAINED = (
+    "Abstained: texts that the model declined to answer, clean (nothing was attacked) or after the attack (it was "
+    "right before). They are neither right nor fooled: the first are in no accuracy, the second in the clean one alone."
+)
+
 
 def subtitle(run: RunView) -> str:
     """Model, defence and data on one line."""

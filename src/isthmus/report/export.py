@@ -4,8 +4,11 @@
     jsonl            the adversarial texts with their true labels, which `isthmus.load_data` reads as a data set
 
 TextAttack's score is how far the goal is reached: 1 - p(true class), or p(target). Changed words stand in [[brackets]],
-line breaks and the borders of a pair are written <SPLIT>. It knows no errors and no time-outs: those rows have a result
-type of their own (Error, TimedOut), so that nobody counts them as robust.
+line breaks and the borders of a pair are written <SPLIT>. It knows no errors, time-outs or abstentions: those rows
+have a result type of their own (Error, TimedOut, Abstained), so that nobody counts them as robust.
+
+Rows of a randomised model have in both formats, with their 95 % intervals, the probability that the text the attack
+ended with fools it (where it seemed to) and the probability that the clean text is answered rightly.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 COLUMNS = (
     "original_text", "perturbed_text", "original_score", "perturbed_score", "original_output", "perturbed_output",
     "ground_truth_output", "num_queries", "result_type",
+)  # fmt: skip
+RANDOMISED = (
+    "success_probability", "success_low", "success_high", "clean_probability", "clean_low", "clean_high",
 )  # fmt: skip
 _RESULT_TYPES = {
     "succeeded": "Successful",
@@ -72,16 +78,38 @@ def adversarial(view: AttackView) -> Iterator[dict[str, Any]]:
             **{f"original_{field}": text for field, text in row["original"].items()},
             "id": row["id"],
             "attack": view.key,
+            **(randomised(row) if is_randomised([view]) else {}),
         }
+
+
+def is_randomised(views: Sequence[AttackView]) -> bool:
+    """Whether any row tells of fresh draws."""
+    return any(row.get("fresh") or row.get("clean") for view in views for row in view.rows)
+
+
+def randomised(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """What fresh draws of a randomised model say of one example; None where it was not looked at."""
+    values: list[float | None] = []
+    for side, count in (("fresh", "reached"), ("clean", "right")):
+        seen = row.get(side)
+        values += [seen[count] / seen["draws"], seen["low"], seen["high"]] if seen else [None] * 3
+    return dict(zip(RANDOMISED, values, strict=True))
 
 
 def _as_csv(views: Sequence[AttackView]) -> tuple[list[Any], str]:
     several = len(views) > 1  # TextAttack writes one file per attack and needs no column for its name.
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow([*COLUMNS, *(("attack",) if several else ())])
+    drawn = is_randomised(views)
+    writer.writerow([*COLUMNS, *(RANDOMISED if drawn else ()), *(("attack",) if several else ())])
     lines = [
-        [*textattack_row(view, row).values(), *((view.key,) if several else ())] for view in views for row in view.rows
+        [
+            *textattack_row(view, row).values(),
+            *(randomised(row).values() if drawn else ()),
+            *((view.key,) if several else ()),
+        ]
+        for view in views
+        for row in view.rows
     ]
     writer.writerows(lines)
     return lines, stream.getvalue()

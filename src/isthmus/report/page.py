@@ -120,6 +120,7 @@ def render(run: RunView) -> str:
         warnings=[*warnings(run), *_troubling(attacked)],
         attacks=attacked,
         together=run.together,
+        any_abstained=any(view.summary.abstained for view in attacked),
         any_trouble=any(view.summary.errors + view.summary.timed_out for view in attacked),
         compared=any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
         is_large=is_large,

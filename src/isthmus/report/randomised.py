@@ -1,20 +1,22 @@
 """What a report says of a randomised model: how often its successes repeat, and what averaging over draws changes.
 
 A text that fools the model on one draw may not on the next, so each has a probability of success, estimated on draws
-that the attack never saw. Robust accuracy that falls as scores are averaged over more draws was not robustness: the
-attack merely could not see through the noise.
+that the attack never saw; so has every clean text one of being answered rightly (RSMI's Figure 4). Robust accuracy that
+falls as scores are averaged over more draws was not robustness: the attack merely could not see through the noise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isthmus.core.statistics import Interval
 from isthmus.report import figures
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.summary import success_probabilities
+from isthmus.runs.summary import FreshSummary, clean_probabilities, holding_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,16 +28,33 @@ def sentence(view: AttackView) -> str:
     summary, parts = view.summary, []
     if summary.fresh is not None:
         fresh = summary.fresh
-        chance, racc = fresh.success_probability, fresh.expected_racc
-        parts.append(
-            f"of {fresh.claimed} texts that seemed to fool this randomised model {fresh.held} did on more than half of "
-            f"fresh draws; such a text fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
-            f"{chance.high:.2f}), so that {100 * racc.estimate:.1f} % ({100 * racc.low:.1f}–{100 * racc.high:.1f}) of "
-            "all answers are expected to be right under attack"
-        )
+        if not math.isnan(fresh.expected_sacc.estimate):
+            parts.append(
+                f"on a fresh draw this randomised model is right about {_percent(fresh.expected_sacc)} of clean texts"
+            )
+        parts.append(_claims(fresh))
     if summary.abstained:
-        parts.append(f"it declined to answer {summary.abstained} of {summary.n}, which are neither right nor fooled")
+        parts.append(
+            f"it declined to answer {summary.abstained} of {summary.n}, {summary.abstained_before} unattacked and "
+            f"{summary.abstained_after} after the attack, which are neither right nor fooled"
+        )
     return f"{view.key}: {'; '.join(parts)}." if parts else ""
+
+
+def _claims(fresh: FreshSummary) -> str:
+    expected = f"{_percent(fresh.expected_racc)} of all answers are expected to be right under attack"
+    if not fresh.claimed:
+        return f"no text seemed to fool this randomised model, and {expected}"
+    chance = fresh.success_probability
+    return (
+        f"of {fresh.claimed} texts that seemed to fool this randomised model {fresh.held} did on more than half of "
+        f"fresh draws; such a text fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
+        f"{chance.high:.2f}), so that {expected}"
+    )
+
+
+def _percent(rate: Interval) -> str:
+    return f"{100 * rate.estimate:.1f} % ({100 * rate.low:.1f}–{100 * rate.high:.1f})"
 
 
 def section(run: RunView, markup: Any) -> dict[str, Any] | None:
@@ -48,8 +67,8 @@ def section(run: RunView, markup: Any) -> dict[str, Any] | None:
 
 
 def stability(views: Sequence[AttackView]) -> str:
-    """Probabilities of success of the texts that seemed to fool the model, one panel per attack."""
-    shown = [(number, view) for number, view in enumerate(views) if success_probabilities(view.rows)]
+    """How often the model is right about clean texts, and about those that seemed to fool it; one panel per attack."""
+    shown = [(number, view) for number, view in enumerate(views) if any(_sides(view))]
     if not shown:
         return ""
     columns = min(3, len(shown))
@@ -60,21 +79,57 @@ def stability(views: Sequence[AttackView]) -> str:
         for place, (number, view) in enumerate(shown, start=1):
             axes = figure.add_subplot(lines, columns, place, sharex=first, sharey=first)
             first = first or axes
-            shares = success_probabilities(view.rows)
-            edges = list(np.linspace(0, 1, 11))
-            axes.hist(shares, bins=edges, color=figures._colour(number), alpha=0.85, rwidth=0.88)
+            _two_histograms(axes, *_sides(view), figures._colour(number))
             axes.axvline(0.5, color=figures._INK, linewidth=1, linestyle=(0, (2, 2)))
-            mean = float(np.mean(shares))
-            axes.set_title(f"{view.key} · mean {mean:.2f}", loc="left", fontsize=10, color=figures._INK, pad=8)
+            axes.set_title(view.key, loc="left", fontsize=10, color=figures._INK, pad=8)
             figures._percent_axis(axes, "x")
-            axes.locator_params(axis="y", integer=True, nbins=5)
-            axes.set_xlabel("fresh draws that are fooled")
+            figures._percent_axis(axes, "y")
+            axes.set_xlabel("fresh draws that are right")
             axes.spines["left"].set_visible(False)
             if (place - 1) % columns == 0:
                 axes.set_ylabel("texts")
 
-    height = 2.3 * -(-len(shown) // columns)
-    return figures._svg("stability", "How often texts that fooled the model once fool it again", draw, height)
+    height = 2.4 * -(-len(shown) // columns)
+    told = "; ".join(f"{view.key}: {_told(*_sides(view))}" for _, view in shown)
+    return figures._svg("stability", f"How often the model is right on fresh draws. {told}", draw, height)
+
+
+def _sides(view: AttackView) -> tuple[list[float], list[float]]:
+    """Probabilities of a right answer: of the clean texts, and of those that seemed to fool the model."""
+    return clean_probabilities(view.rows), holding_probabilities(view.rows)
+
+
+def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colour: str) -> None:
+    """Each as shares of its own texts: there are many more clean ones."""
+    edges = list(np.linspace(0, 1, 11))
+    if attacked:
+        weights = np.full(len(attacked), 1 / len(attacked))
+        axes.hist(
+            attacked,
+            edges,
+            weights=weights,
+            color=colour,
+            alpha=0.85,
+            rwidth=0.88,
+            label=f"adversarial, {len(attacked)}",
+        )
+    if clean:
+        weights = np.full(len(clean), 1 / len(clean))
+        axes.hist(
+            clean,
+            edges,
+            weights=weights,
+            histtype="step",
+            color=figures._CLEAN,
+            linewidth=1.8,
+            label=f"clean, {len(clean)}",
+        )
+    axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9, loc="upper center")
+
+
+def _told(clean: list[float], attacked: list[float]) -> str:
+    sides = (("clean", clean), ("adversarial", attacked))
+    return ", ".join(f"{name} mean {np.mean(shares):.2f} of {len(shares)} texts" for name, shares in sides if shares)
 
 
 def sweep(views: Sequence[AttackView]) -> str:

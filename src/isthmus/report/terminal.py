@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.describe import coverage, is_large, resources, without_result
+from isthmus.report.describe import ABSTAINED, coverage, is_large, resources, without_result
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
     bounds,
@@ -38,17 +38,19 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     from rich.table import Table
 
     views = _chosen(run, keys)
-    compared = any(not math.isnan(view.summary.similarity.estimate) for view in views)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("attack", overflow="fold", min_width=12, vertical="top")
-    headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", "no can-\ndidates", "average\nqueries"]
-    for heading in (*headings, "words\nchanged", *(("simi-\nlarity",) if compared else ())):
-        table.add_column(heading, justify="right", no_wrap=True)
     lines = [(view.key, view.summary) for view in views]
     if run.together is not None and len(views) > 1:
         lines.append(("all together", run.together))
+    abstained = any(summary.abstained for _, summary in lines)
+    compared = any(map(_is_compared, views)) and not abstained  # Both would not fit; see `footnotes`.
+    headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
+    headings += ["no can-\ndidates", "average\nqueries", "words\nchanged", *(["simi-\nlarity"] if compared else [])]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, summary in lines:
-        table.add_row(*_line(name, summary)[: 8 if compared else 7])
+        table.add_row(*_line(name, summary, abstained, compared))
     return table
 
 
@@ -56,19 +58,25 @@ def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
     return [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
 
 
-def _line(name: str, summary: Summary) -> list[Text]:
+def _is_compared(view: AttackView) -> bool:
+    return not math.isnan(view.summary.similarity.estimate)
+
+
+def _line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[Text]:
     from rich.text import Text
 
     none = summary.no_candidates
+    declined = f"{summary.abstained_before} clean", f"{summary.abstained_after} after"
     return [
         Text.assemble(visible(name, everything=True), "\n", (f"n {summary.n}", "dim")),
         _rate(summary.sacc),
         _rate(summary.racc, "bold"),
         _rate(summary.asr),
+        *([Text("\n".join(declined))] if abstained else []),
         Text(str(none), style="yellow" if is_large(none, summary) else ""),
         _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
         _rate(summary.words_changed),
-        _two(two(summary.similarity.estimate), two_bounds(summary.similarity)),
+        *([_two(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
     ]
 
 
@@ -91,6 +99,11 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
         "was tried on so many, which count as robust all the same."
     ]
     views = _chosen(run, keys)
+    if any(view.summary.abstained for view in views):
+        lines.append(ABSTAINED)
+        for view in filter(_is_compared, views):
+            similarity = view.summary.similarity
+            lines.append(f"{view.key}: similarity {two(similarity.estimate)} ({two_bounds(similarity)})")
     lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
     if run.together is not None and len(views) > 1:
         lines.append(coverage(run))

@@ -11,14 +11,18 @@ With N examples asked for, of which every one has a row:
     no_candidates    failed without a single candidate tried: the word list lacks every word, the rules allow none of
                      its words, the budget does not reach for the first, or (no_words) no word may be edited
 
-    abstained        the classifier declined to answer, unattacked or at the end: neither right nor fooled
+    abstained        the classifier declined to answer: neither right nor fooled
+      before         it declined the text as it was, so that nothing was attacked: in no accuracy, in no success
+      after          it was right about the text as it was, and declines the one the attack ended with: in the clean
+                     accuracy, neither in the robust one nor among the successes
 
-Of a randomised classifier also, over the texts that seemed to fool it (`Fresh` in `isthmus.attacks.result`):
+Of a randomised classifier also, on draws that the attack never saw (`Fresh` and `Clean` in `isthmus.attacks.result`):
 
-    claimed              texts looked at again, on draws that the attack never saw
+    claimed              texts that seemed to fool it, each looked at again
     success_probability  mean share of fresh draws on which such a text fools the classifier
     expected_racc        mean over all N of P(right under attack): 1 - that share for a text that was looked at again,
                          less what it declines to answer
+    expected_sacc        mean over all texts, unattacked, of the share of fresh draws on which it is right
 
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
 time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
@@ -49,17 +53,19 @@ _DRAWS = 2_000
 
 @dataclass(frozen=True)
 class FreshSummary:
-    """What fresh draws of a randomised classifier say about the texts that seemed to fool it."""
+    """What fresh draws of a randomised classifier say about clean texts, and about those that seemed to fool it."""
 
     claimed: int
     held: int
     draws: int
     success_probability: Interval
     expected_racc: Interval
+    expected_sacc: Interval
+    """Not a number in rows of a version that did not look at clean texts."""
 
     def to_json(self) -> dict[str, Any]:
         """Flat figures, and their bounds."""
-        rates = {"success_probability": self.success_probability, "expected_racc": self.expected_racc}
+        rates = {name: getattr(self, name) for name in ("success_probability", "expected_racc", "expected_sacc")}
         return {
             "claimed": self.claimed,
             "held": self.held,
@@ -92,7 +98,8 @@ class Summary:
     """Examples that were right and that the attack turned."""
     no_candidates: int = 0
     no_words: int = 0
-    abstained: int = 0
+    abstained_before: int = 0
+    abstained_after: int = 0
     fresh: FreshSummary | None = None
     """Of a randomised classifier only."""
 
@@ -100,6 +107,11 @@ class Summary:
     def robust(self) -> int:
         """Examples that were right and that the attack failed on."""
         return round(self.racc.estimate * self.n) if self.n else 0
+
+    @property
+    def abstained(self) -> int:
+        """Examples that the classifier declined to answer, unattacked or at the end."""
+        return self.abstained_before + self.abstained_after
 
     @property
     def attacked(self) -> int:
@@ -132,6 +144,7 @@ class Summary:
         }
         if self.abstained:
             figures["outcomes"]["abstained"] = self.abstained
+            figures["abstained"] = {"before": self.abstained_before, "after": self.abstained_after}
         if self.fresh is not None:
             figures["fresh"] = self.fresh.to_json()
         return figures
@@ -148,6 +161,8 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
     robust = sum(right and row["outcome"] == "failed" for right, row in zip(correct, rows, strict=True))
     attacked = [row for row in rows if row["outcome"] in ("succeeded", "failed")]
     empty = [row for right, row in zip(correct, rows, strict=True) if right and without_candidates(row)]
+    # Only what is right is attacked, so whatever was not right was declined as it was.
+    declined = [right for right, row in zip(correct, rows, strict=True) if row["outcome"] == "abstained"]
     return Summary(
         n=len(rows),
         correct=sum(correct),
@@ -167,14 +182,15 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
         turned=sum(right and row["outcome"] == "succeeded" for right, row in zip(correct, rows, strict=True)),
         no_candidates=len(empty),
         no_words=sum(not row.get("words") for row in empty),
-        abstained=counts["abstained"],
+        abstained_before=len(declined) - sum(declined),
+        abstained_after=sum(declined),
         fresh=_fresh(rows, correct),
     )
 
 
 def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:
-    looked = [row for row in rows if row.get("fresh")]
-    if not looked:
+    looked, steady = [row for row in rows if row.get("fresh")], clean_probabilities(rows)
+    if not looked and not steady:
         return None
     holds = [_holding(row) if right else 0.0 for right, row in zip(correct, rows, strict=True)]
     return FreshSummary(
@@ -183,6 +199,7 @@ def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:
         draws=sum(int(row["fresh"]["draws"]) for row in looked),
         success_probability=bootstrap_mean(success_probabilities(rows), draws=_DRAWS),
         expected_racc=bootstrap_mean(holds, draws=_DRAWS),
+        expected_sacc=bootstrap_mean(steady, draws=_DRAWS),
     )
 
 
@@ -197,6 +214,16 @@ def _holding(row: Row) -> float:
 def success_probabilities(rows: Rows) -> list[float]:
     """For each text that seemed to fool a randomised classifier the share of fresh draws on which it does."""
     return [row["fresh"]["reached"] / row["fresh"]["draws"] for row in rows if row.get("fresh")]
+
+
+def clean_probabilities(rows: Rows) -> list[float]:
+    """For each unattacked text the share of fresh draws on which a randomised classifier is right about it."""
+    return [row["clean"]["right"] / row["clean"]["draws"] for row in rows if row.get("clean")]
+
+
+def holding_probabilities(rows: Rows) -> list[float]:
+    """For each text that seemed to fool a randomised classifier the share of fresh draws on which it holds."""
+    return [_holding(row) for row in rows if row.get("fresh")]
 
 
 def without_candidates(row: Row) -> bool:

@@ -41,6 +41,9 @@ class Goal(Protocol):
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """Which rows fulfil the goal (for one row: whether it does)."""
 
+    def right(self, scores: Floats, label: Labels) -> Bools:
+        """Which rows of a clean text's scores are right about it; one that declines to answer is not."""
+
     def applies(self, scores: Floats, label: int) -> bool:
         """Whether an example with these clean scores (one row) is to be attacked at all."""
 
@@ -59,6 +62,10 @@ class Untargeted:
         """Another class is the likeliest."""
         top = scores.argmax(axis=-1)
         return top != label if self.abstains is None else (top != label) & (top != self.abstains)
+
+    def right(self, scores: Floats, label: Labels) -> Bools:
+        """The true class is the likeliest."""
+        return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The clean prediction is right."""
@@ -80,6 +87,10 @@ class Targeted:
         """The target is the likeliest class."""
         del label
         return scores.argmax(axis=-1) == self.target
+
+    def right(self, scores: Floats, label: Labels) -> Bools:
+        """The true class is the likeliest."""
+        return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The clean prediction is right and not the target."""
@@ -108,6 +119,12 @@ class Evasion:
         del label
         below = scores[..., self.flagged] < self.threshold
         return below if self.abstains is None else below & (scores.argmax(axis=-1) != self.abstains)
+
+    def right(self, scores: Floats, label: Labels) -> Bools:
+        """The detector fires."""
+        del label
+        fires = scores[..., self.flagged] >= self.threshold
+        return fires if self.abstains is None else fires & (scores.argmax(axis=-1) != self.abstains)
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The example is of the flagged class and is detected."""

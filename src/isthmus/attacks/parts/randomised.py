@@ -5,6 +5,8 @@ A search stops at the first draw that goes its way, and a lucky draw is no adver
     second looks   the attack asks again, at the price of queries, and begins anew where its success was luck
     fresh draws    whoever judges looks at draws that the attack never saw: a success counts if more than half of them
                    confirm it, and reached / draws is the probability that the text fools the victim
+    the clean side as many fresh draws of the unattacked text: right / draws is the probability that it is answered
+                   rightly, so that the noise of the model can be told from the effect of the attack
 
 Scores an attack has seen are selected for being favourable; fresh ones are not.
 """
@@ -18,11 +20,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.goals import Goal
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import Fresh, Outcome
+from isthmus.attacks.result import Clean, Fresh, Outcome
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Request, Score
+from isthmus.text.draft import Draft
 
 FRESH_DRAWS, RESTARTS = 20, 2
 SECOND_LOOKS = 5
@@ -70,6 +74,15 @@ def insist(
         if attempts.shares[-1] > 0.5 or rng is None:
             return
         yield from search(attempts.begin(rng, rules))
+
+
+def looked_at_clean(
+    goal: Goal, original: Draft, label: int, draws: int, declines: Callable[[Floats], bool]
+) -> Generator[Request, Any, Clean]:
+    """How often the victim is right about the unattacked text, on the first of the draws that only its judge sees."""
+    scores = yield Score(original, count=draws, exact=True, fresh=True)
+    right = int(np.sum(goal.right(scores, label)))
+    return Clean.of(draws, right, sum(declines(row) for row in scores))
 
 
 def judged(
