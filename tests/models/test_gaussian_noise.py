@@ -89,6 +89,23 @@ def test_copies_are_what_reading_every_copy_from_the_start_gives(classifier, nam
     assert not model._parts_early
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[3:] * 4], ids=["padded", "of one length"])
+def test_rows_may_have_different_numbers_of_copies(classifier, name, texts):
+    model = noisy(classifier(name))
+    inputs = model.encode(texts)
+    if texts is not TEXTS:
+        del inputs["attention_mask"]
+    for owners in ([0, 3, 3, 1, 3, 1, 0], [2, 1, 0], [3, 2, 1, 0]):
+        own = torch.tensor(owners)
+        keys = torch.arange(len(own)) * 7919
+        with torch.no_grad(), model.keyed(keys):
+            apart = model(**{key: value[own] for key, value in inputs.items()}).logits
+            together = model(**inputs, copies=own).logits
+        assert torch.allclose(together, apart, atol=1e-5)
+    assert not model._parts_early
+
+
 @pytest.mark.parametrize("name", ["bert", "t5", "deberta-v2"])
 def test_as_many_rows_as_tokens_or_as_one_confuse_no_copy(classifier, name):
     model = noisy(classifier(name))

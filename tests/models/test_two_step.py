@@ -286,6 +286,46 @@ def test_the_second_step_answers_only_what_the_first_left_open(classifier):
     assert (np.abs(again[tied] * 9 / 8 - 4.5) < 0.51).all()  # four votes each, and the probability as tie-break
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("masks", ["gradient", "none"])
+def test_draws_of_the_second_step_share_what_precedes_the_noise(classifier, name, masks, monkeypatch):
+    model = classifier(name, sigma=2.0, masking=masks, accept_rule="greater", level=0.02, k1=24)
+    shared = victim_of(model).scores(TEXTS, KEYS)
+    with monkeypatch.context() as patch:
+        patch.setattr(TwoStepVictim, "_shared", lambda *_: None)
+        apart = victim_of(model).scores(TEXTS, KEYS)
+    assert np.array_equal(shared, apart)
+    for most in (1, 150):  # cut within the draws of a text, and between texts
+        monkeypatch.setitem(MOST_TOKENS, "cpu", most)
+        assert np.array_equal(victim_of(model).scores(TEXTS, KEYS), apart)
+
+
+def test_the_second_step_reads_every_set_of_masked_words_once(classifier):
+    model = classifier(sigma=2.0, accept_rule="greater", level=0.02, k1=40)
+    rows: list[int] = []
+    blocks = model.backbone.blocks()
+    for block in blocks:
+        block.register_forward_pre_hook(lambda _module, given, **_: rows.append(len(given[0])))
+    victim_of(model).scores(TEXTS[1:2] * 3, KEYS[:3])
+    first, *rest = rows[-len(blocks) :]
+    assert first == 3 * 10  # two of five words
+    assert set(rest) == {3 * 40}
+
+
+def test_a_set_of_masked_words_has_a_number():
+    keys = copied(torch.tensor([5]), 300)
+    for width, count in ((5, 2), (3, 3), (2, 4), (6, 1)):
+        valid = torch.ones(300, width, dtype=torch.bool)
+        valid[:100, -1] = False
+        candidates = Candidates(torch.arange(width).expand(300, -1), valid)
+        every = masking.subsets(width, count, keys.device)
+        chosen = every[masking.drawn_subset(candidates, keys, count)]
+        assert torch.equal(
+            masking.flags(masking.picked(candidates, chosen), width),
+            masking.flags(masking.drawn(candidates, keys, count), width),
+        )
+
+
 def test_undecided_votes_are_abstentions_with_a_label_of_their_own(classifier):
     model = classifier(sigma=3.0, aggregate="vote", k1=10)
     texts, keys = TEXTS * 8, np.arange(40, dtype=np.uint64)

@@ -25,7 +25,7 @@ from isthmus.core.types import OUTSIDE, Output, QuestionAnswering, Task, Texts
 from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone
 from isthmus.models.batching import columns_of
-from isthmus.models.copying import Watch, repeated, rows_of
+from isthmus.models.copying import Copies, Watch, are_several, number_of, repeated
 from isthmus.models.randomness import keyed
 from isthmus.models.slots import EMBEDDINGS, Bottleneck, Noise, Slots, WordMask
 
@@ -188,24 +188,25 @@ class Classifier(nn.Module):
         inputs_embeds: Tensor | None = None,
         *,
         hidden: bool = False,
-        copies: int = 1,
+        copies: Copies = 1,
     ) -> Output:
         """Logits and what led to them. `inputs_embeds` takes the place of the table's rows for `input_ids`.
 
         `Output.embeddings` is the tensor that entered (before noise and word mask); `Output.hidden` is there if asked
         for. With `copies` every row is drawn so many times (copy j of row r is row r * copies + j and has a key of its
-        own), and what precedes the first draw is computed once.
+        own), or as many times as a tensor of row numbers names it; what precedes the first draw is computed once.
         """
-        if copies > 1 and not self._copies_share:
+        several = are_several(copies)
+        if several and not self._share(copies, input_ids if inputs_embeds is None else inputs_embeds, attention_mask):
             given = (input_ids, attention_mask, token_type_ids, inputs_embeds)
             whole: Output = self(*(repeated(value, copies) for value in given), hidden=hidden)
             return whole
         entered, embeddings = self._entered(input_ids, attention_mask, inputs_embeds)
         with self._watched(attention_mask, copies) as watch:
             encoded = self.backbone(input_ids, embeddings, attention_mask, token_type_ids, hidden)
-        if copies > 1:
+        if several:
             rows = encoded.vector if watch.split else repeated(encoded.vector, copies)
-            if len(rows) != copies * len(watch.entered if entered is None else entered):
+            if len(rows) != number_of(copies, len(watch.entered if entered is None else entered)):
                 self._parts_early = True
                 again: Output = self(
                     input_ids, attention_mask, token_type_ids, inputs_embeds, hidden=hidden, copies=copies
@@ -220,7 +221,8 @@ class Classifier(nn.Module):
         if self.answers_questions:
             logits = logits if self.head is None else logits.transpose(1, 2)
             if attention_mask is not None:
-                logits = logits.masked_fill(rows_of(attention_mask, logits).unsqueeze(1) == 0, OUTSIDE)
+                own = repeated(attention_mask, copies) if several else attention_mask
+                logits = logits.masked_fill(own.unsqueeze(1) == 0, OUTSIDE)
         return Output(logits, watch.entered if entered is None else entered, encoded.hidden, latent)
 
     def _entered(
@@ -239,6 +241,15 @@ class Classifier(nn.Module):
             embeddings = word_mask(embeddings, attention_mask, self.special_mask(_needed(input_ids)))
         return entered, embeddings
 
+    def _share(self, copies: Copies, given: Tensor | None, attention_mask: Tensor | None) -> bool:
+        """Whether these copies can share what precedes the first noisy block."""
+        if isinstance(copies, int) or given is None:
+            return self._copies_share
+        # With as many copies as rows nobody could tell which of the two he is handed; and where the backbone itself
+        # pools what is not padding, it can only count on as many copies of every row.
+        told_apart = len(given) < len(copies) and (attention_mask is None or self.backbone.form == "stock")
+        return told_apart and self._copies_share
+
     @property
     def _copies_share(self) -> bool:
         """Whether copies of a row may share what precedes the first noisy block."""
@@ -248,14 +259,14 @@ class Classifier(nn.Module):
         return not (early or self._parts_early or self.training)
 
     @contextlib.contextmanager
-    def _watched(self, attention_mask: Tensor | None, copies: int = 1) -> Iterator[Watch]:
+    def _watched(self, attention_mask: Tensor | None, copies: Copies = 1) -> Iterator[Watch]:
         """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
         watch = Watch(self.slots.noise, attention_mask, copies)
         hooks = self.on_embeddings(watch.enter)
         if watch.noise is not None:
             # First in line, so that recorded hidden states contain the noise.
             hooks += [block.register_forward_hook(watch.after, prepend=True) for block in self.backbone.blocks()]
-            if copies > 1:
+            if are_several(copies):
                 blocks = self.backbone.blocks()
                 hooks += [block.register_forward_pre_hook(watch.before, with_kwargs=True) for block in blocks]
         try:

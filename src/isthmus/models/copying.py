@@ -3,9 +3,10 @@
     embeddings, blocks 0 … l   [rows]          l the first block with noise
     blocks l + 1 …             [rows · copies] copy j of row r is row r · copies + j
 
-What an encoder hands to its later blocks beside the hidden states (masks, position biases) is repeated as it passes, so
-no encoder has to know. Whether one does something else with its rows afterwards (classifiers that look for the last
-token in the ids) shows in the number of rows that come out, and such a model reads every copy from the start.
+Rows may have different numbers of copies: then a tensor says of every copy which row it is one of. What an encoder
+hands to its later blocks beside the hidden states (masks, position biases) is repeated as it passes, so no encoder has
+to know. Whether one does something else with its rows afterwards (classifiers that look for the last token in the ids)
+shows in the number of rows that come out, and such a model reads every copy from the start.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from torch import Tensor, nn
 
 from isthmus.models.slots import Noise
 
+Copies = int | Tensor
+"""So many of every row, or [copies] the row that each copy is one of."""
+
 
 class Watch:
     """One pass through an encoder: what entered, which block is at work, and whether rows have become copies.
@@ -24,9 +28,9 @@ class Watch:
     Blocks are counted as they are called (ALBERT calls one block many times).
     """
 
-    def __init__(self, noise: Noise | None, attention_mask: Tensor | None, copies: int = 1) -> None:
+    def __init__(self, noise: Noise | None, attention_mask: Tensor | None, copies: Copies = 1) -> None:
         self.noise, self.attention_mask = noise, attention_mask
-        self.copies = copies if noise is not None and noise.stochastic else 1
+        self.copies: Copies = copies if noise is not None and noise.stochastic else 1
         self.layer, self.rows = -1, 0
         self._entered: list[Tensor] = []
 
@@ -60,7 +64,7 @@ class Watch:
             and len(value) == self.rows
             and (value.dim() > 2 or not value.is_floating_point())
         )
-        return value.repeat_interleave(self.copies, dim=0) if per_row else value
+        return repeated(value, self.copies) if per_row else value
 
     def after(self, _module: nn.Module, _given: Any, output: Any) -> Any:
         """Perturb the output of a chosen block."""
@@ -73,21 +77,33 @@ class Watch:
 
     def _perturbed(self, hidden: Tensor) -> Tensor:
         assert self.noise is not None
-        if self.copies > 1 and not self.split:
+        if are_several(self.copies) and not self.split:
             self.rows = len(hidden)
-            hidden = hidden.repeat_interleave(self.copies, dim=0)
+            hidden = repeated(hidden, self.copies)
         mask = self.attention_mask
         if mask is not None and self.split:
-            mask = mask.repeat_interleave(self.copies, dim=0)
+            mask = repeated(mask, self.copies)
         perturbed: Tensor = self.noise(self.layer, hidden, mask)
         return perturbed
 
 
-def repeated(value: Tensor | None, copies: int) -> Any:
-    """Every row as many times, one copy beside the other; nothing of nothing."""
-    return None if value is None else value.repeat_interleave(copies, dim=0)
+def are_several(copies: Copies) -> bool:
+    """Whether there is anything to copy."""
+    return not isinstance(copies, int) or copies > 1
+
+
+def number_of(copies: Copies, rows: int) -> int:
+    """Copies of all rows together."""
+    return rows * copies if isinstance(copies, int) else len(copies)
+
+
+def repeated(value: Tensor | None, copies: Copies) -> Any:
+    """Every row as many times as it has copies; nothing of nothing."""
+    if value is None:
+        return None
+    return value.repeat_interleave(copies, dim=0) if isinstance(copies, int) else value[copies]
 
 
 def rows_of(mask: Tensor, hidden: Tensor) -> Tensor:
-    """The mask of rows that may have become copies since."""
+    """The mask of rows that may have become copies since, as many of each."""
     return mask if len(mask) == len(hidden) else torch.repeat_interleave(mask, len(hidden) // len(mask), dim=0)

@@ -11,6 +11,8 @@ and a row's choice depends on its own key alone.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -108,9 +110,32 @@ def most_salient(saliency: Tensor, words: Tensor, count: int) -> Candidates:
 
 def drawn(candidates: Candidates, keys: Tensor, count: int) -> Candidates:
     """`count` of each row's candidates, without replacement; the draw comes from the row's key."""
-    order = keyed_uniform(keys, candidates.positions.shape, _CHOICE).masked_fill(~candidates.valid, -1.0)
-    chosen = order.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    return picked(candidates, _choice(candidates, keys, count))
+
+
+def picked(candidates: Candidates, chosen: Tensor) -> Candidates:
+    """Of each row the candidates with these numbers [rows, count]."""
     return Candidates(candidates.positions.gather(1, chosen), candidates.valid.gather(1, chosen))
+
+
+def _choice(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
+    """Numbers of the candidates that keys draw [rows, count]."""
+    order = keyed_uniform(keys, candidates.positions.shape, _CHOICE).masked_fill(~candidates.valid, -1.0)
+    return order.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+
+
+@functools.lru_cache(maxsize=64)
+def subsets(width: int, count: int, device: torch.device) -> Tensor:
+    """All sets of `count` of `width` candidates [sets, count]; where there are not so many, the one of all of them."""
+    every = sorted(itertools.combinations(range(width), min(count, width)), key=lambda one: sum(1 << at for at in one))
+    return torch.tensor(every, dtype=torch.int64, device=device).view(len(every), -1)
+
+
+def drawn_subset(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
+    """Which of the `subsets` a row's key draws, as `drawn` does [rows]."""
+    every = subsets(candidates.positions.shape[1], count, keys.device)
+    one = torch.ones((), dtype=torch.int64, device=keys.device)
+    return torch.searchsorted((one << every).sum(dim=1), (one << _choice(candidates, keys, count)).sum(dim=1))
 
 
 def drawn_from_all(words: Tensor, keys: Tensor, count: int) -> Candidates:

@@ -1,12 +1,14 @@
 """A classifier that answers by two-step Monte-Carlo inference, as a victim that takes token ids.
 
-The draws of many texts run as one batch. What precedes the first noise layer is computed once per masked text; the
-saliency pass once per text; the second step only for texts that need it, once the first has been waited for. Every draw
-is keyed by its row, so that answers do not depend on how rows are packed.
+The draws of many texts run as one batch. What precedes the first noise layer is computed once per masked text: in the
+second step, too, where fewer sets of words can be masked than there are draws (10 of 50 by default). The saliency pass
+is taken once per text; the second step only for texts that need it, once the first has been waited for. Every draw is
+keyed by its row, so that answers do not depend on how rows are packed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -167,20 +169,59 @@ class TwoStepVictim(ClassifierVictim):
         """Logits of every copy of every row, each with masks of its own [rows * copies, classes]."""
         length = inputs.ids.shape[1]
         most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // length)
+        most -= most % copies if most > copies else 0  # Draws of one text share more than those of two halves.
         found = []
         for start in range(0, len(keys), most):
             own = keys[start : start + most]
             short = max(0, self._least - len(own))
             own = torch.cat([own, own[-1:].expand(short)]) if short else own
             row = torch.arange(start, start + len(own), device=own.device).clamp(max=len(keys) - 1) // copies
-            part = picked(inputs, row)
-            text = masking.Masked(part.ids, part.embeddings)
-            if self.settings.masks:
-                text = self._masked_apart(model, part, own, row, candidates)
-            with model.keyed(own):
-                logits = model(text.ids, part.mask, part.types, text.embeddings).logits
+            texts = range(start // copies, -(-(start + len(own) - short) // copies))
+            logits = self._shared(model, inputs, own, row, texts, candidates)
+            if logits is None:
+                logits = self._apart(model, inputs, own, row, candidates)
             found.append(logits[: len(own) - short])
         return torch.cat(found)
+
+    def _apart(
+        self, model: Classifier, inputs: Inputs, keys: Tensor, row: Tensor, candidates: Candidates | None
+    ) -> Tensor:
+        """Logits of copies, each of which is read from the start."""
+        part = picked(inputs, row)
+        text = masking.Masked(part.ids, part.embeddings)
+        if self.settings.masks:
+            text = self._masked_apart(model, part, keys, row, candidates)
+        with model.keyed(keys):
+            logits: Tensor = model(text.ids, part.mask, part.types, text.embeddings).logits
+        return logits
+
+    def _shared(
+        self, model: Classifier, inputs: Inputs, keys: Tensor, row: Tensor, texts: range, candidates: Candidates | None
+    ) -> Tensor | None:
+        """The same, with equal masks of a text read once up to the first noise; None where that saves nothing."""
+        settings, device = self.settings, keys.device
+        if settings.masks and candidates is None:  # Masks from all words seldom fall together.
+            return None
+        sets, drawn = masking.subsets(1, 1, device), torch.zeros_like(row)
+        if settings.masks and candidates is not None:
+            width = candidates.positions.shape[1]
+            if math.comb(width, min(settings.masked, width)) * len(texts) >= len(keys):
+                return None
+            sets = masking.subsets(width, settings.masked, device)
+            own = Candidates(candidates.positions[row], candidates.valid[row])
+            drawn = masking.drawn_subset(own, branch(keys, "masks"), settings.masked)
+        distinct = len(texts) * len(sets)
+        at = torch.arange(max(distinct, self._least), device=device).clamp(max=distinct - 1)
+        row_of, chosen = texts.start + at // len(sets), sets[at % len(sets)]
+        part = picked(inputs, row_of)
+        text = masking.Masked(part.ids, part.embeddings)
+        if settings.masks and candidates is not None:
+            own = masking.picked(Candidates(candidates.positions[row_of], candidates.valid[row_of]), chosen)
+            text = masking.masked(model, part.ids, masking.flags(own, part.ids.shape[1]), part.embeddings)
+        owners = (row - texts.start) * len(sets) + drawn
+        with model.keyed(keys):
+            logits: Tensor = model(text.ids, part.mask, part.types, text.embeddings, copies=owners).logits
+        return logits
 
     def _masked_apart(
         self, model: Classifier, part: Inputs, keys: Tensor, row: Tensor, candidates: Candidates | None
