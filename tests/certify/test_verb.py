@@ -123,6 +123,105 @@ def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):
     assert path.read_bytes() == whole
 
 
+# ---------------------------------------------------------------------- how the model is asked
+
+
+@pytest.fixture
+def noisy(place: Path) -> Path:
+    """The same network with noise inside, deployed in two steps that mask a word."""
+    from isthmus.models.gaussian_noise import GaussianNoise
+    from isthmus.models.two_step import TwoStep
+
+    model = toys.network("cnn", 4, 0.6).fill(noise=GaussianNoise(0.1, (0,)))
+    model.deployment = TwoStep(masked=1, k0=3, k1=5)
+    model.save(place / "noisy")
+    return place
+
+
+def test_options_of_the_victim_change_what_is_certified_and_are_recorded(isthmus, noisy):
+    folder = noisy / "out-noisy/certificates"
+    plain = certify(isthmus, "noisy", "gaussian", *QUICK["gaussian"], "--n", 6).json
+    assert "1 words masked" in plain["statement"]["classifier"]
+    bare = certify(isthmus, "noisy", "gaussian", *QUICK["gaussian"], "--n", 6, "-V", "masking=none")
+    assert bare.code == 0, bare.err
+    assert bare.json["certificate"].startswith("gaussian@")
+    assert bare.json["certified_now"] == 6
+    assert "masked" not in bare.json["statement"]["classifier"].partition("(asked")[0]
+    assert bare.json["statement"]["classifier"].endswith("(asked with masking=none)")
+    header = json.loads((folder / f"{bare.json['certificate']}.json").read_text())
+    assert header["settings"]["victim"] == {"masking": "none"}
+    assert "victim" not in json.loads((folder / "gaussian.json").read_text())["settings"]
+    rows = [json.loads(line) for line in (folder / f"{bare.json['certificate']}.jsonl").read_text().splitlines()]
+    assert [row["votes"] for row in rows] != [
+        json.loads(line)["votes"] for line in (folder / "gaussian.jsonl").read_text().splitlines()
+    ]
+    again = certify(isthmus, "noisy", "gaussian", *QUICK["gaussian"], "--n", 6, "-V", "masking=none").json
+    assert (again["certified_now"], again["certificate"]) == (0, bare.json["certificate"])
+    other = certify(isthmus, "noisy", "gaussian", *QUICK["gaussian"], "--n", 6, "-V", "masked=2").json
+    assert other["certificate"] not in ("gaussian", bare.json["certificate"])
+
+
+@pytest.mark.parametrize(
+    ("model", "certificate", "given", "said"),
+    [
+        ("noisy", "gaussian", ["k1=9"], "-V k1 makes no sense for this certificate"),
+        ("noisy", "gaussian", ["draws=3"], "set -P n0 and -P n"),
+        ("noisy", "gaussian", ["aggregate=vote", "abstain=0.1"], "no sense"),
+        ("noisy", "synonym", ["abstain=0.1", "aggregate=vote"], "declines by itself"),
+        ("smoothed", "synonym", ["draws=3"], "it draws synonyms itself"),
+        ("smoothed", "synonym", ["deployed=false"], "name another table by -P table"),
+        ("noisy", "gaussian", ["colour=red"], "has no setting 'colour'"),
+        ("noisy", "gaussian", ["k0"], "-V takes KEY=VALUE"),
+    ],
+    ids=["steps", "draws", "votes", "abstain", "synonyms", "deployed", "unknown", "no value"],
+)
+def test_options_that_say_nothing_about_the_certified_classifier_are_refused(
+    isthmus, noisy, model, certificate, given, said
+):
+    options = [part for each in given for part in ("-V", each)]
+    ended = certify(isthmus, model, certificate, *QUICK[certificate], "--n", 4, *options)
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+    assert not list(noisy.glob("out-*/certificates/*.json"))
+
+
+def test_with_fixed_draws_a_randomised_model_has_an_exact_answer(isthmus, noisy):
+    refused = certify(isthmus, "noisy", "exact", *QUICK["exact"], "--n", 5)
+    assert refused.code == 2
+    assert "-V fixed=true" in " ".join(refused.err.split())
+    ended = certify(isthmus, "noisy", "exact", *QUICK["exact"], "--n", 5, "-V", "fixed=true", "--no-label-check")
+    assert ended.code == 0, ended.err
+    assert ended.json["statement"]["classifier"] == "this model itself (asked with fixed=True)"
+    rows = [json.loads(line) for line in (noisy / "out-noisy/certificates/exact.jsonl").read_text().splitlines()]
+    # Bounds of the network alone would say nothing about the defence around it.
+    assert {row["method"] for row in rows} <= {"enumeration", "none"}
+
+
+def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
+    from isthmus.runs.certify.challenges import asked
+
+    assert asked({"model": "m", "victim": {}}) == asked({"model": "m"})
+    assert asked({"model": "m", "victim": {"fixed": True}}) != asked({"model": "m"})
+
+
+def test_what_stands_before_a_model_belongs_to_what_is_certified():
+    from isthmus.certify._gaussian_noise import Reader
+    from isthmus.certify._intervals import is_bounded
+    from isthmus.models.normalised import Normalised
+
+    model = toys.network("cnn", 4, 0.6)
+    assert is_bounded(wrap(model, device="cpu"))
+    model.deployment = Normalised(words=tuple(toys.WORDS))
+    victim = wrap(model, device="cpu")
+    assert not is_bounded(victim)
+    (disguised,), (plain,) = (
+        Reader(victim, 0.1).encoded([{"text": text}]) for text in ("a fi\u200bne film", "a fine film")
+    )
+    assert disguised == plain
+    (raw,) = Reader(wrap(model, device="cpu", deployed=False), 0.1).encoded([{"text": "a fi\u200bne film"}])
+    assert raw != plain
+
+
 @pytest.mark.slow
 def test_a_killed_command_ends_with_the_same_rows(isthmus, place):
     arguments = (

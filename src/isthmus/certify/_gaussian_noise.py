@@ -66,6 +66,7 @@ class Reader:
         self.model.eval()
         self.sigma = sigma
         self.masks = masks_of(victim)
+        self._front_end = getattr(victim, "steps", None)
         self._special: NDArray[np.bool_] = self.model.special_ids.cpu().numpy()
         kind = self.model.device.type
         self.rows_at_once = _ROWS_AT_ONCE.get(kind, _ROWS_AT_ONCE["cpu"])
@@ -91,7 +92,9 @@ class Reader:
         return math.hypot(self.sigma, own)
 
     def encoded(self, texts: Sequence[Texts]) -> list[Row]:
-        """Token rows of texts, truncated as the model does."""
+        """Token rows of texts as the model reads them: behind its front end if it has one, and truncated."""
+        if self._front_end is not None:
+            texts = self._front_end.read(texts)
         try:
             found = self.model.tokenizer(
                 *columns_of(texts, self.model.task.fields), truncation="longest_first", max_length=self.model.max_tokens

@@ -38,8 +38,12 @@ class Box(NamedTuple):
 
 
 def is_bounded(victim: Victim) -> bool:
-    """Whether bounds can be computed: a word-level network without slots."""
-    model: Any = getattr(victim, "model", None)
+    """Whether bounds can be computed: a word-level network without slots, and with nothing before or around it."""
+    from isthmus.models.victims.classifier import ClassifierVictim
+
+    if type(victim) is not ClassifierVictim:
+        return False
+    model: Any = victim.model
     form = getattr(getattr(model, "backbone", None), "form", None)
     return form in ("cnn", "lstm") and not model.slots.filled() and model.head is not None
 

@@ -23,6 +23,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Texts, Victim
 
+_DECLINES = "it declines by itself where the draws do not show which class it is; leave it away"
 Outcome = Literal["certified", "wrong", "abstained", "error"]
 
 
@@ -146,6 +147,19 @@ class Certificate(ABC):
         task = getattr(getattr(victim, "model", None), "task", None)
         if task is not None and getattr(task, "name", "classification") != "classification":
             raise UsageError(f"certificates are for classification, and this model's task is {task.name}")
+
+    @final
+    def check_options(self, victim: Victim, options: Mapping[str, Any]) -> None:
+        """Refuse options of the victim that say nothing about the certified classifier."""
+        remedies = {"abstain": _DECLINES, **self.unheeded(victim)}
+        for name in options:
+            if name in remedies:
+                raise UsageError(f"-V {name} makes no sense for this certificate: {remedies[name]}")
+
+    def unheeded(self, victim: Victim) -> Mapping[str, str]:
+        """Options of the victim that could not change what is certified, each with what to do instead."""
+        del victim
+        return {}
 
     @abstractmethod
     def statement(self, victim: Victim) -> Statement:

@@ -68,7 +68,8 @@ class Exact(Certificate):
         super().check(victim)
         if victim.stochastic:
             raise UsageError(
-                "exact reads each text once, and this model answers at random: use --certificate synonym or gaussian"
+                "exact reads each text once, and this model answers at random: use --certificate synonym or gaussian, "
+                "or certify the model with the same draws for every text by -V fixed=true"
             )
 
     def statement(self, victim: Victim) -> Statement:

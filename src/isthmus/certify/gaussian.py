@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from isthmus.certify._gaussian_noise import Reader
     from isthmus.lexicon.synonyms import SynonymTable
 
+_OF_SEVERAL_DRAWS = (
+    "draws", "fixed", "answer", "aggregate", "k0", "k1", "two_step", "accept_rule", "level", "min_count", "candidates",
+)  # fmt: skip
+_VOTE = (
+    "it lets n draws of a single noisy pass vote, whatever the model itself makes of several; leave it away, set "
+    "-P n0 and -P n, or change the pass by -V masked, -V masking or -V deployed"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Certificate):
@@ -97,6 +105,11 @@ class Gaussian(Certificate):
                 f"gaussian puts noise on word embeddings, and a {type(victim).__name__} has none that can be reached: "
                 "certify a run or a transformers model, or use --certificate synonym"
             )
+
+    def unheeded(self, victim: Victim) -> Mapping[str, str]:
+        """What the model makes of several draws; its own single pass, masks included, is what counts."""
+        del victim
+        return dict.fromkeys(_OF_SEVERAL_DRAWS, _VOTE)
 
     def statement(self, victim: Victim) -> Statement:
         """The claim."""

@@ -64,6 +64,17 @@ class Synonym(Certificate):
     def __post_init__(self) -> None:
         check_draws(self.alpha, self.n0, self.n)
 
+    def unheeded(self, victim: Victim) -> Mapping[str, str]:
+        """How a model that draws synonyms itself does so: the certificate draws instead."""
+        if base_of(victim) is victim:
+            return {}
+        return {
+            **dict.fromkeys(
+                ("draws", "answer", "fixed"), "it draws synonyms itself; leave it away, or set -P n0 and -P n"
+            ),
+            "deployed": "it reads the model underneath anyway; leave it away, or name another table by -P table",
+        }
+
     def statement(self, victim: Victim) -> Statement:
         """The claim."""
         return Statement(

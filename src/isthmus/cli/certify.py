@@ -44,6 +44,8 @@ def certify(
     out: options.OutOfModel = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
+    victim: options.Victim = None,
+    headers: options.Headers = None,
     device: options.Device = None,
 ) -> None:
     """Prove up to where a classifier's answers hold. The same command again continues an interrupted run.
@@ -51,6 +53,8 @@ def certify(
     isthmus certify runs/demo --certificate gaussian -P sigma=0.05 --n 200
 
     isthmus certify runs/safer --certificate synonym --fail-under certified=0.40
+
+    isthmus certify runs/rsmi --certificate gaussian -V masking=none
 
     Exit code 4: an attack of the run succeeded inside a certificate, which is a bug.
     """
@@ -75,6 +79,7 @@ def certify(
         labels=options.names(labels) or None,
         protect=tuple(protect) if protect else None,
         protect_pattern=protect_pattern,
+        victim=options.victim(victim, headers),
         device=device,
         label_check=label_check,
         retry_errors=retry_errors,

@@ -92,7 +92,7 @@ def _header(ready: PreparedCertificate, known: Mapping[str, Any], asked: int) ->
         "unit": ready.method.unit,
         "hash": short_hash(ready.settings),
         "n": max(asked, int(known.get("n") or 0)),
-        "statement": plain(ready.method.statement(ready.victim)),
+        "statement": ready.statement,
         "is_deployed": ready.method.is_deployed(ready.victim),
         "own_attack": ready.method.own_attack,
         "settings": plain(ready.settings),

@@ -77,13 +77,18 @@ def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[d
             for row in attack.rows()
             if str(row["id"]) in examples and dict(row.get("original") or {}) == examples[str(row["id"])].texts
         ]
-        same_model = settings.get("model") == ready.settings["model"]
+        same_model = asked(settings) == asked(ready.settings)
         own = list(_covered(ready, attack.key, tried, rows, same_model))
         keeps_to_table = any(code in str(settings.get("resources")) for code in tables)
         if own or (keeps_to_table and ready.method.unit == "words"):
             found += own
             attacks[attack.key] = [example.id for example, _ in tried]
     return found, attacks
+
+
+def asked(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Which model was asked, and how: with other options it is another classifier."""
+    return settings.get("model"), settings.get("victim") or {}
 
 
 def _covered(

@@ -33,6 +33,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
             raise UsageError(f"certificates are for classification, and {self.data.name} holds {self.data.task.name}")
         _ = self.folder
         method.check(self.victim)
+        method.check_options(self.victim, self.request.victim)
 
     @cached_property
     def name(self) -> str:
@@ -44,6 +45,14 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         """The certificate with its parameters."""
         method: Certificate = catalog.build("certificates", self.name, self.request.parameters)
         return method
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        """What is claimed, and about the model asked in which way."""
+        statement: dict[str, Any] = plain(self.method.statement(self.victim))
+        given = sorted(deciding(self.request.victim).items())
+        asked = ", ".join(f"{key}={str(value).lower()}" for key, value in given)
+        return statement | ({"classifier": f"{statement['classifier']} (asked with {asked})"} if asked else {})
 
     @cached_property
     def examples(self) -> dict[str, Example]:
