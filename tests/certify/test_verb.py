@@ -149,7 +149,7 @@ def test_options_of_the_victim_change_what_is_certified_and_are_recorded(isthmus
     assert "masked" not in bare.json["statement"]["classifier"].partition("(asked")[0]
     assert bare.json["statement"]["classifier"].endswith("(asked with masking=none)")
     header = json.loads((folder / f"{bare.json['certificate']}.json").read_text())
-    assert header["settings"]["victim"] == {"masking": "none"}
+    assert header["settings"]["victim"] == {"masking": None}
     assert "victim" not in json.loads((folder / "gaussian.json").read_text())["settings"]
     rows = [json.loads(line) for line in (folder / f"{bare.json['certificate']}.jsonl").read_text().splitlines()]
     assert [row["votes"] for row in rows] != [
@@ -191,17 +191,17 @@ def test_with_fixed_draws_a_randomised_model_has_an_exact_answer(isthmus, noisy)
     assert "-V fixed=true" in " ".join(refused.err.split())
     ended = certify(isthmus, "noisy", "exact", *QUICK["exact"], "--n", 5, "-V", "fixed=true", "--no-label-check")
     assert ended.code == 0, ended.err
-    assert ended.json["statement"]["classifier"] == "this model itself (asked with fixed=True)"
+    assert ended.json["statement"]["classifier"] == "this model itself (asked with fixed=true)"
     rows = [json.loads(line) for line in (noisy / "out-noisy/certificates/exact.jsonl").read_text().splitlines()]
     # Bounds of the network alone would say nothing about the defence around it.
     assert {row["method"] for row in rows} <= {"enumeration", "none"}
 
 
 def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
-    from isthmus.runs.certify.challenges import asked
+    from isthmus.runs.certify.challenges import asked_of
 
-    assert asked({"model": "m", "victim": {}}) == asked({"model": "m"})
-    assert asked({"model": "m", "victim": {"fixed": True}}) != asked({"model": "m"})
+    assert asked_of({"model": "m", "victim": {}}) == asked_of({"model": "m"})
+    assert asked_of({"model": "m", "victim": {"fixed": True}}) != asked_of({"model": "m"})
 
 
 def test_what_stands_before_a_model_belongs_to_what_is_certified():

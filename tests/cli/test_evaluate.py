@@ -325,6 +325,18 @@ def test_the_report_shows_evaluations(isthmus: Any, attacked: Path) -> None:
     assert "Reliability diagrams" in page
 
 
+def test_services_and_functions_are_timed_only_where_that_is_asked_for(isthmus: Any, place: Path) -> None:
+    assert evaluate(isthmus).json["speed"] is None
+    timed = evaluate(isthmus, "--latency", "12", "--price-per-hour", "1.5")
+    assert timed.json["asked_now"] == 0
+    assert timed.json["speed"]["single_texts"] == 12
+    assert timed.json["speed"]["cost_per_1000"] > 0
+    assert "texts a" in timed.err
+    isthmus("report", "run")
+    assert 'id="speed"' in (place / "run/report.html").read_text()
+    assert evaluate(isthmus, "--price-per-hour", "-1").code == 2
+
+
 def test_a_transformers_folder_reads_single_texts_and_pairs(isthmus: Any, place: Path) -> None:
     """Its own files do not say how many texts it reads, so the set decides."""
     import sys

@@ -80,6 +80,11 @@ def test_a_fixed_seed_makes_it_deterministic(isthmus: Any, trained: Path) -> Non
     assert not any("fresh" in row for row in rows)
 
 
+def test_the_ablation_without_masks_is_asked_for_by_name(isthmus: Any, trained: Path) -> None:
+    figures = attacked(isthmus, trained, "-V", "masking=none", "-V", "k0=1", "-V", "two_step=false")
+    assert figures["outcomes"]["error"] == 0
+
+
 def test_abstentions_have_a_label_and_an_outcome(isthmus: Any, trained: Path) -> None:
     figures = attacked(isthmus, trained, "-V", "aggregate=vote", "-V", "abstain=0.01", "-V", "accept_rule=min_count")
     (key,) = figures["attacks"]

@@ -18,6 +18,7 @@ from isthmus.core.statistics import (
     clopper_pearson_lower,
     mcnemar,
     paired_bootstrap,
+    quantile,
     threshold_at_fpr,
     tpr_at_fpr,
     wilson,
@@ -176,3 +177,23 @@ def test_scipy_stats_stays_out_of_the_way():
         "mcnemar([True], [False]); bootstrap_mean([1.0]); assert 'scipy.stats' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_interval_of_a_quantile_covers_it_whatever_the_distribution() -> None:
+    draw = np.random.default_rng(0)
+    for share, n in ((0.5, 50), (0.95, 200), (0.2, 60)):
+        truth = -math.log(1 - share)
+        found = [quantile(draw.exponential(size=n), share) for _ in range(2000)]
+        assert np.mean([truth in interval for interval in found]) >= 0.94
+        assert np.median([interval.estimate for interval in found]) == pytest.approx(truth, rel=0.1)
+
+
+def test_the_bounds_of_a_quantile_are_order_statistics() -> None:
+    interval = quantile(list(range(1, 51)), 0.5)
+    assert (interval.low, interval.high) == (18, 33)  # the table of the sign test for n = 50
+    assert quantile(list(range(50)), 0.95).high == math.inf
+    assert quantile(list(range(100)), 0.95).high < math.inf
+    assert quantile([3.0], 0.5) == Interval(3.0, -math.inf, math.inf)
+    assert math.isnan(quantile([], 0.5).estimate)
+    with pytest.raises(UsageError, match="share"):
+        quantile([1.0], 1.0)

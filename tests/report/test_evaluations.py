@@ -13,6 +13,7 @@ from isthmus.core.files import write_json
 from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table, read_evaluations
 from isthmus.report.page import render
 from isthmus.report.reliability import grouped, reliability
+from isthmus.report.speed import speed_lines, speed_table
 from isthmus.report.view import read_run
 from isthmus.runs.evaluate.figures import summarise
 from isthmus.runs.folder import SCHEMA, RunFolder
@@ -150,3 +151,42 @@ def test_a_nasty_name_is_harmless(evaluated: RunFolder, nasty: str) -> None:
     assert "<script>alert" not in page
     assert "\x1b" not in page
     assert "\x1b" not in shown([EvaluationView("a", value)])
+
+
+SPEED = {
+    "p50_s": {"estimate": 0.0123, "low": 0.0119, "high": 0.0131},
+    "p95_s": {"estimate": 0.031, "low": 0.02, "high": None},
+    "single_texts": 50,
+    "texts_per_second": {"estimate": 250.0, "low": 240.0, "high": 261.0},
+    "batch_texts": 256,
+    "passes_per_text": 22.6,
+    "second_step": {"estimate": 0.3, "low": 0.25, "high": 0.36},
+}
+
+
+def test_speed_stands_in_a_table_of_its_own(run_folder: RunFolder) -> None:
+    timed = EvaluationView("reviews-test", header(speed=SPEED, price_per_hour=3.6))
+    console = Console(file=io.StringIO(), width=80, no_color=True)
+    console.print(speed_table([timed, EvaluationView("other", header())]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "other" not in text
+    for part in ("12.3 ms", "11.9–13.1, n 50", "31.0 ms", "over 20.0", "250", "240–261", "22.6", "30.0 %", "25.0–36.0"):
+        assert part in text
+    # 3.6 an hour are 0.001 a second, in which 250 texts are read.
+    assert timed.speed is not None
+    assert timed.speed["cost_per_1000"] == pytest.approx(0.004)
+    assert "0.004" in text
+    write_json(run_folder.path / "evaluations/reviews-test.json", header(speed=SPEED, price_per_hour=3.6))
+    page = render(read_run(run_folder))
+    assert 'id="speed"' in page
+    assert "cost of<br>1,000" in page
+    assert "at the price of an hour" in page
+
+
+def test_what_is_not_known_has_no_column(run_folder: RunFolder) -> None:
+    bare = {**SPEED, "passes_per_text": None, "second_step": None}
+    assert speed_lines([EvaluationView("a", header(speed=bare))]).headings == ("p50", "p95", "texts a\nsecond")
+    assert not speed_lines([EvaluationView("a", header())]).lines
+    write_json(run_folder.path / "evaluations/reviews-test.json", header())
+    assert 'id="speed"' not in render(read_run(run_folder))

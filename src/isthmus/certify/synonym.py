@@ -66,7 +66,8 @@ class Synonym(Certificate):
 
     def unheeded(self, victim: Victim) -> Mapping[str, str]:
         """How a model that draws synonyms itself does so: the certificate draws instead."""
-        if base_of(victim) is victim:
+        deployment = getattr(getattr(victim, "model", None), "deployment", None)
+        if getattr(deployment, "kind", None) != "synonyms":
             return {}
         return {
             **dict.fromkeys(

@@ -53,6 +53,21 @@ def evaluate(
     labels: options.Labels = None,
     label_check: options.LabelCheck = True,
     draws: Annotated[int, typer.Option("--draws", help="Draws to average of a model that draws random numbers.")] = 12,
+    latency: Annotated[
+        int | None,
+        typer.Option(
+            "--latency",
+            metavar="TEXTS",
+            help="Texts to time one by one; 0: none. (default: 50, none of a service or a function)",
+            rich_help_panel="Machine",
+        ),
+    ] = None,
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-hour", help="Of the machine, for the cost of 1,000 texts.", rich_help_panel="Machine"
+        ),
+    ] = None,
     seed: options.Seed = 0,
     fail_under: Annotated[str | None, options.fail_under("accuracy=0.80")] = None,
     predictions: Annotated[
@@ -103,6 +118,8 @@ def evaluate(
         task=options.task_name(task) if task is not None else None,
         n=options.examples(n, "evaluate on"),
         draws=draws,
+        latency=latency,
+        price_per_hour=price_per_hour,
         seed=seed,
         out=options.folder(out),
         labels=options.names(labels) or None,

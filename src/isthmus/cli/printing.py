@@ -10,6 +10,7 @@ from isthmus.report.certificates import certificates, print_certificate
 from isthmus.report.describe import next_steps, warnings
 from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table
 from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.speed import HOW_FAST, speed_table
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
 from isthmus.report.view import AttackView, RunView
 
@@ -82,6 +83,10 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
         console.print()
         console.print(question_table(asked))
         console.print(Text("Under each figure its 95 % interval, over groups of questions about one text.", "dim"))
+    if any(view.speed for view in views):
+        console.print()
+        console.print(speed_table(views))
+        console.print(Text(HOW_FAST, "dim"))
     for warning in (warning for view in asked for warning in view.warnings()):
         console.print(Text(visible(warning), style="yellow"))
 
@@ -138,6 +143,7 @@ def evaluation_json(view: EvaluationView) -> dict[str, Any]:
         **{name: (each or {}).get("estimate") for name, each in shown.items()},
         "intervals": {name: [(each or {}).get("low"), (each or {}).get("high")] for name, each in shown.items()},
         **view.summary,
+        "speed": view.speed,
         "set": view.header.get("set"),
         "suspicion": view.header.get("suspicion"),
     }

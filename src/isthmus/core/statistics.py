@@ -2,6 +2,7 @@
 
 Wilson            centre ± half = (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)
 Clopper-Pearson   low = Beta⁻¹(α/2; k, n-k+1),  high = Beta⁻¹(1-α/2; k+1, n-k)
+quantile          order statistics x_(l), x_(u) with P(Binomial(n, q) < l) ≤ α/2 and P(Binomial(n, q) ≥ u) ≤ α/2
 paired bootstrap  percentiles of mean(a* - b*) over resampled pairs
 cluster bootstrap percentiles of Σ total* / Σ size* over resampled groups
 McNemar           2 · P(Binomial(b+c, ½) ≤ min(b, c)), exact
@@ -91,6 +92,31 @@ def _beta_lower(k: int, n: int, tail: float) -> float:
     from scipy.special import betaincinv
 
     return float(betaincinv(k, n - k + 1, tail))
+
+
+def quantile(values: ArrayLike, share: float, level: float = 0.95) -> Interval:
+    """The `share`-quantile, with the interval of its order statistics: it holds for every distribution.
+
+    A bound is infinite where the sample is too small for it: the 95 % quantile of 50 values has no upper one.
+    """
+    from scipy.special import bdtr
+
+    found = np.sort(_vector("values", values))
+    _check_share("share", share)
+    _check_share("level", level)
+    n = len(found)
+    if n == 0:
+        return Interval(math.nan, -math.inf, math.inf, level)
+    below = np.asarray(bdtr(np.arange(n), n, share))  # P(Binomial <= 0), …, P(Binomial <= n - 1)
+    tail = (1 - level) / 2
+    lower = int((below <= tail).sum())
+    upper = int((1 - below > tail).sum())
+    return Interval(
+        float(np.quantile(found, share)),
+        float(found[lower - 1]) if lower else -math.inf,
+        float(found[upper]) if upper < n else math.inf,
+        level,
+    )
 
 
 def bootstrap_mean(values: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95) -> Interval:

@@ -85,6 +85,11 @@ class NormalisedVictim:
         return self.inner.fields
 
     @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.inner.device_type
+
+    @property
     def stochastic(self) -> bool:
         """Whether the classifier behind it is."""
         return self.inner.stochastic

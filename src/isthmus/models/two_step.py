@@ -69,6 +69,8 @@ class TwoStep(Deployment):
     the votes that decide). A first step that was accepted has passed its own test."""
 
     def __post_init__(self) -> None:
+        if self.masking is None:  # What a command line makes of the word none.
+            object.__setattr__(self, "masking", "none")
         for name, choices in (("masking", Masking), ("accept_rule", AcceptRule), ("aggregate", Aggregate)):
             if getattr(self, name) not in get_args(choices):
                 raise UsageError(f"{name} is one of {', '.join(get_args(choices))}, not {getattr(self, name)!r}")

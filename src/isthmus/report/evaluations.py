@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval, three, three_bounds
+from isthmus.runs.evaluate.speed import cost_of_thousand
 from isthmus.runs.evaluate.ways import shown as way_name
 from isthmus.runs.folder import RunFolder
 
@@ -78,6 +79,15 @@ class EvaluationView:
             hardest = _part(parts, "worst") or _part(parts, "overall")
             return {name: read_interval(hardest.get(name)) for name in ("exact_match", "f1")}
         return {"accuracy": read_interval(_figures(self.summary, self.headline).get("accuracy"))}
+
+    @property
+    def speed(self) -> dict[str, Any] | None:
+        """How fast the model answered, and what 1,000 texts cost if a price is known; None where nothing was timed."""
+        found = self.header.get("speed")
+        if not isinstance(found, Mapping):
+            return None
+        price = self.header.get("price_per_hour")
+        return {**found, "price_per_hour": price, "cost_per_1000": cost_of_thousand(found, price)}
 
     @property
     def errors(self) -> int:

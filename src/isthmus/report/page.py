@@ -33,6 +33,7 @@ from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.questions import question_lines
 from isthmus.report.reliability import diagrams, grouped, of_run, reliability
+from isthmus.report.speed import HOW_FAST, speed_lines
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
 
@@ -132,6 +133,7 @@ def render(run: RunView) -> str:
         randomised=randomised.section(run, Markup),
         evaluations=evaluations_page(run.evaluations, Markup),
         questions=questions_page(run.evaluations),
+        speed=speed_page(run.evaluations),
         galleries=[
             gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
             for number, view in enumerate(run.attacks)
@@ -171,6 +173,15 @@ def questions_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
         return None
     warnings = [warning for view in asked for warning in view.warnings()]
     return {"views": [view for view in asked if view.is_finished], "lines": question_lines, "warnings": warnings}
+
+
+def speed_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
+    """What the page shows of speed; None where nothing was timed."""
+    found = speed_lines(views)
+    if not found.lines:
+        return None
+    priced = any((view.speed or {}).get("cost_per_1000") is not None for view in views)
+    return {"headings": found.headings, "lines": found.lines, "note": HOW_FAST, "priced": priced}
 
 
 def gallery(view: AttackView, series: int, shown: int) -> Gallery:

@@ -107,5 +107,10 @@ class EvaluateRequest(ModelRequest):
     """Examples of each set."""
     draws: int = 12
     """Draws to average of a model that draws random numbers."""
+    latency: int | None = None
+    """Texts whose answers are timed one by one; 0: none. None: a usual number where the model runs in this process, and
+    none of a service or a function, which would be asked for nothing but that."""
+    price_per_hour: float | None = None
+    """Of the machine, for the cost of 1,000 texts."""
     task: TaskName | None = None
     """None: what the run was trained for; classification where the model is no run."""

@@ -79,6 +79,8 @@ class ClassifierVictim:
         if self.draws < 1:
             raise UsageError(f"at least one draw is needed, not {draws}")
         self.fixed = bool(fixed)
+        self.passes = 0
+        """Texts that went through the network so far, copies included; one with a gradient counts twice."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -167,6 +169,7 @@ class ClassifierVictim:
         try:
             with torch.inference_mode(), any_shape():
                 draws = self.draws if model.stochastic else 1
+                self.passes += draws * sum(len(batch.ids) for batch in batches)
                 rows = [_averaged(model, self._keyed(inputs), draws) for inputs in on_device(batches, model.device)]
                 return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:

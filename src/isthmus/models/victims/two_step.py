@@ -82,6 +82,7 @@ class TwoStepVictim(ClassifierVictim):
 
     def _answer(self, model: Classifier, batches: Sequence[Inputs]) -> Pending:
         draws = self.draws if self._draws_anything else 1
+        saliency = 2 if self.settings.masks and self.settings.masking == "gradient" else 0
         try:
             with torch.no_grad(), any_shape():
                 work = [_drawn_often(self._keyed(inputs), draws) for inputs in batches]
@@ -95,6 +96,8 @@ class TwoStepVictim(ClassifierVictim):
             answers, settled = values[:, :-1].copy(), values[:, -1] > 0
             self.asked += len(answers)
             self.second += int((~settled).sum())
+            self.passes += len(answers) * (self.settings.k0 + saliency)
+            self.passes += int((~settled).sum()) * (self.settings.k1 + saliency)
             try:
                 with torch.no_grad(), any_shape():
                     self._take_second(model, work, settled, answers)

@@ -77,7 +77,7 @@ def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[d
             for row in attack.rows()
             if str(row["id"]) in examples and dict(row.get("original") or {}) == examples[str(row["id"])].texts
         ]
-        same_model = asked(settings) == asked(ready.settings)
+        same_model = asked_of(settings) == asked_of(ready.settings)
         own = list(_covered(ready, attack.key, tried, rows, same_model))
         keeps_to_table = any(code in str(settings.get("resources")) for code in tables)
         if own or (keeps_to_table and ready.method.unit == "words"):
@@ -86,7 +86,7 @@ def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[d
     return found, attacks
 
 
-def asked(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+def asked_of(settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """Which model was asked, and how: with other options it is another classifier."""
     return settings.get("model"), settings.get("victim") or {}
 

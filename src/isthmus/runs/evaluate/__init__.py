@@ -6,6 +6,7 @@
     texts       examples into rows, for a classifier (seen in every one of its `ways`)
     questions   examples into rows, for a model that answers questions
     figures     rows into figures
+    speed       how fast the model answers
 
 Everything that can be wrong with the command is found before the model is loaded. Where everything has a row the model
 is not even loaded.

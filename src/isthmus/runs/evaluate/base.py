@@ -13,10 +13,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import isthmus
+from isthmus.core.errors import VictimError
 from isthmus.core.files import write_json
+from isthmus.core.seeds import numpy_stream
 from isthmus.runs.effort import measured, summed
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.sets import EvaluationSet
+from isthmus.runs.evaluate.speed import TEXTS, Ask, measure
 from isthmus.runs.folder import SCHEMA, AttackFile
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
@@ -37,6 +40,18 @@ class EvaluationOutcome:
     header: Mapping[str, Any]
     asked: int
     """Examples the model was asked for now; the others had their rows."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a model is asked to be timed."""
+
+    ask: Ask
+    is_here: bool
+    """Whether it runs in this process, so that asking costs nothing but time."""
+    device: str = "cpu"
+    model: Any = None
+    """What counts its passes."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,10 @@ class Evaluation:
     @abstractmethod
     def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         """The figures of rows, as JSON holds them."""
+
+    @abstractmethod
+    def asking(self, answered: Sequence[str]) -> Asking:
+        """How the model is asked for the examples of these ids."""
 
     def remarks(self, rows: Sequence[Row]) -> dict[str, Any]:
         """What else the header says once all rows are there."""
@@ -100,7 +119,7 @@ class Evaluation:
                 journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])
             missing = {key for key in self.asked if key not in journal.rows}
             if not missing and known.get("summary"):
-                return self._outcome(known, journal, 0)
+                return self._outcome(self._timed_again(known, journal), journal, 0)
             if not journal.rows:
                 self.begin()
             header = self._header(settings, known)
@@ -110,8 +129,39 @@ class Evaluation:
             every = list(journal.rows.values())
             header |= {"effort": summed(known.get("effort"), effort), **self.remarks(every)}
             header["summary"] = self.figures(header, every)
+            header["speed"] = self._speed(every) or known.get("speed")
             write_json(file.header_path, header)
             return self._outcome(header, journal, len(missing))
+
+    def _timed_again(self, known: Mapping[str, Any], journal: Journal) -> Mapping[str, Any]:
+        """The header with another price, and with new times where the command asks for them."""
+        header, request = dict(known), self.ready.request
+        if request.price_per_hour is not None:
+            header["price_per_hour"] = request.price_per_hour
+        if request.latency:
+            header["speed"] = self._speed(list(journal.rows.values())) or known.get("speed")
+        if header != known:
+            write_json(self.file.header_path, header)
+        return header
+
+    def _speed(self, rows: Sequence[Row]) -> dict[str, Any] | None:
+        """How fast the model answers; None where that is not asked for or cannot be found out."""
+        answered = [str(row["id"]) for row in rows if row["outcome"] != "error"]
+        asked = self.ready.request.latency
+        if not answered or asked == 0:
+            return None
+        # A set may begin with all of one class, or with the short ones.
+        numpy_stream(self.ready.request.seed, "latency").shuffle(answered)
+        how = self.asking(answered)
+        if asked is None and not how.is_here:
+            return None
+        self.ready.observer.note("timing single texts and full batches")
+        try:
+            found = measure(how.ask, len(answered), single=asked or TEXTS, device=how.device, model=how.model)
+        except VictimError as error:
+            self.ready.observer.note(f"not timed: {error}")
+            return None
+        return found.to_json()
 
     def _outcome(self, header: Mapping[str, Any], journal: Journal, asked: int) -> EvaluationOutcome:
         """The rows asked for; where the file holds more, with figures of their own."""
@@ -121,6 +171,7 @@ class Evaluation:
         return EvaluationOutcome(self.file, rows, header, asked)
 
     def _header(self, settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        given = self.ready.request.price_per_hour
         return {
             "schema": SCHEMA,
             "isthmus": isthmus.__version__,
@@ -136,6 +187,7 @@ class Evaluation:
             "versions": versions(),
             "machine": machine(self.ready.device_type),
             "effort": known.get("effort"),
+            "price_per_hour": known.get("price_per_hour") if given is None else given,
         }
 
     def _ask(self, journal: Journal, missing: set[str]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,10 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
             raise UsageError(f"--n is the number of examples to evaluate on and must be at least 1, not {request.n}")
         if request.draws < 1:
             raise UsageError(f"--draws is the number of draws to average and must be at least 1, not {request.draws}")
+        if request.latency is not None and request.latency < 0:
+            raise UsageError(f"--latency is the number of texts to time and at least 0, not {request.latency}")
+        if request.price_per_hour is not None and not 0 <= request.price_per_hour < math.inf:
+            raise UsageError(f"--price-per-hour is a price and at least 0, not {request.price_per_hour}")
         if "latent" in request.victim:
             raise UsageError("-V latent: a stochastic model is evaluated in every way; --draws sets how many draws")
         self._check_task()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.answers import score
 from isthmus.core.errors import UsageError
-from isthmus.runs.evaluate.base import Evaluation, restricted
+from isthmus.runs.evaluate.base import Asking, Evaluation, restricted
 from isthmus.runs.evaluate.figures import figure, reasons
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
@@ -58,6 +58,17 @@ class QuestionEvaluation(Evaluation):
                 found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
                 pairs = zip(group, found, strict=True)
                 yield [_row(example, prediction) for example, prediction in pairs if example.id in missing]
+
+    def asking(self, answered: Sequence[str]) -> Asking:
+        """The model, window by window."""
+        from isthmus.models.answering import answer
+
+        model, seed = self.ready.answerer, self.ready.request.seed
+        by_id = {example.id: example for example in self.part.data}
+        examples = [by_id[key] for key in answered]
+        return Asking(
+            lambda places: answer(model, [examples[place] for place in places], seed=seed), True, model.device.type
+        )
 
     def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""

@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.core.errors import DataError, UsageError, VictimTimeout
-from isthmus.runs.evaluate.base import Evaluation
+from isthmus.core.seeds import derive
+from isthmus.runs.evaluate.base import Asking, Evaluation
 from isthmus.runs.evaluate.figures import summarise
 from isthmus.runs.evaluate.ways import Seen
 from isthmus.runs.journal import Journal
@@ -74,6 +76,20 @@ class TextEvaluation(Evaluation):
     def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         """Accuracy, calibration and what goes with them."""
         return summarise(rows, header["labels"], header["ways"], header["headline"])
+
+    def asking(self, answered: Sequence[str]) -> Asking:
+        """The victim as it is deployed, with draws of its own for every text."""
+        self._suit_fields()
+        victim, seed = self.ready.victim, self.ready.request.seed
+        by_id = {example.id: example.texts for example in self.part.data}
+        texts = [by_id[key] for key in answered]
+        keys: NDArray[np.uint64] = np.array([derive(seed, "latency", key) for key in answered], dtype=np.uint64)
+
+        def ask(places: Sequence[int]) -> object:
+            own = [texts[place] for place in places]
+            return victim.scores(own, keys[list(places)]) if victim.stochastic else victim.scores(own)
+
+        return Asking(ask, hasattr(victim, "model"), getattr(victim, "device_type", "cpu"), victim)
 
     def remarks(self, rows: Sequence[Row]) -> dict[str, Any]:
         """A label map that looks mixed up."""

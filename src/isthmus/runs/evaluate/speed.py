@@ -1,0 +1,118 @@
+"""How fast a model answers, and what reading costs it. Clock times: they stand in the header, beside the effort, and
+decide nothing.
+
+    p50, p95           seconds until one text, asked alone, is answered
+    texts per second   in batches as full as the sample allows, the median of several rounds
+    passes per text    forward passes of the network in such a round, a gradient counted as one more; where it is known
+    second step        share of the texts that a model with two steps did not settle in the first
+    cost of 1,000      price of an hour / 3600 · 1000 / texts per second
+
+A quantile has the interval of its order statistics, a rate of texts the range of its rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.core.statistics import Interval, quantile, wilson
+
+TEXTS = 50
+"""Texts that are asked one by one."""
+_WARM_UP, _FEWEST, _SECONDS = 3, 10, 10.0
+_ROUNDS = 3
+_MOST = {"cpu": 256, "cuda": 4096}
+"""Texts of a round."""
+
+Ask = Callable[[Sequence[int]], object]
+"""Answers the texts at these places of a sample, and has them when it returns."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured."""
+
+    p50: Interval
+    p95: Interval
+    single: int
+    texts_per_second: Interval
+    batch: int
+    passes: float | None = None
+    second: Interval | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Seconds, and rates; null where there is no number or no bound."""
+        return {
+            "p50_s": _figure(self.p50),
+            "p95_s": _figure(self.p95),
+            "single_texts": self.single,
+            "texts_per_second": _figure(self.texts_per_second),
+            "batch_texts": self.batch,
+            "passes_per_text": None if self.passes is None else round(self.passes, 4),
+            "second_step": None if self.second is None else _figure(self.second),
+        }
+
+
+def measure(ask: Ask, texts: int, *, single: int, device: str = "cpu", model: Any = None) -> Speed:
+    """Ask for up to `single` of so many texts one by one, then for many at once; `model` is what counts its passes."""
+    first = range(min(single, texts))
+    for place in first[:_WARM_UP]:
+        ask([place])
+    alone: list[float] = []
+    for place in first:
+        alone.append(_seconds(ask, [place]))
+        if len(alone) >= _FEWEST and sum(alone) > _SECONDS:
+            break
+    affordable = int(_SECONDS / (_ROUNDS + 1) / max(float(np.median(alone)), 1e-6))
+    many = range(max(1, min(texts, _MOST.get(device, _MOST["cpu"]), max(16, affordable))))
+    before = _counted(model)
+    ask(many)
+    passes, asked, second = (now - then for now, then in zip(_counted(model), before, strict=True))
+    rates = [len(many) / _seconds(ask, many) for _ in range(_ROUNDS)]
+    return Speed(
+        p50=quantile(alone, 0.5),
+        p95=quantile(alone, 0.95),
+        single=len(alone),
+        texts_per_second=Interval(float(np.median(rates)), min(rates), max(rates)),
+        batch=len(many),
+        passes=passes / len(many) if passes else None,
+        second=wilson(second, asked) if asked else None,
+    )
+
+
+def cost_of_thousand(speed: Any, price_per_hour: Any) -> float | None:
+    """What 1,000 texts cost at a price for an hour of the machine; None where either is unknown."""
+    rate = ((speed or {}).get("texts_per_second") or {}).get("estimate")
+    if not rate or price_per_hour is None:
+        return None
+    return float(price_per_hour) / 3600 * 1000 / float(rate)
+
+
+def _seconds(ask: Ask, places: Sequence[int]) -> float:
+    began = time.perf_counter()
+    ask(places)
+    return time.perf_counter() - began
+
+
+def _counted(model: Any) -> tuple[int, int, int]:
+    """Passes, answers, and answers that took a second step so far."""
+    inner = next((each for each in _layers(model) if hasattr(each, "passes")), None)
+    return tuple(int(getattr(inner, name, 0)) for name in ("passes", "asked", "second"))  # type: ignore[return-value]
+
+
+def _layers(model: Any) -> list[Any]:
+    """A victim and what it puts its questions to."""
+    return [model, getattr(model, "inner", None), getattr(model, "base", None)]
+
+
+def _figure(interval: Interval) -> dict[str, float | None]:
+    return {name: _number(getattr(interval, name)) for name in ("estimate", "low", "high")}
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
