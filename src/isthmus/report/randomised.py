@@ -124,7 +124,7 @@ def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colou
             linewidth=1.8,
             label=f"clean, {len(clean)}",
         )
-    axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9, loc="upper center")
+    axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9, loc="upper left")
 
 
 def _told(clean: list[float], attacked: list[float]) -> str:
