@@ -62,6 +62,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     options.add_argument("--draws", type=int, default=12)
     options.add_argument("--max-tokens", type=int, default=128)
+    options.add_argument("--batch", type=int, default=SCHEDULE.batch_size, help="vectors in a batch (the paper: 16)")
     options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of the model under attack")
     options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
     return options.parse_args()
@@ -78,7 +79,7 @@ def main() -> None:
         folder = getattr(options, name)
         if folder is None or not folder.is_dir():
             sys.exit(f"give --{name}: a folder that exists, not {folder}")
-    settings = dataclasses.replace(SCHEDULE, max_tokens=options.max_tokens)
+    settings = dataclasses.replace(SCHEDULE, max_tokens=options.max_tokens, batch_size=options.batch)
     data = DataRequest(str(options.data))
     grid = Grid(METHODS, options.seeds, data, str(options.backbone), settings, options.out, options.limit)
     scorer, clock = Scorer(data, options.draws), Clock(options.minutes)

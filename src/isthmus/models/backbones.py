@@ -10,7 +10,6 @@ classifier (T5) and returns the mean of the last hidden states. `words.py` has t
 from __future__ import annotations
 
 import inspect
-import sys
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import ModelError
 from isthmus.models.copying import rows_of
+from isthmus.models.transfer import attention_mask
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -100,7 +100,6 @@ class StockBackbone(Backbone):
         self._head_path, head = _last_linear(model)
         self.pooled_size = head.in_features
         self.accepts_types = _accepts_types(model.base_model)
-        self._prepares_mask = _prepares_mask(model)
 
     @property
     def table(self) -> nn.Embedding:
@@ -132,10 +131,7 @@ class StockBackbone(Backbone):
     ) -> Encoded:
         """Logits, or the pooled vector once the head is taken away."""
         inputs = _inputs(ids, embeddings, types if self.accepts_types else None, hidden)
-        if mask is not None and mask.is_cuda and self._prepares_mask:
-            # A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
-            mask = mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
-        output = self.model(attention_mask=mask, **inputs)
+        output = self.model(attention_mask=attention_mask(self.model, mask), **inputs)
         return Encoded(self._logits(output), output.hidden_states if hidden else None)
 
     def _logits(self, output: Any) -> Tensor:
@@ -247,13 +243,6 @@ def _last_linear(model: PreTrainedModel) -> tuple[str, nn.Linear]:
     if not found:
         raise ModelError(f"{type(model).__name__} does not end in a linear layer, so it cannot be used as a classifier")
     return found[-1]
-
-
-def _prepares_mask(model: PreTrainedModel) -> bool:
-    """Whether its attention takes a boolean mask [batch, 1, length, length] as it is."""
-    home = sys.modules[type(model.base_model).__module__]
-    windows = hasattr(home, "create_bidirectional_sliding_window_mask")  # Its layers need masks of two kinds.
-    return model.config._attn_implementation == "sdpa" and hasattr(home, "create_bidirectional_mask") and not windows
 
 
 def _accepts_types(encoder: nn.Module) -> bool:

@@ -13,6 +13,9 @@ import os
 
 _STRICT = ("MKL_CBWR", "AUTO,STRICT")
 
+STRICT_ROWS = 2
+"""Fewest rows of a batch where the strict mode is heard: a single row takes other kernels still (of convolutions)."""
+
 
 def ask_for_strict_arithmetic() -> None:
     """Ask for results that do not depend on the size of a batch; heard if no large product was computed before."""
@@ -28,5 +31,6 @@ def fewest_rows() -> int:
         torch.manual_seed(0)
         rows, weight, bias = torch.randn(512, 384), torch.randn(384, 384), torch.randn(384)
         whole = torch.nn.functional.linear(rows, weight, bias)
-        fits = (torch.equal(torch.nn.functional.linear(rows[:n], weight, bias), whole[:n]) for n in range(2, 17))
-        return 2 if all(fits) else 16  # a single row takes other kernels still (of convolutions, for one)
+        tried = range(STRICT_ROWS, 17)
+        fits = (torch.equal(torch.nn.functional.linear(rows[:n], weight, bias), whole[:n]) for n in tried)
+        return STRICT_ROWS if all(fits) else 16

@@ -18,7 +18,7 @@ from isthmus.models._hub import read_config, read_tokenizer, read_weights
 from isthmus.models.machine import fewest_rows
 from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.models.pretrained import token_limit
-from isthmus.models.transfer import any_shape, index_tensor, on_device, pending
+from isthmus.models.transfer import any_shape, attention_mask, index_tensor, on_device, pending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -146,7 +146,8 @@ class TransformerMaskedLM:
         (inputs,) = on_device([batch], self.model.device)
         least = fewest_rows() if self.device_type == "cpu" else 1
         at = (index_tensor(array, self.model.device, least) for array in (rows, places))
-        given = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "token_type_ids": inputs.types}
+        mask = attention_mask(self.model, inputs.mask)
+        given = {"input_ids": inputs.ids, "attention_mask": mask, "token_type_ids": inputs.types}
         with self._only_at(*at):
             logits: Tensor = self.model(**{name: value for name, value in given.items() if value is not None}).logits
         return logits[0, : len(rows)].float()

@@ -20,7 +20,7 @@ from isthmus.models._hub import locate, read_config, read_tokenizer, read_weight
 from isthmus.models.backbones import mean_pool
 from isthmus.models.batching import batches_of
 from isthmus.models.pretrained import token_limit
-from isthmus.models.transfer import Inputs, any_shape, on_device, pending
+from isthmus.models.transfer import Inputs, any_shape, attention_mask, on_device, pending
 
 
 def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:
@@ -76,7 +76,8 @@ class TransformerSentenceEncoder:
 
     def _vectors(self, inputs: Inputs) -> Tensor:
         # Segment ids are left out: every row is one text.
-        hidden = self.model(input_ids=inputs.ids, attention_mask=inputs.mask).last_hidden_state
+        mask = attention_mask(self.model, inputs.mask)
+        hidden = self.model(input_ids=inputs.ids, attention_mask=mask).last_hidden_state
         pooled = hidden[:, 0] if self._first else mean_pool(hidden, inputs.mask)
         return torch.nn.functional.normalize(pooled[: inputs.rows].float(), dim=-1)
 

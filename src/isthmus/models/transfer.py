@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from torch import Tensor
 
 from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.models.machine import fewest_rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Inputs(NamedTuple):
@@ -35,6 +39,23 @@ def any_shape() -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(enabled)
+
+
+def attention_mask(model: PreTrainedModel, mask: Tensor | None) -> Tensor | None:
+    """The mask as `model` reads it without waiting: in its final form where its attention takes that.
+
+    A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
+    """
+    if mask is None or not mask.is_cuda or not _takes_final_masks(model):
+        return mask
+    return mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
+
+
+def _takes_final_masks(model: PreTrainedModel) -> bool:
+    """Whether its attention takes a boolean mask [batch, 1, length, length] as it is."""
+    home = sys.modules[type(model.base_model).__module__]
+    windows = hasattr(home, "create_bidirectional_sliding_window_mask")  # Its layers need masks of two kinds.
+    return model.config._attn_implementation == "sdpa" and hasattr(home, "create_bidirectional_mask") and not windows
 
 
 def on_device(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
