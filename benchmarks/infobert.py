@@ -1,9 +1,10 @@
 """InfoBERT beside standard training, FreeLB, SMART and ALUM on SNLI + MNLI: the tables in docs/results/infobert.md.
 
-    python benchmarks/infobert.py --data PACK --out RUNS search               one seed of every candidate, dev data only
-    python benchmarks/infobert.py --data PACK --out RUNS train --part 0/6     a sixth of the runs; start six beside
+    python benchmarks/infobert.py --data PACK --out RUNS search --workers 8   one seed of every candidate, dev data only
+    python benchmarks/infobert.py --data PACK --out RUNS train                every method with every seed
     python benchmarks/infobert.py --data PACK --out RUNS sets                 TextFooler on the standard models
-    python benchmarks/infobert.py --data PACK --out RUNS test --part 0/6      every set, and a direct attack
+    python benchmarks/infobert.py --data PACK --out RUNS test                 every set, and a direct attack
+    python benchmarks/infobert.py --data PACK --out RUNS all --workers 15     the last three, each as soon as it can
     python benchmarks/infobert.py --data PACK --out RUNS train --backbone mpnet --learning-rate 5e-5 --methods standard
     python benchmarks/infobert.py --out RUNS --write docs/results/infobert.md
 
@@ -30,12 +31,16 @@ from isthmus.data import Dataset, load_data
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
-from proof.grid import Clock, Grid, Method, attack_run, console, parser
+from proof.beside import Task, console, work_off
+from proof.grid import Grid, Method, attack_run, parser
 from proof.scores import accuracy_on, place_on
 
 LABELS = ["entailment", "neutral", "contradiction"]
 SETTINGS = TrainingSettings(epochs=3, batch_size=128, learning_rate=2e-4, max_tokens=128, checkpoint_every=None)
 """Of every method alike; the step size is that of MiniLM, chosen for standard training on development data."""
+
+SOURCES = {"snli": ("test",), "mnli": ("test_matched", "test_mismatched")}
+"""What adversarial sets are made of."""
 
 CANDIDATES: dict[str, list[Method]] = {
     "standard": [Method("standard")],
@@ -54,7 +59,7 @@ CANDIDATES: dict[str, list[Method]] = {
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("work", nargs="?", choices=("search", "train", "sets", "test"))
+    options.add_argument("work", nargs="?", choices=("search", "train", "sets", "test", "all"))
     options.add_argument("--data", type=Path, help="folder with snli, mnli and anli")
     options.add_argument("--backbone", default="minilm")
     options.add_argument("--learning-rate", type=float, default=SETTINGS.learning_rate)
@@ -76,9 +81,12 @@ def main() -> None:
         return
     missing = [name for name in ("snli", "mnli", "anli") if not (options.data and (options.data / name).is_dir())]
     if missing or options.work is None:
-        sys.exit(f"give what to do (search, train, sets, test) and --data; it lacks {', '.join(missing) or 'nothing'}")
+        sys.exit(
+            f"give what to do (search, train, sets, test, all) and --data; it lacks {', '.join(missing) or 'nothing'}"
+        )
     joined = join(options.data, options.out / "data")
-    {"search": search, "train": train_all, "sets": make_sets, "test": test_all}[options.work](options, joined)
+    tasks = searching(options, joined) if options.work == "search" else proving(options, joined)
+    work_off(tasks, workers=options.workers, minutes=options.minutes)
 
 
 # ---------------------------------------------------------------------- data
@@ -112,13 +120,12 @@ def test_sets(pack: Path) -> dict[str, Dataset]:
 # ---------------------------------------------------------------------- choosing on development data
 
 
-def search(options: argparse.Namespace, joined: Path) -> None:
+def searching(options: argparse.Namespace, joined: Path) -> Iterator[Task]:
     """One seed of every candidate; figures from development data alone."""
     methods = [method for candidates in CANDIDATES.values() for method in candidates]
     grid = make_grid(options, joined, methods, "search", seeds=1)
-    Clock(options.minutes).while_time(
-        functools.partial(try_out, grid, method, options) for method, _ in grid.cells(options.part)
-    )
+    for method, _ in grid.cells(options.part):
+        yield Task(method.name, functools.partial(try_out, grid, method, options))
 
 
 def try_out(grid: Grid, method: Method, options: argparse.Namespace) -> None:
@@ -178,21 +185,47 @@ def place_of(backbone: str) -> str:
     return "runs" if backbone == "minilm" else f"runs-{Path(backbone).name}"
 
 
-def train_all(options: argparse.Namespace, joined: Path) -> None:
+def proving(options: argparse.Namespace, joined: Path) -> list[Task]:
+    """What was asked for. A row is tested as soon as it can be, so that a cut leaves whole rows."""
     grid = make_grid(options, joined, chosen(options.out).values(), place_of(options.backbone))
-    Clock(options.minutes).while_time(functools.partial(grid.train, *cell) for cell in grid.cells(options.part))
+    cells = grid.cells(options.part)
+    # The sets wait for the standard models, and everything waits for the sets.
+    cells.sort(key=lambda cell: cell[0].name != "standard")
+    train = [Task(f"train {named(*cell)}", functools.partial(grid.train, *cell)) for cell in cells]
+    standard = Method("standard")
+    sets = [
+        Task(
+            f"sets of {name} {seed}",
+            functools.partial(make_sets, standard.folder(options.out / "runs", seed), name, seed, options),
+            (f"train {named(standard, seed)}",),
+        )
+        for seed in range(options.seeds)
+        for name in SOURCES
+    ]
+    test = [
+        Task(
+            f"test {named(method, seed)}",
+            functools.partial(test_one, method.folder(grid.out, seed), options),
+            (f"train {named(method, seed)}", *(task.name for task in sets)),
+        )
+        for method, seed in cells
+    ]
+    asked = {"train": train, "sets": sets, "test": test, "all": [*sets, *test, *train]}[options.work]
+    # What is not asked for now was done before.
+    begun = {task.name for task in asked}
+    return [dataclasses.replace(task, needs=tuple(begun.intersection(task.needs))) for task in asked]
 
 
-def make_sets(options: argparse.Namespace, joined: Path) -> None:
-    """TextFooler's successes against the standard model of every seed."""
-    (standard,) = [method for method in chosen(options.out).values() if method.name == "standard"]
-    for name, split in (("snli", "test"), ("mnli", "test_matched"), ("mnli", "test_mismatched")):
-        for seed in range(options.seeds):
-            folder = standard.folder(options.out / "runs", seed)
-            data = DataRequest(str(options.data / name))
-            request = {"data": data, "split": split, "n": options.set_n, "precision": options.precision}
-            attack_run(folder, "textfooler", out=place_on(folder, name), **request)
-            write_set(folder, name, split, options.out / "sets" / f"{name}-{split}-seed{seed}.jsonl.gz")
+def named(method: Method, seed: int) -> str:
+    return f"{method.name} {seed}"
+
+
+def make_sets(folder: Path, name: str, seed: int, options: argparse.Namespace) -> None:
+    """TextFooler's successes against the standard model of one seed."""
+    for split in SOURCES[name]:
+        request = {"data": DataRequest(str(options.data / name)), "split": split, "n": options.set_n}
+        attack_run(folder, "textfooler", out=place_on(folder, name), precision=options.precision, **request)
+        write_set(folder, name, split, options.out / "sets" / f"{name}-{split}-seed{seed}.jsonl.gz")
 
 
 def write_set(folder: Path, name: str, split: str, path: Path) -> None:
@@ -206,22 +239,14 @@ def write_set(folder: Path, name: str, split: str, path: Path) -> None:
             console.print(f"{path.name}: {len(rows)} pairs")
 
 
-def test_all(options: argparse.Namespace, joined: Path) -> None:
-    """Every set on every run, and TextFooler on the first n pairs of SNLI."""
-    grid = make_grid(options, joined, chosen(options.out).values(), place_of(options.backbone))
-    sets = test_sets(options.data)
-    for path in sorted((options.out / "sets").glob("*.jsonl.gz")):
-        sets[path.name.split(".")[0]] = load_data(path, "all", labels=LABELS)
-    Clock(options.minutes).while_time(
-        functools.partial(test_one, method.folder(grid.out, seed), sets, options)
-        for method, seed in grid.cells(options.part)
-    )
-
-
-def test_one(folder: Path, sets: dict[str, Dataset], options: argparse.Namespace) -> None:
+def test_one(folder: Path, options: argparse.Namespace) -> None:
+    """Every set on one run, and TextFooler on the first n pairs of SNLI."""
     if not (folder / "model").is_dir():
         console.print(f"{folder.name} is not trained yet")
         return
+    sets = test_sets(options.data)
+    for path in sorted((options.out / "sets").glob("*.jsonl.gz")):
+        sets[path.name.split(".")[0]] = load_data(path, "all", labels=LABELS)
     accuracy_on(folder, sets)
     data = DataRequest(str(options.data / "snli"))
     request = {"data": data, "split": "test", "n": options.n, "precision": options.precision}

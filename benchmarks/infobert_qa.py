@@ -1,7 +1,7 @@
 """InfoBERT beside standard training and FreeLB on extractive question answering: a table of docs/results/infobert.md.
 
-    python benchmarks/infobert_qa.py --data PACK --out RUNS train --part 0/4      a quarter of the runs
-    python benchmarks/infobert_qa.py --data PACK --out RUNS test --part 0/4
+    python benchmarks/infobert_qa.py --data PACK --out RUNS train --workers 4     four runs at a time
+    python benchmarks/infobert_qa.py --data PACK --out RUNS test --workers 4
     python benchmarks/infobert_qa.py --out RUNS --write FILE                      the table of what is there
 
 PACK is a folder with squadshifts_newwiki (what is trained on: SQuAD's training file is not always to be had), squad and
@@ -21,7 +21,8 @@ from isthmus.core.files import make_folder, read_json, write_atomic, write_json
 from isthmus.runs.answers import evaluate_answers
 from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import settings_for
-from proof.grid import Clock, Grid, Method, console, parser
+from proof.beside import Task, console, work_off
+from proof.grid import Grid, Method, parser
 from proof.tables import markdown, over_seeds
 
 CLIMB = {"steps": 2, "step_size": 2e-2, "init_magnitude": 2e-2, "max_norm": 4e-2}
@@ -70,9 +71,12 @@ def main() -> None:
     settings = settings_for("qa", epochs=options.epochs, learning_rate=options.learning_rate, checkpoint_every=None)
     data = DataRequest(str(training_data(options.data, options.out)), task="qa")
     grid = Grid(METHODS, options.seeds, data, options.backbone, settings, options.out, options.limit)
+    work = grid.train if options.work == "train" else functools.partial(test, options)
     cells = grid.cells(options.part)
-    work = functools.partial(grid.train) if options.work == "train" else functools.partial(test, options)
-    Clock(options.minutes).while_time(functools.partial(work, *cell) for cell in cells)
+    tasks = [
+        Task(f"{options.work} {method.name} {seed}", functools.partial(work, method, seed)) for method, seed in cells
+    ]
+    work_off(tasks, workers=options.workers, minutes=options.minutes)
 
 
 def training_data(pack: Path, out: Path) -> Path:

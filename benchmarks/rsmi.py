@@ -1,8 +1,8 @@
 """RSMI beside SAFER, AdvAug, FreeLB and InfoBERT on IMDB, AG News and QNLI: the tables in docs/results/rsmi.md.
 
-    python benchmarks/rsmi.py --data PACK --out RUNS search --part 0/6     settings of RSMI, on development data
-    python benchmarks/rsmi.py --data PACK --out RUNS train --part 0/6      a sixth of the trainings; start six beside
-    python benchmarks/rsmi.py --data PACK --out RUNS attack --part 0/6     the headline rows, then the ablations
+    python benchmarks/rsmi.py --data PACK --out RUNS search --workers 8    settings of RSMI, on development data
+    python benchmarks/rsmi.py --data PACK --out RUNS all --workers 15      train and attack: headline rows, ablations
+    python benchmarks/rsmi.py --data PACK --out RUNS train --part 0/6      a sixth of the trainings; attack likewise
     python benchmarks/rsmi.py --out RUNS --write docs/results/rsmi.md      only write what is there
 
 PACK is a folder with imdb, ag_news and qnli in it. `search` tries sizes of the noise and of the step along the
@@ -18,7 +18,7 @@ import argparse
 import dataclasses
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from typing import Any
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
-from proof.grid import Clock, Grid, Method, attack_run, parser
+from proof.beside import Task, work_off
+from proof.grid import Grid, Method, attack_run, parser
 
 ATTACKS = ("textfooler", "pwws", "bae")
 
@@ -139,7 +140,7 @@ def ablations(plan: Plan) -> list[Row]:
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("work", nargs="?", choices=("search", "train", "attack"))
+    options.add_argument("work", nargs="?", choices=("search", "train", "attack", "all"))
     options.add_argument("--data", type=Path, help="folder with imdb, ag_news and qnli")
     options.add_argument("--sets", nargs="+", default=[plan.name for plan in PLANS])
     options.add_argument("--backbone", default="minilm")
@@ -162,26 +163,35 @@ def main() -> None:
     plans = [plan for plan in PLANS if plan.name in options.sets]
     missing = [plan.name for plan in plans if not (options.data and (options.data / plan.name).is_dir())]
     if missing or options.work is None:
-        sys.exit(f"give what to do (search, train, attack) and --data; it lacks {', '.join(missing) or 'nothing'}")
+        sys.exit(f"give what to do (search, train, attack, all) and --data; it lacks {', '.join(missing) or 'nothing'}")
     number, parts = map(int, options.part.split("/"))
-    if options.work == "search":
-        tries = [functools.partial(try_out, plan, method, options) for plan in plans for method in candidates(plan)]
-        Clock(options.minutes).while_time(tries[number::parts])
-        return
-    plans = [chosen(plan, options.out) for plan in plans]
-    work = train_one if options.work == "train" else attack_one
-    tasks = []
+    tasks = list(searching(plans, options) if options.work == "search" else proving(plans, options))
+    work_off(tasks[number::parts], workers=options.workers, minutes=options.minutes)
+
+
+def searching(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
+    """A task for every candidate."""
+    for plan in plans:
+        for method in candidates(plan):
+            yield Task(f"{plan.name} {method.name}", functools.partial(try_out, plan, method, options))
+
+
+def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
+    """A task for every training that is asked for, and one for the attacks on every row; headline rows come first."""
+    begun = set()
     for wanted in [options.only] if options.only else ["headline", "ablations"]:
-        for plan in plans:
+        for plan in (chosen(plan, options.out) for plan in plans):
             table = rows(plan) if wanted == "headline" else ablations(plan)
             table = [row for row in table if options.names is None or row.name in options.names]
-            cells = [(row, seed) for seed in range(options.seeds) for row in table if seed < row.seeds]
-            if options.work == "train":  # several rows may ask one model
-                cells = list({(row.method.name, seed): (row, seed) for row, seed in cells}.values())
-            tasks += [
-                functools.partial(work, grid(plan, row, options), plan, row, seed, options) for row, seed in cells
-            ]
-    Clock(options.minutes).while_time(tasks[number::parts])
+            for row, seed in [(row, seed) for seed in range(options.seeds) for row in table if seed < row.seeds]:
+                model = f"{plan.name} {row.method.name} {seed}"
+                arguments = grid(plan, row, options), plan, row, seed, options
+                if options.work != "attack" and model not in begun:  # several rows may ask one model
+                    begun.add(model)
+                    yield Task(model, functools.partial(train_one, *arguments))
+                if options.work != "train":
+                    needs = () if options.work == "attack" else (model,)
+                    yield Task(f"{plan.name}, {row.name}, {seed}", functools.partial(attack_one, *arguments), needs)
 
 
 def try_out(plan: Plan, method: Method, options: argparse.Namespace) -> None:

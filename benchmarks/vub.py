@@ -1,7 +1,7 @@
 """VIB and VUB heads on frozen embeddings, beside the standard head: the tables in docs/results/vub.md.
 
     python benchmarks/vub.py --data SST2 --backbone FOLDER --out RUNS                  train, score, attack
-    python benchmarks/vub.py --data SST2 --backbone FOLDER --out RUNS --part 0/4       a quarter of the runs
+    python benchmarks/vub.py --data SST2 --backbone FOLDER --out RUNS --workers 6      the same, six runs at a time
     python benchmarks/vub.py --out RUNS --write docs/results/vub.md                    only write what is there
 
 FOLDER is a classifier that was fine-tuned on the data (`isthmus train --data SST2`): as in the paper its encoder stands
@@ -23,7 +23,8 @@ from isthmus.core.files import write_json
 from isthmus.core.types import Floats, Ints
 from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
-from proof.grid import Clock, Grid, Method, attack_run, parser
+from proof.beside import Task, work_off
+from proof.grid import Grid, Method, attack_run, parser
 
 SCHEDULE = TrainingSettings(
     trains="head",
@@ -82,16 +83,19 @@ def main() -> None:
     settings = dataclasses.replace(SCHEDULE, max_tokens=options.max_tokens, batch_size=options.batch)
     data = DataRequest(str(options.data))
     grid = Grid(METHODS, options.seeds, data, str(options.backbone), settings, options.out, options.limit)
-    scorer, clock = Scorer(data, options.draws), Clock(options.minutes)
-    cells = grid.cells(options.part)
-    clock.while_time(functools.partial(train_and_score, grid, scorer, *cell) for cell in cells)
-    # Every run has its clean figures before the first is attacked.
-    clock.while_time(
-        functools.partial(attack_head, method.folder(options.out, seed), name, way, options)
+    scorer, cells = Scorer(data, options.draws), grid.cells(options.part)
+    tasks = [
+        Task(method.folder(options.out, seed).name, functools.partial(train_and_score, grid, scorer, method, seed))
         for method, seed in cells
-        for way in ways_of(method, options.ways)
-        for name in options.attacks
-    )
+    ]
+    # Every run has its clean figures before the first is attacked.
+    for method, seed in cells:
+        for way in ways_of(method, options.ways):
+            for name in options.attacks:
+                folder = method.folder(options.out, seed)
+                work = functools.partial(attack_head, folder, name, way, options)
+                tasks.append(Task(f"{folder.name} {way} {name}", work, (folder.name,)))
+    work_off(tasks, workers=options.workers, minutes=options.minutes)
 
 
 def ways_of(method: Method, wanted: list[str] | tuple[str, ...] = WAYS) -> list[str]:

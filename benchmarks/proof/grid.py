@@ -1,19 +1,17 @@
 """A grid of runs: every method with every seed, each a run folder that is made once and never again.
 
-The work may be cut into parts that run beside each other, and stopped at any moment: a finished run is left as it is,
-an unfinished one is continued.
+The work may be cut into parts, done by several processes (`proof.beside`) and stopped at any moment: a finished run is
+left as it is, an unfinished one is continued.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.attack import attack
@@ -22,8 +20,7 @@ from isthmus.runs.request import AttackRequest
 from isthmus.runs.sources import DataRequest
 from isthmus.runs.train import TrainRequest, train
 from isthmus.training.settings import TrainingSettings
-
-console = Console(width=150)
+from proof.beside import console
 
 
 @dataclass(frozen=True)
@@ -101,27 +98,13 @@ def attack_run(folder: Path, name: str, **request: Any) -> dict[str, Any] | None
     return summary
 
 
-class Clock:
-    """Says whether there is time to begin something."""
-
-    def __init__(self, minutes: float) -> None:
-        self.end = time.monotonic() + 60 * minutes
-
-    def while_time(self, tasks: Iterable[Callable[[], object]]) -> None:
-        """Do one after the other until the time is over."""
-        for task in tasks:
-            if time.monotonic() > self.end:
-                console.print("the time is over: the same command again goes on")
-                return
-            task()
-
-
 def parser(text: str | None) -> argparse.ArgumentParser:
     """The options every grid has."""
     found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--out", type=Path, required=True, help="folder of the runs")
     found.add_argument("--seeds", type=int, default=3)
     found.add_argument("--part", default="0/1", metavar="I/K", help="only the I-th of every K runs")
+    found.add_argument("--workers", type=int, default=1, help="processes beside each other, on one GPU")
     found.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after so long")
     found.add_argument("--write", type=Path, help="write the page there instead of running")
     return found
