@@ -63,16 +63,38 @@ class Run:
                 return held(file)
         return {}
 
+    def left(self, pairs: set[str]) -> float | None:
+        """Accuracy under direct attack on these pairs."""
+        return sum(self.robust[key] for key in pairs) / len(pairs) if pairs and self.robust else None
 
-def runs_of(out: Path, name: str, seeds: int) -> list[Run]:
+
+def runs_of(place: Path, name: str, seeds: int) -> list[Run]:
     """The runs of one row that were tested."""
-    folders = [out / "runs" / f"{name.replace(' ', '-')}-seed{seed}" for seed in range(seeds)]
+    folders = [place / f"{name.replace(' ', '-')}-seed{seed}" for seed in range(seeds)]
     return [run for run in map(Run, folders) if run.sets]
 
 
 def page(out: Path, seeds: int) -> str:
-    """Every table."""
-    found = {name: runs_of(out, name, seeds) for name in ROWS}
+    """Every table: the choice on development data, then one of each backbone, and the paper's."""
+    parts = ["# InfoBERT, FreeLB, SMART and ALUM on natural-language inference"]
+    if tried := sorted(map(candidate, (out / "searched").glob("*.json")), key=lambda row: row[0]):
+        parts += ["## Chosen on development data", markdown(["candidate", "clean", "left by TextFooler", "n"], tried)]
+    for place in sorted(out.glob("runs*")):
+        parts += [f"## {place.name.partition('-')[2] or 'minilm'}", *tables(place, seeds)]
+    parts.append(markdown(["training (BERT-large)", "SNLI; MNLI m/mm", "ANLI", "sets of RoBERTa", "own sets"], PAPER))
+    return "\n\n".join([*parts, ""])
+
+
+def candidate(path: Path) -> list[str]:
+    """A row for what was tried on development data."""
+    found = read_json(path)
+    rates = [f"{100 * found[key]:.1f}" for key in ("clean", "robust")]
+    return [path.stem.replace("-", " "), *rates, str(found["n"])]
+
+
+def tables(place: Path, seeds: int) -> Iterator[str]:
+    """The runs of one backbone: all sets, and the change against standard training."""
+    found = {name: runs_of(place, name, seeds) for name in ROWS}
     attacked = [set(run.robust) for runs in found.values() for run in runs if run.robust]
     shared = set.intersection(*attacked) if attacked else set()
     columns: dict[str, Value] = {
@@ -85,24 +107,18 @@ def page(out: Path, seeds: int) -> str:
         "TextFooler SNLI set": lambda run: run.transferred("snli-"),
         "TextFooler MNLI sets": lambda run: run.transferred("mnli-"),
         # The standard models were attacked on more pairs, to make the sets; all are judged on those they share.
-        "direct TextFooler": lambda run: sum(run.robust[key] for key in shared) / len(shared) if shared else None,
+        f"direct TextFooler (n = {len(shared)})": lambda run: run.left(shared),
     }
-    rows = [
-        [name, str(len(runs)), *(over_seeds([value(run) for run in runs]) for value in columns.values())]
-        for name, runs in found.items()
-        if runs
-    ]
-    return "\n\n".join(
+    yield markdown(
+        ["training", "seeds", *columns],
         [
-            "# InfoBERT, FreeLB, SMART and ALUM on natural-language inference",
-            markdown(["training", "seeds", *columns], rows),
-            markdown(
-                ["compared with standard", "accuracy left by TextFooler, difference in points"], list(paired(found))
-            ),
-            markdown(["training (BERT-large)", "SNLI; MNLI m/mm", "ANLI", "sets of RoBERTa", "own sets"], PAPER),
-            "",
-        ]
+            [name, str(len(runs)), *(over_seeds([value(run) for run in runs]) for value in columns.values())]
+            for name, runs in found.items()
+            if runs
+        ],
     )
+    if changes := list(paired(found)):
+        yield markdown(["compared with standard", "accuracy left by TextFooler, difference in points"], changes)
 
 
 def paired(found: dict[str, list[Run]]) -> Iterator[Sequence[str]]:
