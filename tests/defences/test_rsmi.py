@@ -47,13 +47,25 @@ def read_by(model, defence: RSMI, batch: Batch) -> list[torch.Tensor]:
     return seen
 
 
-@pytest.mark.parametrize(("mode", "size"), [("paper", 1.0), ("released", 1 / 6)])
-def test_the_step_in_the_embeddings_is_each_texts_own_gradient(mode, size):
-    defence = RSMI(sigma=0.0, masked=0, beta=2.0, scale=0.5, mode=mode)
+@pytest.mark.parametrize(
+    ("mode", "scale", "size"),
+    [("paper", 0.5, 0.5), ("released", 0.5, 0.5 / 6), ("paper", None, 1 / 16), ("released", None, 1 / 6)],
+)
+def test_the_step_in_the_embeddings_is_each_texts_own_gradient(mode, scale, size):
+    defence = RSMI(sigma=0.0, masked=0, beta=2.0, scale=scale, mode=mode)
     model = prepared(defence)
     batch = batch_of(model)
     plain, moved = read_by(model, defence, batch)
-    assert torch.allclose(moved - plain, 2.0 * 0.5 * size * own_gradients(model, batch), atol=1e-6)
+    expected = 2.0 * size * own_gradients(model, batch)
+    # Against the largest shift: a step of another size must not pass for rounding.
+    assert (moved - plain - expected).abs().max() < 1e-4 * expected.abs().max() + 1e-7
+
+
+def test_the_default_step_is_the_released_one_of_sixteen_texts():
+    default, released = RSMI(sigma=0.0, masked=0), RSMI(sigma=0.0, masked=0, mode="released")
+    model = prepared(default)
+    batch = batch_of(model, 16)
+    assert torch.equal(read_by(model, default, batch)[1], read_by(model, released, batch)[1])
 
 
 def test_the_words_of_largest_gradient_are_masked_and_no_others():
@@ -119,11 +131,13 @@ def test_noise_alone_needs_no_gradient_and_draws_nothing_of_anybody_else():
     [
         ({"sigma": -1.0}, "sigma"),
         ({"beta": float("nan")}, "beta"),
+        ({"scale": -0.5}, "scale"),
         ({"every": -1}, "every"),
         ({"every": 2, "layers": (0,)}, "not both"),
         ({"masked": 6}, "candidates"),
         ({"k0": 0}, "k0"),
         ({"level": 1.5}, "level"),
+        ({"accept_rule": "min_count", "min_count": 6}, "min_count"),
         ({"mode": "code"}, "mode"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -142,6 +156,14 @@ def test_blocks_are_chosen_by_rule_or_by_number():
     assert blocks(layers=(1,)) == (1,)
     with pytest.raises(UsageError, match="blocks 0 to 1"):
         blocks(layers=(2,))
+
+
+def test_the_trained_model_answers_as_the_settings_say():
+    settings = {"masked": 3, "candidates": 4, "masking": "random", "k0": 7, "k1": 9, "aggregate": "vote"}
+    rule = {"accept_rule": "min_count", "level": 0.9, "min_count": 6}
+    inference = prepared(RSMI(**settings, **rule)).deployment
+    assert {name: getattr(inference, name) for name in settings | rule} == settings | rule
+    assert inference.accepted().tolist() == [False] * 6 + [True] * 2
 
 
 def test_questions_are_refused():
