@@ -12,7 +12,9 @@ import training_toys as toys
 
 from isthmus.attacks.base import AttackSettings
 from isthmus.cli.attack import attack
+from isthmus.cli.printing import trained_on
 from isthmus.core.types import ABSTAINS
+from isthmus.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,12 @@ def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any
     assert all(row["fresh"]["draws"] == 20 for row in looked)
     again = attacked(isthmus, trained, "-V", "aggregate=vote")
     assert again["attacked_now"] == 0
+
+
+def test_the_accuracy_of_training_is_said_to_be_that_of_a_single_pass(isthmus: Any, trained: Path) -> None:
+    results = RunFolder(trained).record().results or {}
+    assert "development accuracy of a single pass" in " ".join(isthmus("report", trained).out.split())
+    assert "single pass" not in trained_on({**results, "dev_single_pass": False})
 
 
 def test_a_trace_holds_the_attacks_queries_and_not_its_judges(isthmus: Any, trained: Path) -> None:

@@ -100,7 +100,9 @@ def trained_on(results: Mapping[str, Any]) -> str:
         from isthmus.core.statistics import wilson
 
         n = int(results.get("dev_examples") or 0)
-        text = f"development accuracy {100 * float(results['dev_accuracy']):.1f} %"
+        # What is deployed answers by several; `isthmus evaluate` asks that one.
+        whose = " of a single pass" if results.get("dev_single_pass") else ""
+        text = f"development accuracy{whose} {100 * float(results['dev_accuracy']):.1f} %"
         if n:
             interval = wilson(round(float(results["dev_accuracy"]) * n), n)
             text += f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})"

@@ -35,6 +35,8 @@ class Deployment(ABC):
 
     kind: ClassVar[str]
     """Its name in a model's folder."""
+    in_one_pass: ClassVar[bool] = False
+    """Whether an answer is that of a single pass, so that what is measured in training is what is deployed."""
 
     @abstractmethod
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:

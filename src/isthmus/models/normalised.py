@@ -33,6 +33,7 @@ class Normalised(Steps, Deployment):
     """Reads every text as `isthmus.lexicon.normaliser` does, with the words of its training texts as the known ones."""
 
     kind = "normalise"
+    in_one_pass = True
 
     words: tuple[str, ...] = ()
     """Known words, the most frequent first."""

@@ -106,6 +106,7 @@ def _train(
         "steps": max((int(row["step"]) for row in log if "step" in row), default=0),
         **_best(log, "dev_f1" if model.answers_questions else "dev_accuracy"),
         "dev_examples": len(splits.dev),
+        "dev_single_pass": model.deployment is not None and not model.deployment.in_one_pass,
         "rejected": rejected,
         "wall_s": round(time.perf_counter() - began, 2),
     }
