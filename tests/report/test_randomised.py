@@ -68,6 +68,16 @@ def test_abstentions_have_a_column_where_there_are_any(randomised: RunFolder) ->
     assert "<td>1 clean<br>1 after</td>" in page
 
 
+def test_how_the_model_was_asked_stands_with_the_attack(randomised: RunFolder) -> None:
+    run = read_run(randomised)
+    told = " ".join(shown(footnotes(run)).split())
+    assert told.count("the model asked with") == 2
+    assert "leet@00000001: the model asked with draws=5" in told
+    page = render(run)
+    assert "20 examples, the model asked with draws=5" in page
+    assert "20 examples, the model asked with draws=10" in page
+
+
 def test_no_column_where_nothing_was_abstained(run_folder: RunFolder) -> None:
     run = read_run(run_folder)
     assert "stained" not in shown(attack_table(run))

@@ -66,7 +66,14 @@ def settings_line(view: AttackView) -> str:
         value = _part(view.settings, "limits").get(key)
         if value is not None:
             parts.append(name.format(value))
-    return ", ".join(parts[:4])
+    return ", ".join([*parts[:4], *asked(view)])
+
+
+def asked(view: AttackView) -> list[str]:
+    """How the model was asked (``-V``), where not as it answers by itself: another way of asking is another model."""
+    options = _part(view.settings, "victim")
+    given = ", ".join(f"{key}={str(value).lower()}" for key, value in sorted(options.items()))
+    return [f"the model asked with {given}"] if given else []
 
 
 def _unusual(view: AttackView) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.describe import ABSTAINED, coverage, is_large, resources, without_result
+from isthmus.report.describe import ABSTAINED, asked, coverage, is_large, resources, settings_line, without_result
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
     bounds,
@@ -58,6 +58,11 @@ def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
     return [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
 
 
+def _is_another(view: AttackView) -> bool:
+    """Whether its name alone does not say what was run."""
+    return view.key != view.attack or bool(asked(view))
+
+
 def _is_compared(view: AttackView) -> bool:
     return not math.isnan(view.summary.similarity.estimate)
 
@@ -99,6 +104,7 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
         "was tried on so many, which count as robust all the same."
     ]
     views = _chosen(run, keys)
+    lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view)) and _is_another(view)]
     if any(view.summary.abstained for view in views):
         lines.append(ABSTAINED)
         for view in filter(_is_compared, views):
