@@ -141,7 +141,7 @@ def noisy(place: Path) -> Path:
 def test_options_of_the_victim_change_what_is_certified_and_are_recorded(isthmus, noisy):
     folder = noisy / "out-noisy/certificates"
     plain = certify(isthmus, "noisy", "gaussian", *QUICK["gaussian"], "--n", 6).json
-    assert "1 words masked" in plain["statement"]["classifier"]
+    assert "1 word masked" in plain["statement"]["classifier"]
     bare = certify(isthmus, "noisy", "gaussian", *QUICK["gaussian"], "--n", 6, "-V", "masking=none")
     assert bare.code == 0, bare.err
     assert bare.json["certificate"].startswith("gaussian@")

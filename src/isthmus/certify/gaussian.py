@@ -116,7 +116,10 @@ class Gaussian(Certificate):
         from isthmus.certify._gaussian_noise import masks_of
 
         masks, sigma = masks_of(victim), self._reader(victim).total_sigma
-        told = "" if masks is None else f", with {masks.masked} words masked in each draw as its noisy embeddings say"
+        told = ""
+        if masks is not None:
+            count = f"{masks.masked} word{'s' * (masks.masked > 1)}"
+            told = f", with {count} masked in each draw as its noisy embeddings say"
         return Statement(
             classifier=f"the majority vote of this model under Gaussian noise of deviation {sigma:g} on the "
             f"embeddings of all tokens{told}, not the model without noise",
