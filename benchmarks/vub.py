@@ -88,13 +88,11 @@ def main() -> None:
         Task(method.folder(options.out, seed).name, functools.partial(train_and_score, grid, scorer, method, seed))
         for method, seed in cells
     ]
-    # Every run has its clean figures before the first is attacked.
+    # Every run has its clean figures before the first is attacked. Attacks on one run take turns in its folder.
     for method, seed in cells:
-        for way in ways_of(method, options.ways):
-            for name in options.attacks:
-                folder = method.folder(options.out, seed)
-                work = functools.partial(attack_head, folder, name, way, options)
-                tasks.append(Task(f"{folder.name} {way} {name}", work, (folder.name,)))
+        folder = method.folder(options.out, seed)
+        work = functools.partial(attack_head, folder, ways_of(method, options.ways), options)
+        tasks.append(Task(f"attacks on {folder.name}", work, (folder.name,)))
     work_off(tasks, workers=options.workers, minutes=options.minutes)
 
 
@@ -151,14 +149,16 @@ def figures(scores: Floats, labels: Ints) -> dict[str, float]:
     }
 
 
-def attack_head(folder: Path, name: str, way: str, options: argparse.Namespace) -> None:
-    """One attack on one run, seen in one way; the texts are the same for every run."""
-    victim: dict[str, Any] = {}
-    if "standard" not in folder.name:
-        victim["latent"] = "mean" if way == "mean" else "sample"
-    if way == "average":
-        victim["draws"] = options.draws
-    attack_run(folder, name, n=options.n, split="test", victim=victim, precision=options.precision)
+def attack_head(folder: Path, ways: list[str], options: argparse.Namespace) -> None:
+    """Every attack on one run, seen in each of its ways; the texts are the same for every run."""
+    for way in ways:
+        victim: dict[str, Any] = {}
+        if "standard" not in folder.name:
+            victim["latent"] = "mean" if way == "mean" else "sample"
+        if way == "average":
+            victim["draws"] = options.draws
+        for name in options.attacks:
+            attack_run(folder, name, n=options.n, split="test", victim=victim, precision=options.precision)
 
 
 if __name__ == "__main__":

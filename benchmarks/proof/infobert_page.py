@@ -55,6 +55,10 @@ class Run:
         names = [name for name in self.sets if name.startswith(prefix) and own and not name.endswith(own[0])]
         return self.share(*names) if names else None
 
+    def calibration_error(self) -> float | None:
+        """Of the development data."""
+        return (RunFolder(self.folder).record().results or {}).get("dev_ece")
+
     @functools.cached_property
     def robust(self) -> dict[str, bool]:
         """Which of the SNLI pairs that were attacked directly the model still got right."""
@@ -108,6 +112,7 @@ def tables(place: Path, seeds: int) -> Iterator[str]:
         "TextFooler MNLI sets": lambda run: run.transferred("mnli-"),
         # The standard models were attacked on more pairs, to make the sets; all are judged on those they share.
         f"direct TextFooler (n = {len(shared)})": lambda run: run.left(shared),
+        "calibration error, dev": Run.calibration_error,
     }
     yield markdown(
         ["training", "seeds", *columns],

@@ -72,13 +72,21 @@ def section(out: Path, methods: Sequence[Method], seeds: int) -> list[str]:
         ),
         "",
         markdown(
-            ["head", "seen by", "n", "DeepWordBug success", "PWWS success", "DeepWordBug queries", "PWWS queries"],
+            ["head", "seen by", "seeds", "DeepWordBug success", "PWWS success", "DeepWordBug queries", "PWWS queries"],
             [row for name, runs in found.items() for row in attack_rows(name, runs)],
         ),
+        "",
+        f"Attacks on {attacked(found)} test texts.",
         "",
         markdown(["compared", "figure", "p (rank sum)"], list(tests(found))),
         "",
     ]
+
+
+def attacked(found: dict[str, list[Any]]) -> str:
+    """How many texts were attacked."""
+    sizes = {s["n"] for runs in found.values() for _, seen in runs for _, _, s in seen}
+    return " or ".join(map(str, sorted(sizes))) or "no"
 
 
 def clean_rows(name: str, runs: list[Any]) -> Iterator[list[str]]:
@@ -103,11 +111,11 @@ def attack_rows(name: str, runs: list[Any]) -> Iterator[list[str]]:
         }
         if not any(by_attack.values()):
             continue
-        sizes = {str(s["n"]) for summaries in by_attack.values() for s in summaries}
+        seeds = [str(len(summaries)) for summaries in by_attack.values()]
         yield [
             name,
             way,
-            "/".join(sorted(sizes)),
+            seeds[0] if len(set(seeds)) == 1 else ", ".join(seeds),
             *(spread([s["asr"] for s in summaries]) for summaries in by_attack.values()),
             *(spread([s["avg_queries"] for s in summaries], 1, 0) for summaries in by_attack.values()),
         ]
