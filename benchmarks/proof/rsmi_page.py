@@ -2,130 +2,284 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from isthmus.runs.folder import AttackFile, RunFolder
-from isthmus.runs.summary import summarise, together
-from proof.tables import held, markdown, over_seeds, paired_change
+from isthmus.core.statistics import Interval
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import Rows, Summary, summarise, together
+from proof import rsmi_paper as paper
+from proof.tables import (
+    Held,
+    held_by,
+    markdown,
+    mcnemar_of,
+    over_pairs,
+    over_seeds,
+    paired_change,
+    paired_ratio,
+    spread,
+    with_bounds,
+)
 
-PAPER = {
-    "imdb": {
-        "standard": "90.6; 5.9/0.6/27.3",
-        "freelb": "92.9; 10.5/14.2/45.3",
-        "infobert": "92.9; 26.4/26.8/50.0",
-        "safer": "91.8; 23.8/30.9/38.2",
-        "advaug": "92.6; 32.0/36.6/52.1",
-        "rsmi, nothing masked": "91.0; 34.9/57.0/58.4",
-        "rsmi, average": "92.2; 56.4/58.7/80.2",
-        "rsmi, vote": "91.7; 77.2/77.8/-",
-    },
-    "ag_news": {
-        "standard": "93.9; 16.8/34.0/81.0",
-        "freelb": "95.0; 24.4/48.2/84.1",
-        "infobert": "94.8; 19.9/40.9/84.9",
-        "safer": "93.7; 46.3/64.0/80.0",
-        "advaug": "93.9; 54.9/66.0/80.1",
-        "rsmi, nothing masked": "92.6; 60.4/75.3/77.9",
-        "rsmi, average": "92.7; 63.2/76.1/86.1",
-        "rsmi, vote": "92.9; 85.4/87.2/-",
-    },
-    "qnli": {
-        "standard": "91.9; 19.8/34.0/51.2",
-        "freelb": "92.1; 27.3/37.7/55.7",
-        "infobert": "91.6; 23.0/36.5/53.8",
-        "safer": "90.8; 33.8/45.5/49.7",
-        "rsmi, nothing masked": "91.5; 34.1/46.8/50.5",
-        "rsmi, average": "91.8; 49.0/60.1/60.6",
-        "rsmi, vote": "91.9; 68.0/76.4/-",
-    },
-}
-"""Accuracy; accuracy left by TextFooler / PWWS / BAE. BERT-base, QNLI RoBERTa-base."""
+if TYPE_CHECKING:
+    from rsmi import Plan, Row
+
+UNION = "all three"
+HOW = (
+    "With several seeds: mean ± half the 95 % interval over seeds (Student's t). With one: the 95 % interval over its "
+    "texts. Differences and ratios are on the same texts, seeds averaged first, with bootstrap intervals over texts. A "
+    "success against a randomised model counts where fresh draws confirm it; *expected* is its accuracy under attack "
+    "over those draws. The paper's figures are for BERT-base (QNLI and ablations: RoBERTa-base), best of three runs."
+)
+BASELINES = ("standard", "freelb", "infobert", "safer", "advaug")
+OURS = "rsmi, average"
 
 
-def files(folder: Path, victim: Mapping[str, Any]) -> dict[str, AttackFile]:
-    """The finished attacks on one model that was asked in one way."""
-    found = {}
-    for file in RunFolder(folder).attack_files():
-        header = file.header()
-        if header.get("summary") and dict(header["settings"].get("victim") or {}) == dict(victim):
-            found[header["attack"]] = file
+@dataclass(frozen=True)
+class Seed:
+    """One model of a row: what each attack, and all together, made of it."""
+
+    number: int
+    figures: Mapping[str, Summary]
+    held: Mapping[str, Held]
+    """Which texts it still got right."""
+
+    @classmethod
+    def of(cls, number: int, rows: Mapping[str, Rows]) -> Seed:
+        """From the rows of each attack."""
+        figures = {attack: summarise(own) for attack, own in rows.items()}
+        return cls(number, figures, {attack: held_by(own) for attack, own in rows.items()})
+
+
+def seeds_of(place: Path, row: Row, seeds: int) -> list[Seed]:
+    """The models of a row that were attacked in its way."""
+    found = []
+    for number in range(min(seeds, row.seeds)):
+        rows: dict[str, Rows] = {}
+        folder = row.method.folder(place, number)
+        for file in RunFolder(folder).attack_files() if folder.is_dir() else ():
+            header = file.header()
+            if header.get("summary") and dict(header["settings"].get("victim") or {}) == row.options:
+                rows[header["attack"]] = file.rows()
+        if len(row.attacks) > 1 and rows.keys() >= set(row.attacks):
+            rows[UNION] = together([rows[name] for name in row.attacks])
+        if rows:
+            found.append(Seed.of(number, rows))
     return found
 
 
 def page(out: Path, seeds: int) -> str:
-    """Every table of every data set."""
-    from rsmi import PLANS, ablations, chosen, rows
+    """Every table of every data set and backbone."""
+    from rsmi import PLANS, chosen
 
-    parts = ["# RSMI, SAFER and AdvAug"]
+    parts = ["# RSMI, SAFER and AdvAug", HOW]
     for plan in (chosen(plan, out) for plan in PLANS):
-        place = out / plan.name
-        if place.is_dir():
-            parts += [f"## {plan.name}", headline(place, rows(plan), seeds), against_standard(place, rows(plan), seeds)]
-            parts.append(ablated(place, ablations(plan)))
+        for place in sorted(path for path in (out / plan.name, *out.glob(f"{plan.name}-*")) if path.is_dir()):
+            parts += [f"## {place.name}", *section(plan, place, seeds)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def seen(place: Path, row: Any, seeds: int) -> list[dict[str, AttackFile]]:
-    """The attacks on every seed of a row."""
-    victim = row.victim if row.method.defence == "rsmi" else {}
-    folders = [row.method.folder(place, seed) for seed in range(min(seeds, row.seeds))]
-    return [found for folder in folders if folder.is_dir() and (found := files(folder, victim))]
+def section(plan: Plan, place: Path, seeds: int) -> Iterator[str]:
+    """The tables of one data set."""
+    from rsmi import ablations, rows
+
+    found = {row.name: seeds_of(place, row, seeds) for row in rows(plan)}
+    found = {name: models for name, models in found.items() if models}
+    changed = {row.name: seeds_of(place, row, 1) for row in ablations(plan)}
+    yield searched(plan, place)
+    yield headline(plan.name, found)
+    yield success(plan.name, found)
+    yield compared(found)
+    yield ratio(plan.name, found)
+    yield randomness(found, changed)
+    yield stability(plan.name, found)
+    yield ablated(changed, paper.ablations(int(plan.rsmi["masked"])))
 
 
-def headline(place: Path, table: Sequence[Any], seeds: int) -> str:
-    """Accuracy, what each attack and all together leave of it, and queries."""
+def searched(plan: Plan, place: Path) -> str:
+    """What was tried on development data."""
+    from rsmi import candidates, judged
+
+    tried = [(method, judged(method.folder(place / "search", 0))) for method in candidates(plan)]
+    lines = [
+        [
+            *(f"{method.parameters[name]:g}" for name in ("sigma", "scale", "masked")),
+            *(f"{100 * share:.1f}" for share in shares),
+            "chosen" if method.parameters == plan.rsmi else "",
+        ]
+        for method, shares in tried
+        if shares
+    ]
+    return table("On development data", ["sigma", "scale", "M", "accuracy", "left by TextFooler", ""], lines)
+
+
+def headline(name: str, found: dict[str, list[Seed]]) -> str:
+    """Accuracy, and what each attack and all together leave of it."""
     lines = []
-    for row in table:
-        runs = seen(place, row, seeds)
-        if not runs:
-            continue
-        summaries = {name: [run[name].header()["summary"] for run in runs if name in run] for name in row.attacks}
-        whole = [summarise(together([file.rows() for file in run.values()])) for run in runs if len(run) > 1]
-        first = next(iter(summaries.values()))
-        lines.append(
-            [
-                row.name,
-                f"{len(runs)} x {first[0]['n'] if first else '-'}",
-                over_seeds([each["sacc"] for each in first]),
-                *(over_seeds([each["racc"] for each in of]) for of in summaries.values()),
-                over_seeds([each.racc.estimate for each in whole]),
-                over_seeds([each["avg_queries"] for each in summaries["textfooler"]], 1, 0),
-                PAPER.get(place.name, {}).get(row.name, "-"),
-            ]
-        )
-    head = ["training", "seeds x n", "accuracy", "TextFooler", "PWWS", "BAE", "all three", "queries of TextFooler"]
-    return markdown([*head, "paper: accuracy; TextFooler/PWWS/BAE"], lines) if lines else ""
+    for row, models in found.items():
+        cells = [rate(models, attack, "racc") for attack in (*attacks(), UNION)]
+        lines.append([row, size(models), rate(models, attacks()[0], "sacc"), *cells, published(name, row)])
+    head = ["training", "seeds x n", "accuracy", *attacks(), UNION, "paper: accuracy; under each"]
+    return table("Accuracy and robust accuracy, %", head, lines)
 
 
-def against_standard(place: Path, table: Sequence[Any], seeds: int) -> str:
-    """Differences to standard training on the same texts."""
-    standard = seen(place, table[0], seeds)
+def success(name: str, found: dict[str, list[Seed]]) -> str:
+    """How often each attack succeeds, and what that takes."""
     lines = []
-    for row in table[1:]:
-        pairs = zip(seen(place, row, seeds), standard, strict=False)
-        change = paired_change(
-            (held(own["textfooler"]), held(base["textfooler"]))
-            for own, base in pairs
-            if "textfooler" in own and "textfooler" in base
+    for row, models in found.items():
+        theirs = paper.ROWS.get(name, {}).get(row)
+        queries = "/".join(map(str, theirs.queries)) if theirs and theirs.queries else "-"
+        shares = [rate(models, attack, "asr") for attack in (*attacks(), UNION)]
+        lines.append([row, *shares, *(rate(models, attack, "avg_queries") for attack in attacks()), queries])
+    head = ["training", *attacks(), UNION, *(f"queries of {attack}" for attack in attacks()), "paper: queries"]
+    return table("Success of the attacks, %, and mean queries", head, lines)
+
+
+def compared(found: dict[str, list[Seed]]) -> str:
+    """Differences on the same texts: every row with standard training, RSMI with the best baseline."""
+    pairs = [(row, "standard") for row in found if row != "standard"]
+    best = best_baseline(found)
+    pairs += [(row, best) for row in found if row.startswith("rsmi") and best not in (None, "standard")]
+    lines = []
+    for ours, theirs in pairs:
+        cells = [change(found[ours], found.get(str(theirs), []), attack) for attack in (*attacks(), UNION)]
+        tests = [mcnemar_of(*each) for each in paired(found[ours], found.get(str(theirs), []), attacks()[0])]
+        if any(cells):
+            lines.append([f"{ours} - {theirs}", *(cell or "-" for cell in cells), "; ".join(tests) or "-"])
+    head = ["compared", *attacks(), UNION, "McNemar's p, textfooler, each seed"]
+    return table("Robust accuracy, difference in points on the same texts", head, lines)
+
+
+def ratio(name: str, found: dict[str, list[Seed]]) -> str:
+    """RSMI over the best baseline under TextFooler."""
+    best = best_baseline(found)
+    if best is None or OURS not in found:
+        return ""
+    own = paired_ratio(paired(found[OURS], found[best], attacks()[0]))
+    head = ["under TextFooler", "ours", "paper"]
+    return table("RSMI over the best baseline", head, [[f"{OURS} / {best}", own or "-", paper.RATIOS.get(name, "-")]])
+
+
+def randomness(found: dict[str, list[Seed]], changed: dict[str, list[Seed]]) -> str:
+    """Whether RSMI's gain survives where every query gets the same draws."""
+    fixed = next((models for row, models in changed.items() if row.startswith("randomness")), [])
+    if not fixed or not {"standard", OURS} <= found.keys():
+        return ""
+    attack = attacks()[0]
+    standard, ours = ([model for model in found[row] if model.number == 0] for row in ("standard", OURS))
+    gain, kept = (mean_change(models, standard, attack) for models in (ours, fixed))
+    lost = f"{100 * (gain - kept) / gain:.0f}" if gain and gain > 0 and kept is not None else "-"
+    lines = [
+        [row, rate(models, attack, "racc"), expected(models, attack), change(models, base, attack) or "-", share]
+        for row, models, base, share in (
+            ("standard", standard, [], ""),
+            ("rsmi, every query with the same draws", fixed, standard, ""),
+            (OURS, ours, standard, lost),
         )
-        if change is not None:
-            lines.append([row.name, change])
-    return markdown(["compared with standard", "TextFooler, difference in points"], lines) if lines else ""
+    ]
+    head = ["seed 0, TextFooler", "robust accuracy", "expected over fresh draws", "gain over standard, points"]
+    return table("How much is randomness", [*head, "share of the gain lost with fixed draws, %"], lines)
 
 
-def ablated(place: Path, table: Sequence[Any]) -> str:
+def stability(name: str, found: dict[str, list[Seed]]) -> str:
+    """Robust accuracy of every seed."""
+    lines = []
+    for row, models in found.items():
+        shares = [summary.racc.estimate for model in models if (summary := model.figures.get(attacks()[0]))]
+        if len(shares) > 1:
+            each = ", ".join(f"{100 * share:.1f}" for share in shares)
+            lines.append([row, each, spread(shares), paper.STABILITY.get(name, {}).get(row, "-")])
+    return table("Stability", ["training", "left by TextFooler, each seed", "mean (sd)", "paper (BERT)"], lines)
+
+
+def ablated(changed: dict[str, list[Seed]], theirs: dict[str, str]) -> str:
     """One thing changed at a time."""
-    lines = []
-    for row in table:
-        for run in seen(place, row, 1):
-            if "textfooler" in run:
-                summary = run["textfooler"].header()["summary"]
-                cells = [
-                    f"{100 * summary[key]:.1f}" if summary[key] is not None else "-" for key in ("sacc", "racc", "asr")
-                ]
-                low, high = summary["intervals"]["racc"]
-                cells[1] += f" ({100 * low:.1f}-{100 * high:.1f})"
-                lines.append([row.name, str(summary["n"]), *cells])
-    return markdown(["changed", "n", "accuracy", "robust accuracy", "success"], lines) if lines else ""
+    lines = [
+        [
+            row,
+            size(models),
+            *(rate(models, attacks()[0], key) for key in ("sacc", "racc")),
+            expected(models, attacks()[0]),
+            *(rate(models, attacks()[0], key) for key in ("asr", "avg_queries")),
+            theirs.get(row, "-"),
+        ]
+        for row, models in changed.items()
+        if models
+    ]
+    head = ["changed", "seeds x n", "accuracy", "robust accuracy", "expected", "success", "queries", "paper (RoBERTa)"]
+    return table("Ablations of RSMI under TextFooler, %", head, lines)
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def attacks() -> tuple[str, ...]:
+    """The attacks of a headline row; the first is that of the ablations."""
+    from rsmi import ATTACKS
+
+    return ATTACKS
+
+
+def table(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table under its title; nothing where it has no line."""
+    return f"### {title}\n\n{markdown(head, lines)}" if lines else ""
+
+
+def rate(models: Sequence[Seed], attack: str, key: str) -> str:
+    """One figure of a row: with its own interval where there is one seed, with that over seeds where there are more."""
+    found: list[Interval] = [getattr(summary, key) for model in models if (summary := model.figures.get(attack))]
+    scale, digits = (1.0, 0) if key == "avg_queries" else (100.0, 1)
+    if len(found) == 1:
+        return with_bounds(found[0], scale, digits)
+    return over_seeds([interval.estimate for interval in found], scale, digits)
+
+
+def expected(models: Sequence[Seed], attack: str) -> str:
+    """Accuracy to be expected under attack, over fresh draws."""
+    found = [summary.fresh for model in models if (summary := model.figures.get(attack)) and summary.fresh]
+    return with_bounds(found[0].expected_racc) if found else "-"
+
+
+def size(models: Sequence[Seed]) -> str:
+    """Seeds and texts of each."""
+    texts = sorted({summary.n for model in models for summary in model.figures.values()})
+    return f"{len(models)} x {'/'.join(map(str, texts))}"
+
+
+def published(name: str, row: str) -> str:
+    """The paper's cell."""
+    theirs = paper.ROWS.get(name, {}).get(row)
+    if theirs is None:
+        return "-"
+    return f"{theirs.accuracy}; " + "/".join("-" if value is None else str(value) for value in theirs.left)
+
+
+def best_baseline(found: dict[str, list[Seed]]) -> str | None:
+    """The baseline that TextFooler leaves most of."""
+
+    def left(row: str) -> float:
+        shares = [summary.racc.estimate for model in found[row] if (summary := model.figures.get(attacks()[0]))]
+        return sum(shares) / len(shares) if shares else -1.0
+
+    return max((row for row in BASELINES if row in found), key=left, default=None)
+
+
+def paired(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> list[tuple[Held, Held]]:
+    """What both held, seed by seed."""
+    other = {model.number: model.held.get(attack, {}) for model in theirs}
+    pairs = [(model.held.get(attack, {}), other.get(model.number, {})) for model in ours]
+    return [pair for pair in pairs if all(pair)]
+
+
+def change(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> str | None:
+    """Difference in points with its interval."""
+    return paired_change(paired(ours, theirs, attack))
+
+
+def mean_change(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> float | None:
+    """Difference of the shares held."""
+    shares = over_pairs(paired(ours, theirs, attack))
+    return float((shares[:, 0] - shares[:, 1]).mean()) if len(shares) else None

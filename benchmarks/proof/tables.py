@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from isthmus.core.statistics import bootstrap_mean
+from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar
 from isthmus.runs.folder import AttackFile
 
 Held = Mapping[str, bool]
@@ -49,21 +50,58 @@ def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
     return float(mannwhitneyu(first, second, alternative="two-sided").pvalue)
 
 
+def with_bounds(interval: Interval, scale: float = 100.0, digits: int = 1) -> str:
+    """A figure of one seed with its own interval."""
+    if math.isnan(interval.estimate):
+        return "-"
+    low, high = scale * interval.low, scale * interval.high
+    return f"{scale * interval.estimate:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
 def held(file: AttackFile) -> dict[str, bool]:
     """Which examples of an attack the model still got right."""
-    return {row["id"]: row["outcome"] == "failed" for row in file.rows()}
+    return held_by(file.rows())
+
+
+def held_by(rows: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """The same of its rows."""
+    return {row["id"]: row["outcome"] == "failed" for row in rows}
+
+
+def over_pairs(pairs: Iterable[tuple[Held, Held]]) -> np.ndarray[Any, Any]:
+    """Shares of the seeds in which both sides held each example that both saw [examples, 2].
+
+    Seeds are averaged first, so that whoever resamples examples does not take one under several seeds for several.
+    """
+    shares: dict[str, list[tuple[bool, bool]]] = {}
+    for ours, theirs in pairs:
+        for key in ours.keys() & theirs.keys():
+            shares.setdefault(key, []).append((ours[key], theirs[key]))
+    return np.array([np.mean(values, axis=0) for _, values in sorted(shares.items())]).reshape(-1, 2)
 
 
 def paired_change(pairs: Iterable[tuple[Held, Held]]) -> str | None:
-    """Change in points from the second to the first of each pair, a pair for each seed, on the examples both saw.
-
-    Seeds are averaged first and examples are resampled: one example under several seeds is not several examples.
-    """
-    changes: dict[str, list[float]] = {}
-    for ours, theirs in pairs:
-        for key in ours.keys() & theirs.keys():
-            changes.setdefault(key, []).append(float(ours[key]) - float(theirs[key]))
-    if not changes:
+    """Change in points from the second to the first of each pair, a pair for each seed, on the examples both saw."""
+    shares = over_pairs(pairs)
+    if not len(shares):
         return None
-    mean = bootstrap_mean([sum(values) / len(values) for _, values in sorted(changes.items())])
+    mean = bootstrap_mean(shares[:, 0] - shares[:, 1])
     return f"{100 * mean.estimate:+.1f} ({100 * mean.low:+.1f} to {100 * mean.high:+.1f})"
+
+
+def paired_ratio(pairs: Iterable[tuple[Held, Held]], draws: int = 10_000) -> str | None:
+    """What the first holds over what the second holds, with the percentiles of a bootstrap over examples."""
+    shares = over_pairs(pairs)
+    if not shares[:, 1:].sum():
+        return None
+    chosen = np.random.default_rng(0).integers(len(shares), size=(draws, len(shares)))
+    ours, theirs = shares[chosen].sum(axis=1).T
+    ratios = np.divide(ours, theirs, out=np.full(draws, np.inf), where=theirs > 0)
+    low, high = np.quantile(ratios, (0.025, 0.975), method="lower")
+    return f"{shares[:, 0].sum() / shares[:, 1].sum():.2f} ({low:.2f}-{high:.2f})"
+
+
+def mcnemar_of(ours: Held, theirs: Held) -> str:
+    """p of McNemar's test on the examples that both saw."""
+    shared = sorted(ours.keys() & theirs.keys())
+    return f"{mcnemar([ours[key] for key in shared], [theirs[key] for key in shared]).p_value:.3g}"
