@@ -3,7 +3,8 @@
     python benchmarks/certificates.py --data SST2 --name sst2 --out benchmarks/out/certificates
 
 Every step is an isthmus command that continues where it was stopped, so the same line again goes on. `--steps` chooses
-some of them; the page holds whatever results there are.
+some of them; the page holds whatever results there are, with a figure of each curve beside it. An attack that succeeds
+inside a certificate ends it with exit code 4, as it ends `isthmus certify`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from isthmus.measures.base import Plot, Series
 from isthmus.report.certificates import CertificateView, certificates, shown_strength
+from isthmus.report.plots import save
 from isthmus.runs.folder import RunFolder
 
 STEPS = ("train", "attack", "certify", "page")
@@ -27,8 +30,9 @@ def main() -> None:
     runs = {name: asked.out / f"{asked.name}-{name}" for name in ("standard", "safer", "cnn", "cnn-safer")}
     for command in commands(asked, runs):
         print("isthmus", *command, flush=True)
-        # An attack inside a certificate ends with code 4: that must stop the benchmark.
-        subprocess.run([sys.executable, "-m", "isthmus", *command], check=True)
+        ended = subprocess.run([sys.executable, "-m", "isthmus", *command], check=False)
+        if ended.returncode:
+            sys.exit(ended.returncode)
     if "page" in asked.steps:
         page = asked.out / f"{asked.name}.md"
         page.write_text(written(asked, runs), encoding="utf-8")
@@ -45,7 +49,7 @@ def commands(asked: argparse.Namespace, runs: dict[str, Path]) -> Iterator[Seque
         epochs = str(asked.epochs if backbone != "cnn" else 4)
         yield (
             "train", "--data", asked.data, "--backbone", backbone, "--defence", defence, "--epochs", epochs, *rate,
-            "--out", str(run), "--seed", str(asked.seed),
+            "--out", str(run), "--seed", str(asked.seed), *(("--limit", str(asked.limit)) if asked.limit else ()),
         )  # fmt: skip
     for run in runs.values() if "attack" in asked.steps else ():
         yield ("attack", str(run), "--attack", "pwws", "-P", f"table={table}", *n)
@@ -55,7 +59,7 @@ def commands(asked: argparse.Namespace, runs: dict[str, Path]) -> Iterator[Seque
             for sigma in asked.sigma:
                 yield (
                     "certify", str(runs[name]), "--certificate", "gaussian", "-P", f"sigma={sigma}", "-P",
-                    "paper_radius=true", "-P", f"table={table}", *draws, *n,
+                    "paper_radius=true", "-P", f"table={table}", "-P", f"pgd={asked.pgd}", *draws, *n,
                 )  # fmt: skip
         for name in ("standard", "safer", "cnn-safer"):
             yield ("certify", str(runs[name]), "--certificate", "synonym", "-P", f"table={table}", *draws, *n)
@@ -68,14 +72,43 @@ def written(asked: argparse.Namespace, runs: dict[str, Path]) -> str:
     lines = [
         f"# Certificates on {asked.name}",
         "",
-        "Certified accuracy beside accuracy under attack (PWWS inside the same table), each with its 95 % interval "
-        f"over {asked.n or 'all'} test examples. Made by `benchmarks/certificates.py`.",
+        "Certified accuracy beside accuracy under attack (PWWS inside the same table; gradient ascent on the "
+        f"embeddings for `gaussian`), each with its 95 % interval over {asked.n or 'all'} test examples. Made by "
+        "`benchmarks/certificates.py`.",
     ]
     for name, run in runs.items():
         folder = RunFolder(run)
         for view in certificates(folder) if folder.exists else ():
+            figure = drawn(view, asked.out / f"{asked.name}-{name}-{view.key}")
             lines += ["", f"## {name}: {view.key}", "", *_described(view), "", *_table(view)]
+            lines += ["", f"![Certified accuracy of {name}, {view.key}]({figure})"]
     return "\n".join(lines) + "\n"
+
+
+def drawn(view: CertificateView, stem: Path) -> str:
+    """The name of a figure of both accuracies by strength."""
+    levels, by_radius = view.summary.levels, view.unit == "radius"
+    places = [level.strength if by_radius else float(place) for place, level in enumerate(levels)]
+    series = []
+    for name, rates in (
+        ("certified", [level.certified for level in levels]),
+        ("under attack", [level.empirical for level in levels]),
+    ):
+        known = [(place, rate) for place, rate in zip(places, rates, strict=True) if rate is not None]
+        if known:
+            heights = tuple(rate.estimate for _, rate in known)
+            bounds = tuple((rate.low, rate.high) for _, rate in known)
+            series.append(Series(name, tuple(place for place, _ in known), heights, y_bounds=bounds))
+    plot = Plot(
+        stem.name,
+        f"Certified accuracy, {view.key}",
+        "L2 radius around the embedding sequence" if by_radius else "words substituted",
+        "right",
+        tuple(series),
+        percent="y",
+        ticks=() if by_radius else tuple(shown_strength(level.strength, view.unit) for level in levels),
+    )
+    return save(plot, stem)[0].name
 
 
 def _described(view: CertificateView) -> list[str]:
@@ -110,8 +143,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--name", default="data", help="for folders and titles")
     parser.add_argument("--backbone", default="minilm")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--pgd", type=int, default=10, help="steps of the attack on the embeddings; 0: none")
     parser.add_argument("--sigma", type=float, nargs="+", default=[0.02, 0.05])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
