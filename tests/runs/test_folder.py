@@ -19,6 +19,7 @@ from isthmus.runs.folder import (
     default_path,
     short_name,
 )
+from isthmus.runs.journal import Journal
 from isthmus.runs.settings import short_hash
 
 
@@ -96,6 +97,9 @@ def test_other_settings_of_an_attack_get_their_own_file(tmp_path: Path) -> None:
     write_json(first.header_path, {"schema": SCHEMA, "hash": short_hash(one)})
     assert folder.attack_file("pwws", one) == first
     assert folder.attack_file("pwws", two) == first  # no row was written under the name: it is free
+    with Journal(first.rows_path):
+        assert folder.attack_file("pwws", two) != first  # someone is about to write one
+        assert folder.attack_file("pwws", one) == first
     first.rows_path.write_text('{"id": "test:0"}\n')
     other = folder.attack_file("pwws", two)
     assert other.key == f"pwws@{short_hash(two)}"

@@ -28,7 +28,7 @@ from typing import Any, Self
 import isthmus
 from isthmus.core.errors import NewerRun, RunError
 from isthmus.core.files import make_folder, read_json, write_json
-from isthmus.runs.journal import read_rows
+from isthmus.runs.journal import is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
 
@@ -283,7 +283,8 @@ class RunFolder:
     def attack_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of `attack` with these settings belong.
 
-        The first settings used take the plain name; others get their hash. A name without any row is free.
+        The first settings used take the plain name; others get their hash. A name without any row is free, unless
+        another process is about to write it.
         """
         return _file(self.attacks_path, attack, settings)
 
@@ -306,7 +307,9 @@ def _files(folder: Path) -> tuple[AttackFile, ...]:
 
 def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
     file, code = AttackFile(folder, name), short_hash(settings)
-    if not file.header_path.exists() or file.header().get("hash") == code or not file.rows():
+    if not file.header_path.exists() or file.header().get("hash") == code:
+        return file
+    if not file.rows() and not is_being_written(file.rows_path):
         return file
     return AttackFile(folder, f"{name}@{code}")
 

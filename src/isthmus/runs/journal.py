@@ -168,6 +168,21 @@ class Journal:
         self._synced = time.monotonic()
 
 
+def is_being_written(path: Path) -> bool:
+    """Whether another process, or another journal of this one, holds the file open."""
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        _lock(handle, path)
+    except RunError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def _write_all(handle: int, data: bytes) -> None:
     while data:
         data = data[os.write(handle, data) :]
