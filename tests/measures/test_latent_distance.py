@@ -13,6 +13,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.measures import LatentDistance, Subject
 from isthmus.measures.base import Adversarial, Asked
+from isthmus.models import Classifier
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.report import plots
 from isthmus.runs.measure import MeasureRequest, measure
@@ -70,6 +71,26 @@ def test_it_is_the_distance_of_the_states():
     assert last.low <= last.estimate == pytest.approx(first[-1], abs=1e-5)
     share = found.figure("distance as a share of that to another text, sentence vector")
     assert share.estimate == pytest.approx(first[-1] / of(found, "other_distance")[-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("backbone", ["lstm", "cnn"])
+def test_layers_may_differ_in_width(backbone):
+    texts = [example.texts["text"] for example in (*DATA, *changed())]
+    options = {"vectors": None, "width": 8, "hidden": 6}
+    model = Classifier.create(backbone, DATA.labels, texts=texts, options=options).eval()
+    found = LatentDistance().measure(subject(model, changed(), n=12))
+
+    def means(data, row):
+        with torch.no_grad():
+            return [layer[0].mean(0) for layer in model(**model.encode([data[row].texts]), hidden=True).hidden]
+
+    pairs = [list(zip(means(DATA, row), means(changed(), row), strict=True)) for row in range(12)]
+    assert len({a.shape for a, _ in pairs[0]}) > 1
+    expected = np.mean([[float((a - b).norm()) for a, b in pair] for pair in pairs], axis=0)
+    cosines = np.mean([[float(torch.cosine_similarity(a, b, dim=0)) for a, b in pair] for pair in pairs], axis=0)
+    for vector in ("sentence", "tokens"):  # there is no [CLS]
+        assert of(found, "distance", vector) == pytest.approx(expected, abs=1e-5)
+        assert of(found, "cosine", vector) == pytest.approx(cosines, abs=1e-5)
 
 
 def test_other_texts_are_other_texts():

@@ -15,6 +15,8 @@ from isthmus.core.statistics import Interval, bootstrap_mean, bootstrap_ratio
 from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from isthmus.data import Dataset
     from isthmus.models import Classifier
 
@@ -157,7 +159,7 @@ class _Compared:
 
 
 def hidden_states(model: Classifier, data: Dataset, seed: int, name: str) -> dict[str, Vectors]:
-    """The vector of every text at every layer, two ways: [texts, layers, width]."""
+    """The vector of every text at every layer, two ways: [texts, layers, width of the widest]."""
     import torch
 
     from isthmus.defences.infobert import starts_with_cls
@@ -176,12 +178,21 @@ def hidden_states(model: Classifier, data: Dataset, seed: int, name: str) -> dic
             if output.hidden is None:
                 raise UsageError("this model shows no hidden states, so that there is nothing to compare")
             mask = batch.inputs["attention_mask"]
-            mean = torch.stack([mean_pool(layer.float(), mask) for layer in output.hidden], dim=1)
-            first = torch.stack([layer[:, 0].float() for layer in output.hidden], dim=1)
+            mean = _beside([mean_pool(layer.float(), mask) for layer in output.hidden])
+            first = _beside([layer[:, 0].float() for layer in output.hidden])
             whole = first if starts_with_cls(model.tokenizer) else mean
             for number, row in enumerate(rows):
                 sentence[row], tokens[row] = whole[number].cpu().numpy(), mean[number].cpu().numpy()
     return {"sentence": np.stack(sentence).astype(np.float64), "tokens": np.stack(tokens).astype(np.float64)}
+
+
+def _beside(layers: Sequence[Tensor]) -> Tensor:
+    """Vectors [texts, width] of layers as [texts, layers, widest]: zeros behind a narrow one change nothing here."""
+    import torch
+    from torch.nn.functional import pad
+
+    widest = max(layer.shape[-1] for layer in layers)
+    return torch.stack([pad(layer, (0, widest - layer.shape[-1])) for layer in layers], dim=1)
 
 
 def _compare(clean: dict[str, Vectors], other: dict[str, Vectors]) -> tuple[dict[str, Vectors], ...]:
