@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import warnings
@@ -15,6 +16,7 @@ from test_encoders import DEFENCES, built
 
 from isthmus import defences
 from isthmus.defences import Batch, Defence
+from isthmus.training.walk import walk
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -51,6 +53,19 @@ def plain() -> list[str]:
 @pytest.mark.parametrize("name", DEFENCES)
 def test_a_step_waits_no_more_often_than_plain_training(name: str) -> None:
     assert len(found := waits(DEFENCES[name])) <= len(plain()), found
+
+
+@pytest.mark.parametrize("name", ["infobert-freelb", "freelb"])
+def test_gradients_of_several_passes_add_up_as_they_do_on_their_own(name: str) -> None:
+    defence = DEFENCES[name]
+    model, batch = on_gpu(defence)
+    expected = gradients(defence, model, batch)
+    model.zero_grad()
+    torch.manual_seed(3)
+    walk(defence, model, batch, backward=lambda loss, _: loss.backward(), autocast=contextlib.nullcontext)
+    found = {key: value.grad for key, value in model.named_parameters() if value.grad is not None}
+    assert found.keys() == expected.keys()
+    assert all(torch.allclose(found[key], expected[key], atol=1e-5) for key in found)
 
 
 @pytest.mark.parametrize("name", ["vib", "infobert-freelb", "freelb"])

@@ -19,7 +19,7 @@ from isthmus.defences._ascent import ascended, start, within
 from isthmus.defences.vub import label_entropy
 from isthmus.models.auxiliary import AuxiliaryGaussian
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.information import Critic, club, info_nce, info_nce_within, rate, sampled_spread, spread
+from isthmus.models.information import Chunks, Critic, club, info_nce, info_nce_within, rate, sampled_spread, spread
 from isthmus.models.randomness import Stream
 
 
@@ -74,7 +74,7 @@ def test_info_nce_never_exceeds_the_logarithm_of_its_chunk() -> None:
         local, whole = torch.randn(6, 9, 4), torch.randn(6, 4)
         chosen = torch.rand(6, 9) < 0.4
         for size in (1, 3, 8):
-            value = info_nce(critic, local, whole, chosen, int(chosen.sum()), size, stream())
+            value = info_nce(critic, local, whole, chosen, Chunks(chosen.sum(), int(chosen.sum()), size), stream())
             assert float(value) <= math.log(size) + 1e-4
         within = info_nce_within(critic, local, whole, chosen, ~chosen)
         assert float(within) <= math.log(10) + 1e-4
@@ -90,7 +90,8 @@ def test_info_nce_is_the_formula_written_out() -> None:
     expected = (matrix.diagonal() - matrix.logsumexp(dim=1)).mean() + math.log(3)
     # A bound larger than what is chosen leaves padding in the chunk, which must not count.
     for most in (3, 8):
-        assert torch.allclose(info_nce(critic, local, whole, chosen, most, 8, stream()), expected, atol=1e-6)
+        chunks = Chunks(chosen.sum(), most, 8)
+        assert torch.allclose(info_nce(critic, local, whole, chosen, chunks, stream()), expected, atol=1e-6)
     anchor, others = critic(local[0, 0], whole[0]), torch.stack([critic(local[0, k], whole[0]) for k in (1, 3)])
     one = torch.tensor([[True, False, False, False], [False] * 4])
     negatives = torch.tensor([[False, True, False, True], [False] * 4])
@@ -196,7 +197,7 @@ def test_adversarial_training_is_the_loop_of_the_released_code() -> None:
         first = delta.grad.clone()
         chosen = anchored(first, mask, 0.5, 0.9)
         bound = info_nce(
-            model.companions["critic"], local, whole, chosen, int(chosen.sum()), 6,
+            model.companions["critic"], local, whole, chosen, Chunks(chosen.sum(), int(chosen.sum()), 6),
             batch.stream(f"infobert anchored {step}"),
         )  # fmt: skip
         (-0.3 * bound / 3).backward()
@@ -294,6 +295,7 @@ def test_the_rate_is_the_divergence_from_the_prior() -> None:
     expected = torch.distributions.kl_divergence(normal(mean, deviation), normal(0.0, 1.0)).sum(-1)
     assert torch.allclose(rate(mean, deviation), expected, atol=1e-5)
     assert float(rate(torch.zeros(1, 4), torch.ones(1, 4))) == 0
+    assert torch.autograd.gradcheck(rate, (mean.double().requires_grad_(), deviation.double().requires_grad_()))
 
 
 def rewind(model: Any) -> Any:

@@ -81,6 +81,11 @@ def test_entropy_of_known_distributions():
     torch.testing.assert_close(entropy(logits), expected)
 
 
+def test_entropy_has_its_own_gradient_though_the_logarithm_is_not_followed():
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(entropy, logits)
+
+
 def test_losses_are_computed_in_float32():
     logits = torch.tensor([[3.0, -1.0]], dtype=torch.bfloat16)
     for defence in (defences.Standard(), defences.LabelSmoothing(), defences.ConfidencePenalty()):

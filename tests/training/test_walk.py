@@ -3,11 +3,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from isthmus.core.errors import TrainingError
+from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
-from isthmus.training.walk import Ledger, walk
+from isthmus.training.numerics import autocast_on
+from isthmus.training.walk import Ledger, added_together, walk
 
 
 class Linear(torch.nn.Module):
@@ -92,6 +95,62 @@ def test_mixed_precision_covers_the_generator_and_not_the_backward_pass():
         loss.backward()
 
     walk(Watches(), Linear(), batch(), backward=outside, autocast=autocast)
+
+
+@dataclass(frozen=True)
+class Twice(Defence):
+    def losses(self, model, batch):
+        for name in "ab":
+            yield Terms({name: model(**batch.inputs).logits.float().square().mean()})
+
+
+class Casts(TorchDispatchMode):
+    """How often something of a weight's shape is cast to bfloat16."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.shape, self.count = weight.shape, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten._to_copy.default and result.dtype == torch.bfloat16:
+            self.count += result.shape == self.shape
+        return result
+
+
+@pytest.mark.skipif(not bfloat16_works("cpu"), reason="this processor has no working bfloat16")
+def test_a_weight_is_cast_once_a_step_and_has_the_gradients_of_all_passes():
+    model, data = Linear(), batch()
+    with Casts(model.weight) as casts:
+        walk(Twice(), model, data, backward=backward, autocast=autocast_on(torch.device("cpu"), "bf16"))
+    assert casts.count == 1
+    twice = model.weight.grad.clone()
+    model.weight.grad = None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(**data.inputs).logits.float().square().mean()
+    loss.backward()
+    assert torch.equal(twice, 2 * model.weight.grad)
+    with torch.no_grad():
+        model.weight.mul_(2)  # what was cast must not outlive the step
+    with Casts(model.weight) as casts:
+        walk(Twice(), model, data, backward=backward, autocast=autocast_on(torch.device("cpu"), "bf16"))
+    assert casts.count == 1
+
+
+def test_gradients_added_together_are_those_of_a_backward_pass():
+    model = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(3)])
+    used_before, used_twice, used_after = model
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+
+    def passes(around):
+        model.zero_grad()
+        used_twice(used_before(x)).square().mean().backward()
+        with around():
+            used_twice(used_after(x)).square().mean().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    expected = passes(contextlib.nullcontext)
+    assert all(map(torch.equal, passes(lambda: added_together(list(model.parameters()))), expected))
 
 
 def test_losses_that_yield_nothing_are_an_error():

@@ -6,6 +6,7 @@ unuseful < ceil(c_l n) <= anchored < ceil(c_h n) <= non-robust
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -25,18 +26,35 @@ def ranks(gradient: Tensor, mask: Tensor) -> Tensor:
     return norms.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
 
 
+class Band:
+    """Which ranks are anchored in the sentences of a batch.
+
+    Their lengths alone decide that, so it is found once for all passes over the batch.
+    """
+
+    def __init__(self, mask: Tensor, lowest: float, highest: float) -> None:
+        import torch
+
+        count = mask.sum(dim=1, keepdim=True).float()
+        rank = torch.arange(mask.shape[1], device=mask.device)
+        low, high = (lowest * count - _SLACK).ceil(), (highest * count - _SLACK).ceil()
+        inside = (rank >= low) & (rank < high)
+        single = rank == (lowest * count + _SLACK).floor().clamp(max=count - 1)
+        self.ranks = torch.where(high > low, inside, single)  # [batch, length]
+        self._behind = torch.where(mask.bool(), 0.0, math.inf)
+
+    def anchored(self, gradient: Tensor) -> Tensor:
+        """True for the anchored tokens [batch, length]; at least one in every sentence that has a token."""
+        order = (gradient.float().norm(dim=-1) + self._behind).argsort(dim=1, stable=True)
+        return self.ranks.scatter(1, order, self.ranks)
+
+
 def anchored(gradient: Tensor, mask: Tensor, lowest: float, highest: float) -> Tensor:
-    """True for the anchored tokens; at least one in every sentence that has a token."""
-    import torch
-
-    rank = ranks(gradient, mask)
-    count = mask.sum(dim=1, keepdim=True).float()
-    low, high = (lowest * count - _SLACK).ceil(), (highest * count - _SLACK).ceil()
-    band = (rank >= low) & (rank < high)
-    single = rank == (lowest * count + _SLACK).floor().clamp(max=count - 1)
-    return torch.where(high > low, band, single) & mask.bool()
+    """The anchored tokens of one gradient."""
+    return Band(mask, lowest, highest).anchored(gradient)
 
 
+@functools.lru_cache(maxsize=256)
 def most_anchors(length: int, lowest: float, highest: float) -> int:
     """Most anchors that a sentence of at most `length` tokens can have."""
     counts = (_ceiling(highest * n) - _ceiling(lowest * n) for n in range(length + 1))

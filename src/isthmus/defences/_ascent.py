@@ -58,11 +58,10 @@ class Climb:
         """Start at random, or `still` at the clean embeddings."""
         self.ascent, self.model, self.inputs = ascent, model, batch.inputs
         self.dice = Dice(model)
-        # Only the shape matters, so no words are looked up.
-        like = model.table.weight.new_empty((*batch.inputs["input_ids"].shape, model.table.embedding_dim))
-        self.mask = valid(batch).to(like.dtype)
+        self.words = model.embed(batch.inputs["input_ids"])
+        self.mask = valid(batch).to(self.words.dtype)
         magnitude = 0.0 if still else ascent.init_magnitude
-        self.delta = start(like, self.mask, magnitude, batch.stream(ascent.name)).requires_grad_()
+        self.delta = start(self.words.detach(), self.mask, magnitude, batch.stream(ascent.name)).requires_grad_()
         self._fresh = True
         self._waiting: Tensor | None = None
 
@@ -75,10 +74,8 @@ class Climb:
         if not self._fresh:
             self.dice.restore()
         self._fresh = False
-        words = self.model.embed(self.inputs["input_ids"])
-        if not last:
-            words = words.detach()
-        elif self._waiting is not None and words.requires_grad:
+        words = self.words if last else self.words.detach()
+        if last and self._waiting is not None and words.requires_grad:
             words.register_hook(self._with_earlier_passes)  # type: ignore[no-untyped-call]
         output: Output = self.model(**self.inputs, inputs_embeds=words + self.delta, hidden=hidden)
         return output

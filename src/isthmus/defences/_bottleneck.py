@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
@@ -104,6 +104,7 @@ class StochasticBottleneck(Ascent):
                 climb.step(climb.delta.grad)
 
     def _values(self, model: Classifier, output: Output, batch: Batch, steps: int) -> dict[str, Tensor]:
+        output = replace(output, logits=output.logits.float())
         values = {"cross_entropy": cross_entropy(output, batch)}
         if self.beta:
             latent: GaussianLatent = output.latent

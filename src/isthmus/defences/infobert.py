@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences._anchors import anchored, most_anchors
+from isthmus.defences._anchors import Band, anchored, most_anchors
 from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences._checks import at_least, one_of
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
@@ -130,6 +130,7 @@ class InfoBERT(Ascent):
             yield from Defence.losses(self, model, batch)
             return
         climb = Climb(self, model, batch, still=self.adversary == "none")
+        anchoring = _Anchoring(self, model, batch, climb.mask) if self.alpha else None
         anchors = self._clean_anchors(model, batch) if self._looks_back else None
         if self.adversary == "pgd":
             for _ in range(self.steps):
@@ -140,14 +141,17 @@ class InfoBERT(Ascent):
             values = {"cross_entropy": cross_entropy(output, batch) / steps}
             if self.beta:
                 values["bottleneck"] = self.beta / steps * self._narrowness(model, batch, climb, output, step)
-            gradient = None
-            if self.alpha:
+            gradient: Tensor | None = None
+            if anchoring is not None:
                 if anchors is None or step + 1 < steps:
                     # The perturbation's gradient alone: half of a backward pass, instead of a second whole one.
                     loss = values["cross_entropy"] if self._ranks_by_the_task else Terms(values).total()
                     gradient = torch.autograd.grad(loss, climb.delta, retain_graph=True)[0]
-                chosen = anchors if anchors is not None else self._anchors(gradient, climb)
-                values["anchored"] = -self.alpha / steps * self._information(model, batch, output, chosen, climb, step)
+                chosen = anchors
+                if chosen is None:
+                    assert gradient is not None
+                    chosen = anchoring.band.anchored(gradient)
+                values["anchored"] = -self.alpha / steps * anchoring.information(output, chosen, step)
             yield Terms(values)
             if step + 1 < steps:
                 climb.step(climb.delta.grad if gradient is None else gradient)
@@ -178,25 +182,6 @@ class InfoBERT(Ascent):
         narrowness: Tensor = model.companions["auxiliary"](output.embeddings, local, climb.mask, stream)
         return narrowness
 
-    def _information(
-        self, model: Classifier, batch: Batch, output: Output, chosen: Tensor, climb: Climb, step: int
-    ) -> Tensor:
-        from isthmus.models.information import Critic, info_nce, info_nce_within
-
-        critic = model.companions["critic"]
-        assert isinstance(critic, Critic)
-        local, whole = _hidden(output)[0], sentence_vectors(model, output, climb.mask)
-        if self.mode == "paper":
-            others = climb.mask.squeeze(-1).bool() & ~chosen
-            return info_nce_within(critic, local, whole, chosen, others)
-        most = len(batch) * most_anchors(chosen.shape[1], self.lowest, self.highest)
-        stream = batch.stream(f"{self.name} anchored {step}")
-        return info_nce(critic, local, whole, chosen, most, len(batch), stream)
-
-    def _anchors(self, gradient: Tensor | None, climb: Climb) -> Tensor:
-        assert gradient is not None
-        return anchored(gradient, climb.mask.squeeze(-1), self.lowest, self.highest)
-
     def _clean_anchors(self, model: Classifier, batch: Batch) -> Tensor:
         """Anchors by the gradient of the cross-entropy at the clean embeddings."""
         import torch
@@ -204,7 +189,31 @@ class InfoBERT(Ascent):
         climb = Climb(self, model, batch, still=True)
         gradient = torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0]
         climb.dice.restore()
-        return self._anchors(gradient, climb)
+        return anchored(gradient, climb.mask.squeeze(-1), self.lowest, self.highest)
+
+
+class _Anchoring:
+    """The anchored term of a batch: what all passes over it share, and the value of each."""
+
+    def __init__(self, defence: InfoBERT, model: Classifier, batch: Batch, mask: Tensor) -> None:
+        from isthmus.models.information import Chunks
+
+        self.defence, self.model, self.batch, self.mask = defence, model, batch, mask
+        self.band = Band(mask.squeeze(-1), defence.lowest, defence.highest)
+        most = len(batch) * most_anchors(mask.shape[1], defence.lowest, defence.highest)
+        self.chunks = Chunks(self.band.ranks.sum(), most, len(batch))
+
+    def information(self, output: Output, chosen: Tensor, step: int) -> Tensor:
+        """InfoNCE of the chosen words with their sentences."""
+        from isthmus.models.information import Critic, info_nce, info_nce_within
+
+        critic = self.model.companions["critic"]
+        assert isinstance(critic, Critic)
+        local, whole = _hidden(output)[0], sentence_vectors(self.model, output, self.mask)
+        if self.defence.mode == "paper":
+            return info_nce_within(critic, local, whole, chosen, self.mask.squeeze(-1).bool() & ~chosen)
+        stream = self.batch.stream(f"{self.defence.name} anchored {step}")
+        return info_nce(critic, local, whole, chosen, self.chunks, stream)
 
 
 def sentence_vectors(model: Classifier, output: Output, mask: Tensor) -> Tensor:

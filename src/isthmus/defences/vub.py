@@ -71,13 +71,11 @@ class VUB(StochasticBottleneck):
         """Minus the capped entropy."""
         if self.entropy_weight == 0:
             return {}
-        import torch
-
         of_labels: Tensor = model.companions["labels"].value  # type: ignore[assignment]
-        of_predictions = entropy(output.logits.float())
+        of_predictions = entropy(output.logits)
         if self.cap == "batch":
             of_predictions = of_predictions.mean()
-        return {"entropy": -self.entropy_weight * torch.minimum(of_predictions, of_labels).mean()}
+        return {"entropy": -self.entropy_weight * of_predictions.clamp(max=of_labels).mean()}
 
 
 def label_entropy(labels: Ints) -> float:

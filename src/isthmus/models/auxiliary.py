@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from isthmus.models.information import gaussian_log_density
+from isthmus.models.information import gaussian_log_density, partners
 
 _BETAS = (0.9, 0.999)
 
@@ -44,12 +44,9 @@ class AuxiliaryGaussian(nn.Module):
             if self.training:
                 self._fit(x.detach(), t.detach(), weight)
             mean, log_variance = self.mean(x), self.log_variance(x)
-            count = weight.sum()
-            draws = torch.rand(len(x), generator=stream, device=x.device)
-            order = torch.argsort(1 - weight, stable=True)
-            partner = order[(draws * count).long().clamp(max=len(x) - 1)]
-            gap = gaussian_log_density(t, mean, log_variance) - gaussian_log_density(t[partner], mean, log_variance)
-            return (gap * weight).sum() / count.clamp(min=1)
+            other = t.index_select(0, partners(weight, stream))
+            gap = gaussian_log_density(t, mean, log_variance) - gaussian_log_density(other, mean, log_variance)
+            return (gap * weight).sum() / weight.sum().clamp(min=1)
 
     def _fit(self, x: Tensor, t: Tensor, weight: Tensor) -> None:
         parameters = list(self.parameters())

@@ -13,6 +13,7 @@ Nothing here looks at a number on the host: on a GPU that would wait for the dev
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +32,20 @@ def spread(features: Tensor, mask: Tensor) -> Tensor:
 
 def sampled_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
     """The same from one random partner for each row; its expectation is `spread`."""
-    rows, valid = features.reshape(-1, features.shape[-1]), mask.reshape(-1).bool()
+    rows = features.reshape(-1, features.shape[-1])
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
-    count = valid.sum()
-    draws = torch.rand(len(rows), generator=stream, device=rows.device)
+    apart = functional.mse_loss(rows, rows.index_select(0, partners(mask, stream)), reduction="sum")
+    return apart * (0.5 / mask.sum().clamp(min=1))
+
+
+def partners(mask: Tensor, stream: torch.Generator) -> Tensor:
+    """For every row that the mask names a random one of them, with replacement; for any other itself [rows]."""
+    valid = mask.reshape(-1).bool()
     # Valid rows first, so that the i-th valid row is the i-th of the order.
     order = torch.argsort((~valid).to(torch.uint8), stable=True)
-    partner = order[(draws * count).long().clamp(max=len(rows) - 1)]
-    half = 0.5 * (rows - rows[partner]).square().sum(dim=1)
-    return (half * valid).sum() / count.clamp(min=1)
+    draws = torch.rand(len(valid), generator=stream, device=valid.device)
+    drawn = order[(draws * valid.sum()).long()]
+    return torch.where(valid, drawn, torch.arange(len(valid), device=valid.device))
 
 
 class Critic(nn.Module):
@@ -49,13 +55,11 @@ class Critic(nn.Module):
         super().__init__()
         self.first = nn.Linear(local + whole, width)
         self.second = nn.Linear(width, 1)
-        self.local = local
 
     def halves(self, local: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
         """The two parts of the first layer's sum, so that a pair costs an addition and not a product."""
-        weight = self.first.weight
-        left = functional.linear(local, weight[:, : self.local])
-        return left, functional.linear(whole, weight[:, self.local :], self.first.bias)
+        of_local, of_whole = torch.split(self.first.weight, [local.shape[-1], whole.shape[-1]], dim=1)
+        return functional.linear(local, of_local), functional.linear(whole, of_whole, self.first.bias)
 
     def score(self, left: Tensor, right: Tensor) -> Tensor:
         """Scores of halves that broadcast against each other."""
@@ -80,40 +84,49 @@ _AT_ONCE = 2**24
 """Numbers that are computed at once: enough to fill a GPU, few enough for any memory."""
 
 
-def info_nce(
-    critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, most: int, size: int, stream: torch.Generator
-) -> Tensor:
-    """InfoNCE of the chosen words [batch, length] with their sentences, in shuffled chunks of `size` pairs.
+class Chunks:
+    """Chunks of pairs that are told apart: which places hold a pair, and what each counts in the mean over chunks.
 
-    The negatives of a pair are the other chosen words of its chunk. `most` is a bound on how many are chosen. A value
-    of one batch: two halves of a batch have other chunks, and the mean of their values is not its value.
+    All of it follows from how many pairs there are, whichever they are: so several passes over a batch can share it.
     """
-    words = chosen.reshape(-1)
-    keys = torch.rand(len(words), generator=stream, device=words.device)
-    order = torch.argsort(torch.where(words, keys, keys + 2))[: max(1, most)]
-    left, right = critic.halves(local.reshape(-1, local.shape[-1])[order], whole[order // chosen.shape[1]])
-    size = min(size, len(order))
-    left, right, there = (_in_chunks(part, size) for part in (left, right, words[order].unsqueeze(1)))
-    together = max(1, _AT_ONCE // (left.shape[-1] * size * size))
+
+    def __init__(self, pairs: Tensor, most: int, size: int) -> None:
+        """For a number of pairs that is at most `most`, `size` in a chunk; places that are left stay empty."""
+        self.size = max(1, min(size, most))
+        self.places = max(1, -(-most // self.size)) * self.size
+        there = (torch.arange(self.places, device=pairs.device) < pairs).view(-1, self.size)
+        count = there.sum(dim=1, keepdim=True)
+        self.weight = there / (count * (count > 0).sum()).clamp(min=1)  # [chunks, size]
+        self.bound = (self.weight * count.clamp(min=1).log()).sum()
+        # The lowest number and not infinity, so that a chunk without pairs does not become infinite minus infinite.
+        self.absent = torch.where(there, 0.0, torch.finfo(torch.float32).min).unsqueeze(1)  # [chunks, 1, size]
+
+    def mean(self, scores: Tensor) -> Tensor:
+        """Mean InfoNCE over the chunks with a pair in them, of scores [chunks, size, size]."""
+        against = (scores + self.absent).logsumexp(dim=2)
+        return ((scores.diagonal(dim1=1, dim2=2) - against) * self.weight).sum() + self.bound
+
+
+def info_nce(
+    critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, chunks: Chunks, stream: torch.Generator
+) -> Tensor:
+    """InfoNCE of the chosen words [batch, length] with their sentences, in shuffled chunks of pairs.
+
+    The negatives of a pair are the other chosen words of its chunk. A value of one batch: two halves of a batch have
+    other chunks, and the mean of their values is not its value.
+    """
+    keys = torch.rand(chosen.shape, generator=stream, device=chosen.device)
+    # The chosen ones, whose keys become negative, come first and in random order.
+    order = torch.add(keys, chosen, alpha=-1).view(-1).argsort()[: chunks.places]
+    if len(order) < chunks.places:
+        order = functional.pad(order, (0, chunks.places - len(order)))
+    left, right = critic.halves(local.flatten(0, 1).index_select(0, order), whole)
+    right = right.index_select(0, order // chosen.shape[1])
+    left, right = (half.view(-1, chunks.size, half.shape[-1]) for half in (left, right))
+    together = max(1, _AT_ONCE // (left.shape[-1] * chunks.size**2))
     parts = zip(torch.split(left, together), torch.split(right, together), strict=True)
-    scores = torch.cat([critic.matrix(*part).float() for part in parts])
-    return _mean_of_chunks(scores, there.squeeze(-1))
-
-
-def _in_chunks(rows: Tensor, size: int) -> Tensor:
-    """Rows [rows, width] as [chunks, size, width], the last filled up with zeros."""
-    spare = -len(rows) % size
-    return functional.pad(rows, (0, 0, 0, spare)).view(-1, size, rows.shape[1])
-
-
-def _mean_of_chunks(scores: Tensor, there: Tensor) -> Tensor:
-    """Mean InfoNCE of chunks [chunks, size, size] whose rows may be padding, over those with a pair in them."""
-    count = there.sum(dim=1).clamp(min=1)
-    # The lowest number and not infinity, so that a chunk without pairs does not become infinite minus infinite.
-    against = scores.masked_fill(~there.unsqueeze(1), torch.finfo(scores.dtype).min).logsumexp(dim=2)
-    values = ((scores.diagonal(dim1=1, dim2=2) - against) * there).sum(dim=1) / count + count.float().log()
-    filled = there.any(dim=1)
-    return (values * filled).sum() / filled.sum().clamp(min=1)
+    scores = [critic.matrix(*part).float() for part in parts]
+    return chunks.mean(torch.cat(scores) if len(scores) > 1 else scores[0])
 
 
 def info_nce_within(critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, others: Tensor) -> Tensor:
@@ -142,7 +155,24 @@ def club(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 def rate(mean: Tensor, deviation: Tensor) -> Tensor:
     """KL(N(mean, deviation²) ‖ N(0, I)) of every row, in nats."""
-    return 0.5 * (mean.square() + deviation.square() - 1 - 2 * deviation.log()).sum(dim=-1)
+    value: Tensor = _Rate.apply(mean, deviation)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _Rate(torch.autograd.Function):
+    """The rate, with its gradient written out (μ and σ - 1/σ): a third of the jobs of going back by the formula."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, deviation: Tensor) -> Tensor:
+        ctx.save_for_backward(mean, deviation)
+        squares = torch.addcmul(deviation.square(), mean, mean)
+        return 0.5 * (torch.sub(squares, deviation.log(), alpha=2).sum(dim=-1) - mean.shape[-1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        mean, deviation = ctx.saved_tensors
+        gradient = gradient.unsqueeze(-1)
+        return gradient * mean, gradient * (deviation - deviation.reciprocal())
 
 
 def gaussian_entropy(deviation: Tensor) -> Tensor:
