@@ -71,7 +71,9 @@ class GaussianBottleneck(Bottleneck):
 
     def forward(self, pooled: Tensor) -> GaussianLatent:
         """The Gaussian of each pooled vector; a draw in training and where samples are asked for, else the mean."""
-        hidden = self.second(functional.relu(self.first(pooled)))
+        # Two small layers, in the precision of their weights: casting these would cost more than it saves.
+        with torch.autocast(pooled.device.type, enabled=False):
+            hidden = self.second(functional.relu(self.first(pooled.to(self.first.weight.dtype))))
         if self.last_relu:
             hidden = functional.relu(hidden)
         mean, raw = hidden.float().chunk(2, dim=-1)

@@ -216,7 +216,7 @@ class Classifier(nn.Module):
         vector, latent = encoded.vector, None
         if self.slots.bottleneck is not None:
             latent = self.slots.bottleneck(vector)
-            vector = latent.sample
+            vector = latent.sample.to(vector.dtype)
         logits = vector if self.head is None else self.head(vector)
         if self.answers_questions:
             logits = logits if self.head is None else logits.transpose(1, 2)

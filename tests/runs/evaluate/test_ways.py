@@ -12,6 +12,7 @@ import training_toys as toys
 from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError, VictimError
+from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Floats, Texts
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.normalised import Normalised, NormalisedVictim
@@ -104,6 +105,14 @@ def test_the_copy_in_bfloat16_is_seen_in_the_same_three_ways() -> None:
     for way in wanted:
         assert np.array_equal(seen[way], wanted[way])
     assert not half._half.stochastic
+
+
+@pytest.mark.skipif(not bfloat16_works("cpu"), reason="this processor has no working bfloat16")
+def test_a_bottleneck_answers_in_bfloat16() -> None:
+    exact = bottlenecked()
+    rough = Ways(ClassifierVictim(exact.model, "bf16"), draws=2, seed=0).see(TEXTS, IDS).scores
+    wanted = Ways(exact, draws=2, seed=0).see(TEXTS, IDS).scores
+    assert all(np.allclose(rough[way], wanted[way], atol=3e-2) for way in wanted)
 
 
 def test_a_bottleneck_behind_a_normaliser_has_three() -> None:
