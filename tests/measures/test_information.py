@@ -129,6 +129,7 @@ def test_every_epoch_that_was_kept(vib):
     assert {series.name for series in plot.series} == {"train", "dev", "test"}
     assert all(series.x == (1.0, 2.0) and len(series.y_bounds) == 2 for series in plot.series)
     assert set(found.measurement.details["epochs"]) == {"1", "2"}
+    assert any("those of 2 epochs are drawn" in note for note in found.measurement.notes)
     # One of the epochs is the model itself.
     own = found.measurement.figure(RATE, "dev").estimate
     (dev,) = [series for series in plot.series if series.name == "dev"]
@@ -199,7 +200,8 @@ def test_the_others_are_the_true_complement(monkeypatch):
     splits = toys.splits()
     subject = Subject.of(toys.classifier(), splits)
     subject.adversarial = lambda name: Adversarial("x", splits.dev[:10], splits.dev[10:20])
-    AnchoredInformation(fit_epochs=1, chunk=4, rounds=1).measure(subject)
+    found = AnchoredInformation(fit_epochs=1, chunk=4, rounds=1).measure(subject)
+    assert (_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
     for anchored, others in (seen[:2], seen[2:]):
         assert torch.equal(anchored, ~others)
         assert 0 < int(anchored.sum()) < len(anchored)
@@ -215,6 +217,14 @@ def test_adversarial_texts_of_a_file(vib, place):
         make_subject(vib, Asked(), "cpu")
     )
     assert found.details["n"] == {"benign": 12, "adversarial": 12}
+
+
+def test_adversarial_texts_of_the_rows_of_another_run(vib, plain):
+    elsewhere = make_subject(vib, Asked(), "cpu").adversarial(str(plain.attacks_path / "pwws.jsonl"))
+    own = make_subject(plain, Asked(), "cpu").adversarial("pwws")
+    assert len(own.adversarial) > 0
+    assert elsewhere.adversarial.examples == own.adversarial.examples
+    assert elsewhere.benign.examples == own.benign.examples
 
 
 # ---------------------------------------------------------------------- trade-off
@@ -264,6 +274,12 @@ def test_runs_that_cannot_be_compared_are_refused():
         TradeOff(over="betta").measure(runs([1], [outcome(9, 1, 1)]))
     found = TradeOff(over="epochs").measure(runs([1, 2], [outcome(9, 1, 1), outcome(12, 1, 1)]))
     assert "9 to 12 examples" in found.notes[0]
+
+
+def test_two_seeds_are_said_to_be_few():
+    few, enough = (TradeOff().measure(runs([0.1] * count, [outcome(50, 0.8, 0.6)] * count)) for count in (2, 3))
+    assert "Two seeds" in few.notes[0]
+    assert not enough.notes
 
 
 def test_a_static_set_has_its_clean_accuracy_elsewhere():

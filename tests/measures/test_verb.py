@@ -63,6 +63,19 @@ def test_what_changed_since_is_measured_again(run):
     assert (again.key, again.was_there) == ("anchored_words", False)
 
 
+def test_a_run_without_attacks_is_told_which_to_make_or_which_file_to_name(run):
+    with pytest.raises(UsageError, match=r"was not attacked yet, .*: isthmus attack .* --attack pwws$"):
+        measure(request(run, measures=("trade_off",), parameters={"over": "epochs", "attack": "pwws"}, asked=Asked()))
+    without = request(run, measures=("anchored_information",))
+    with pytest.raises(UsageError, match=r"from a file that is named instead: .* --attack textfooler$"):
+        measure(without)
+    elsewhere = run.path / "on-other" / "attacks" / "pwws.jsonl"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.touch()
+    with pytest.raises(UsageError, match=f"such as {elsewhere}: isthmus attack"):
+        measure(without)
+
+
 def test_what_cannot_be_measured_is_refused(run, tmp_path):
     with pytest.raises(UnknownName, match="Did you mean 'anchored_words'"):
         measure(request(run, measures=("anchored_word",)))

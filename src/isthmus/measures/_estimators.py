@@ -153,6 +153,10 @@ class Nce:
         return math.log(min(self.chunk, len(features)))
 
 
+BELOW_ZERO = "Below 0 the critic, fitted on train, does worse than guessing: there it found no information."
+"""Said beside such an InfoNCE, whose bound of 0 is known without it."""
+
+
 def nce_values(scores: Tensor) -> Tensor:
     """S_ii - log 1/C Σ_j exp S_ij of every row of a chunk [C, C]; none exceeds log C."""
     return scores.diagonal() - scores.logsumexp(dim=1) + math.log(len(scores))

@@ -78,6 +78,8 @@ class AnchoredInformation(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """Both kinds of words on both kinds of texts, and the difference from another run."""
+        from isthmus.measures._estimators import BELOW_ZERO
+
         if len(subject.others) > 1:
             raise UsageError(f"{self.name} compares with one run: give a single --against")
         texts = dict(self._texts(subject))
@@ -88,6 +90,8 @@ class AnchoredInformation(Measure):
         here = self._values(subject, texts, chunk, lowest, highest)
         figures = [Figure.from_interval(name, _mean(values), of) for (name, of), values in here.items()]
         notes = [f"InfoNCE tells {chunk} pairs apart, so it can show at most log {chunk} = {math.log(chunk):.3g} nats."]
+        if any(figure.estimate < 0 for figure in figures):
+            notes.append(BELOW_ZERO)
         shown, title = here, f"Information with the sentence, {subject.name}"
         for other in subject.others:
             there = self._values(other, texts, chunk, lowest, highest)

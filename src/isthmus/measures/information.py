@@ -92,6 +92,7 @@ class Information(Measure):
                 subject.snapshots[epoch](subject.model)
                 by_epoch[epoch] = self._look(subject, f"epoch {epoch}").figures
             plots = _over_epochs(by_epoch)
+            notes.append(f"The table has the weights that the run ended with; those of {len(epochs)} epochs are drawn.")
             details["epochs"] = {
                 str(epoch): [_plain(each) for each in each_epoch] for epoch, each_epoch in by_epoch.items()
             }
@@ -99,6 +100,8 @@ class Information(Measure):
 
     def _look(self, subject: Subject, what: str) -> Looked:
         """The figures of the weights that are in the model now."""
+        from isthmus.measures._estimators import BELOW_ZERO
+
         features = dict(_features(subject, what))
         fits = self._fit(subject, what) if self.fitted else None
         figures = [figure for split in features for figure in self._of_split(subject, split, features[split], fits)]
@@ -113,6 +116,8 @@ class Information(Measure):
                 "fitted on train; where it is large, CLUB is no bound. No token tells more of its word than the word's "
                 "entropy: where CLUB exceeds it, words nearly determine tokens and CLUB says no more.",
             ]
+            if any(figure.name == NCE and figure.estimate < 0 for figure in figures):
+                notes.append(BELOW_ZERO)
         return Looked(tuple(figures), notes, details)
 
     def _fit(self, subject: Subject, what: str) -> Fits:

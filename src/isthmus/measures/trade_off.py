@@ -71,7 +71,7 @@ class TradeOff(Measure):
         return Measurement(
             tuple(figures),
             (self._plot(points, next(iter(names))),),
-            notes=_notes(runs),
+            notes=_notes(runs, points),
             details={"over": self.over, "attack": next(iter(names)), "runs": rows},
         )
 
@@ -190,8 +190,11 @@ def _order(item: tuple[tuple[str, Any], Any]) -> tuple[str, int, float, str]:
     return method, 0 if is_number else 1, float(value) if is_number else 0.0, str(value)
 
 
-def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
+def _notes(runs: Sequence[Run], points: Sequence[Point]) -> tuple[str, ...]:
+    notes = []
     sizes = sorted({len(run.robust) for run in runs})
     if len(sizes) > 1:
-        return (f"The runs were attacked on {sizes[0]} to {sizes[-1]} examples: compare them with care.",)
-    return ()
+        notes.append(f"The runs were attacked on {sizes[0]} to {sizes[-1]} examples: compare them with care.")
+    if any(len(point.runs) == 2 for point in points):
+        notes.append("Two seeds say next to nothing about others: with three the intervals would be a third as wide.")
+    return tuple(notes)

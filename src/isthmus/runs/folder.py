@@ -19,6 +19,7 @@ Everything after `train` and `attack` only reads it.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -169,6 +170,18 @@ class AttackFile:
     def rows(self) -> list[dict[str, Any]]:
         """The rows written so far."""
         return read_rows(self.rows_path)
+
+
+def is_attack_file(path: Path) -> bool:
+    """Whether a file holds the rows of an attack."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        try:
+            row = json.loads(stream.readline())
+        except ValueError:
+            return False
+    return isinstance(row, dict) and {"outcome", "original", "perturbed", "label"} <= set(row)
 
 
 class RunFolder:

@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.core.errors import DataError, RunError, UnknownName, UsageError
 from isthmus.core.types import Example
 from isthmus.measures.base import Adversarial, Asked, Facts, Robustness, Source, Step, Subject
-from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
+from isthmus.runs.folder import AttackFile, RunFolder, RunRecord, is_attack_file
 from isthmus.runs.provenance import fingerprint
 from isthmus.runs.sources import DataRequest, ModelSource, trainable
 from isthmus.runs.summary import is_correct
@@ -114,8 +114,9 @@ def snapshots(folder: RunFolder) -> Mapping[int, Callable[[Classifier], None]]:
 def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
     files = {file.key: file for file in folder.attack_files() if file.rows()}
     if not files:
+        attack = name or "textfooler"
         raise UsageError(
-            f"{folder.path} was not attacked yet, and {purpose}: isthmus attack {folder.path} --attack textfooler"
+            f"{folder.path} was not attacked yet, and {purpose}: isthmus attack {folder.path} --attack {attack}"
         )
     if name is None:
         return next(iter(files.values()))
@@ -125,15 +126,26 @@ def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
 
 
 def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adversarial:
-    """Texts that fooled the run's model, with the texts they came from; or those of an exported file."""
-    if name is not None and Path(name).suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
-        return _of_file(name, subject)
-    file = _attack(folder, name, "adversarial texts come from an attack, or from a file named with -P on=FILE")
+    """Texts that fooled the run's model, with the texts they came from; or those of a file."""
+    path = Path(name or "").expanduser()
+    if is_attack_file(path):
+        file = AttackFile(path.parent, path.stem)
+    elif path.suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
+        return _of_file(str(path), subject)
+    else:
+        file = _attack(folder, name, f"adversarial texts come from an attack on it, or from a file{_such_as(folder)}")
     rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
     if not rows:
-        raise UsageError(f"{file.key} fooled nothing in {folder.path}: there are no adversarial texts")
-    labels = tuple(str(label) for label in file.header().get("labels") or ())
+        raise UsageError(f"{file.key} fooled nothing in {file.folder.parent}: there are no adversarial texts")
+    header = file.header() if file.header_path.is_file() else {}
+    labels = tuple(str(label) for label in header.get("labels") or ())
     return Adversarial(file.key, _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels))
+
+
+def _such_as(folder: RunFolder) -> str:
+    """Names a file with adversarial texts in a folder below the run's, where attacks on other data may lie."""
+    below = sorted(folder.path.glob("*/attacks/*.jsonl"))
+    return f" that is named instead, such as {below[0]}" if below else " that is named instead"
 
 
 def _of_file(name: str, subject: Subject) -> Adversarial:
@@ -160,7 +172,7 @@ def _texts(subject: Subject, rows: list[dict[str, Any]], side: str, labels: tupl
     from isthmus.data import Dataset
 
     examples = tuple(Example(str(row["id"]), dict(row[side]), int(row["label"])) for row in rows)
-    task = Classification(labels or subject.model.labels, subject.model.task.fields)
+    task = Classification(labels or subject.model.labels, tuple(rows[0][side]))
     return Dataset(subject.name, side, task, examples).aligned(subject.model.labels)
 
 

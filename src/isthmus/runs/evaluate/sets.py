@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
-from isthmus.runs.folder import AttackFile, RunFolder, short_name
+from isthmus.runs.folder import AttackFile, RunFolder, is_attack_file, short_name
 from isthmus.runs.request import Rows, SetRequest
 from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.subject import load_run_data
@@ -118,7 +118,7 @@ def _named(source: str, request: SetRequest, task: TaskName) -> list[EvaluationS
         raise UsageError(f"{source} is a run folder, not a data set: {remedy}")
     if task == "qa":
         return _questions(source, request)
-    if is_journal(path):
+    if is_attack_file(path):
         return [_from_journal(path, request)]
     if is_textattack(source):
         return [_from_textattack(path, request)]
@@ -173,18 +173,6 @@ def _splits(opened: Any, asked: tuple[str, ...]) -> list[str]:
         shown = ",".join(there[:8])
         raise UsageError(f"{opened.name} has neither test nor dev: choose splits of it with --split {shown} or all")
     return list(there)
-
-
-def is_journal(path: Path) -> bool:
-    """Whether a file holds the rows of an attack."""
-    if path.suffix != ".jsonl" or not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        try:
-            row = json.loads(stream.readline())
-        except ValueError:
-            return False
-    return isinstance(row, dict) and {"outcome", "original", "perturbed", "label"} <= set(row)
 
 
 def _from_journal(path: Path, request: SetRequest) -> EvaluationSet:
