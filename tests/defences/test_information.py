@@ -295,6 +295,9 @@ def test_the_rate_is_the_divergence_from_the_prior() -> None:
     expected = torch.distributions.kl_divergence(normal(mean, deviation), normal(0.0, 1.0)).sum(-1)
     assert torch.allclose(rate(mean, deviation), expected, atol=1e-5)
     assert float(rate(torch.zeros(1, 4), torch.ones(1, 4))) == 0
+    assert (rate(mean, deviation) > 0).all()
+    assert float(rate(torch.full((1, 1), 0.01), torch.ones(1, 1))) > 0
+    assert float(rate(torch.zeros(1, 1), torch.full((1, 1), 1.01))) > 0
     assert torch.autograd.gradcheck(rate, (mean.double().requires_grad_(), deviation.double().requires_grad_()))
 
 
