@@ -212,11 +212,16 @@ def test_adversarial_texts_of_a_file(vib, place):
 
     path = place / "adversarial.jsonl"
     rows = [{"text": example.texts["text"], "label": "good"} for example in toys.dataset("test", 12, 3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = AnchoredInformation(on=str(path), fit_epochs=1, chunk=4, rounds=1).measure(
-        make_subject(vib, Asked(), "cpu")
-    )
-    assert found.details["n"] == {"benign": 12, "adversarial": 12}
+
+    def measured(count):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        parameters = {"on": str(path), "fit_epochs": "1", "chunk": "4", "rounds": "1"}
+        (found,) = measure(MeasureRequest((str(vib.path),), ("anchored_information",), parameters, device="cpu"))
+        return found.was_there, found.measurement.details["n"]
+
+    assert measured(12) == (False, {"benign": 12, "adversarial": 12})
+    assert measured(12) == (True, {"benign": 12, "adversarial": 12})
+    assert measured(9) == (False, {"benign": 9, "adversarial": 9})  # the same name, other texts
 
 
 def test_adversarial_texts_of_the_rows_of_another_run(vib, plain):

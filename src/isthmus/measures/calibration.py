@@ -100,7 +100,7 @@ def _plot(split: str, found: Found) -> Plot:
         x=tuple(each.confidence for each in filled),
         y=tuple(each.accuracy.estimate for each in filled),
         y_bounds=tuple((each.accuracy.low, each.accuracy.high) for each in filled),
-        labels=tuple(str(each.count) for each in filled),
+        labels=tuple(f"{each.count:,}" for each in filled),
     )
     return Plot(
         name=f"reliability-{split}",

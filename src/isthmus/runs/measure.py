@@ -3,7 +3,7 @@
     {"information": {"settings": …, "hash": …, "stamp": …, "measurement": …}, "information@1a2b3c4d": …}
 
 The first settings of a measure take its plain name, others get their hash. An entry whose settings are the same and
-whose sources (weights, data, log, attacks) have not changed since is read and not computed again.
+whose sources (weights, data, log, attacks, named files) have not changed since is read and not computed again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.core.files import read_json, write_json
 from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.provenance import fingerprint
 from isthmus.runs.settings import plain, short_hash
 from isthmus.runs.subject import make_subject, stamp_of
 
@@ -128,7 +129,8 @@ def _take(
     others = [*rest, *([against] if against is not None and method.heeds("against") else ())]
     asked = Asked(**{name: value for name, value in request.asked.given().items() if name in method.takes})
     settings = _settings(method, asked, [_seen_from(first, other) for other in others])
-    stamp = {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
+    stamp: dict[str, Any] = _named_files(method)
+    stamp |= {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
     known = _entries(first)
     key = _key(method.name, short_hash(settings), known)
     if key in known and known[key].get("stamp") == plain(stamp):
@@ -147,6 +149,12 @@ def _take(
     # Read again: another command may have measured something else in the meantime.
     write_json(first.measures_path, {**_entries(first), key: entry})
     return dataclasses.replace(_measured(first, key, entry), was_there=False)
+
+
+def _named_files(method: Measure) -> dict[str, Any]:
+    """The files that parameters name, each with what tells whether it has changed."""
+    values = [getattr(method, each.name) for each in dataclasses.fields(method)]
+    return {value: fingerprint(Path(value)) for value in values if isinstance(value, str) and Path(value).is_file()}
 
 
 def _seen_from(first: RunFolder, folder: RunFolder) -> str:
