@@ -7,6 +7,7 @@ import json
 import pytest
 
 from isthmus.core.errors import DataError, UsageError
+from isthmus.core.statistics import wilson
 from isthmus.core.types import Answer, Classification, Example, QuestionAnswering
 from isthmus.data import Dataset, Rejected
 from isthmus.models.answering import Candidate, Prediction
@@ -41,6 +42,13 @@ def test_figures_are_means_over_the_questions() -> None:
     assert (found.rows[0].score, found.rows[1].score) == (1.5, None)
     assert json.loads(json.dumps(found.to_dict()))["overall"]["exact_match"]["estimate"] == 0.25
     assert json.loads(json.dumps(found.rows[2].to_dict()))["f1"] == pytest.approx(2 / 3)
+
+
+def test_none_right_and_all_right_have_intervals_too() -> None:
+    data = questions({name: ["red"] for name in "abcd"})
+    for answer, right in (("blue", 0), ("red", 4)):
+        figures = evaluation(data, predicted(dict.fromkeys("abcd", answer))).overall
+        assert figures.exact_match == figures.f1 == wilson(right, 4)
 
 
 def test_adversarial_questions_are_scored_by_their_worst_variant() -> None:

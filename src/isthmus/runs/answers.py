@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from isthmus.core.answers import AnswerScore, base_ids, score, worst_variants
 from isthmus.core.errors import DataError, UsageError
-from isthmus.core.statistics import Interval, bootstrap_ratio
+from isthmus.core.statistics import Doubles, Interval, bootstrap_ratio, wilson
 from isthmus.core.strata import linked
 from isthmus.core.types import Answer, Example
 
@@ -147,4 +148,13 @@ def _figures(scores: Sequence[AnswerScore], groups: Sequence[int], seed: int) ->
     sizes = np.bincount(group).astype(float)
     exact = np.bincount(group, [one.exact_match for one in scores])
     f1 = np.bincount(group, [one.f1 for one in scores])
-    return AnswerFigures(len(scores), bootstrap_ratio(exact, sizes, seed), bootstrap_ratio(f1, sizes, seed))
+    return AnswerFigures(len(scores), _share(exact, sizes, seed), _share(f1, sizes, seed))
+
+
+def _share(totals: ArrayLike, sizes: Doubles, seed: int) -> Interval:
+    """A mean of figures from 0 to 1; where all are 0, or all are 1, a bootstrap has nothing to vary."""
+    found = bootstrap_ratio(totals, sizes, seed)
+    if found.estimate not in (0.0, 1.0):
+        return found
+    groups = len(sizes)
+    return wilson(groups if found.estimate else 0, groups)
