@@ -47,10 +47,11 @@ OFF: dict[str, dict[str, Any]] = {
 
 ON: dict[str, dict[str, Any]] = {
     "safer": {"table": SYNONYMS},
+    "rsmi": {"sigma": 0.1, "masked": 1},  # of the few words of a toy text
     "advaug": {"attack": "deepwordbug", "mode": "continue"},
     "adversarial": {"attack": "deepwordbug", "points": 8, "keep_failed": True},
 }
-"""What a defence needs beyond its defaults to make a difference in a short run, without models or word lists."""
+"""What a defence needs beyond its defaults to make a difference, or to learn, in a short run without word lists."""
 EPOCHS = {"advaug": 5, "adversarial": 2}
 """The shortest run in which it does; one epoch, if not said."""
 
