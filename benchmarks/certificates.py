@@ -45,10 +45,9 @@ def commands(asked: argparse.Namespace, runs: dict[str, Path]) -> Iterator[Seque
     for name, run in runs.items() if "train" in asked.steps else ():
         backbone = "cnn" if name.startswith("cnn") else asked.backbone
         defence = "safer" if name.endswith("safer") else "standard"
-        rate = ("-S", "learning_rate=1e-3") if backbone == "cnn" else ()
         epochs = str(asked.epochs if backbone != "cnn" else 4)
         yield (
-            "train", "--data", asked.data, "--backbone", backbone, "--defence", defence, "--epochs", epochs, *rate,
+            "train", "--data", asked.data, "--backbone", backbone, "--defence", defence, "--epochs", epochs,
             "--out", str(run), "--seed", str(asked.seed), *(("--limit", str(asked.limit)) if asked.limit else ()),
         )  # fmt: skip
     for run in runs.values() if "attack" in asked.steps else ():

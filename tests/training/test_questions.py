@@ -129,7 +129,12 @@ def test_settings_of_questions_are_the_papers() -> None:
     found = settings_for("qa")
     assert (found.epochs, found.batch_size, found.learning_rate, found.warmup) == (2, 32, 3e-5, 0.0)
     assert settings_for("qa", epochs=5).epochs == 5
-    assert settings_for("classification") == TrainingSettings()
+    assert settings_for("classification", "minilm") == TrainingSettings()
+
+
+def test_networks_with_fresh_weights_take_larger_steps() -> None:
+    assert settings_for("classification", "lstm").learning_rate == 1e-3
+    assert settings_for("classification", "cnn", learning_rate=0.5).learning_rate == 0.5
 
 
 @dataclass(frozen=True)

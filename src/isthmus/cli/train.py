@@ -44,7 +44,10 @@ def train(
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            "--learning-rate", "--lr", help="Largest step. (default: 1e-4; qa: 3e-5)", rich_help_panel=_TRAINING
+            "--learning-rate",
+            "--lr",
+            help="Largest step. (default: 1e-4; qa: 3e-5; lstm, cnn: 1e-3)",
+            rich_help_panel=_TRAINING,
         ),
     ] = None,
     precision: Annotated[
@@ -93,7 +96,10 @@ def train(
         defence=defence,
         parameters=options.key_values(parameter),
         settings=training_settings(
-            {key: value for key, value in given.items() if value is not None}, options.key_values(setting, "-S"), wanted
+            {key: value for key, value in given.items() if value is not None},
+            options.key_values(setting, "-S"),
+            wanted,
+            backbone,
         ),
         limit=limit,
         seed=seed,
@@ -127,7 +133,9 @@ def _put_aside(reasons: list[str]) -> str:
     return f"{len(reasons):,} row{'s' * (len(reasons) > 1)} of the data could not be used ({shown})"
 
 
-def training_settings(given: dict[str, Any], others: dict[str, str], task: str = "classification") -> Any:
+def training_settings(
+    given: dict[str, Any], others: dict[str, str], task: str = "classification", backbone: str | None = None
+) -> Any:
     """Training settings from options and ``-S`` strings."""
     import dataclasses
 
@@ -140,7 +148,7 @@ def training_settings(given: dict[str, Any], others: dict[str, str], task: str =
         if key not in known:
             raise UnknownName("training setting", key, known)
         given[key] = convert(value, _annotation(str(known[key].type)), f"-S {key}")
-    return settings_for(task, **given)
+    return settings_for(task, backbone, **given)
 
 
 def _annotation(name: str) -> str:

@@ -57,7 +57,7 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     """Train into a run folder; a finished run of the same settings is left as it is."""
     from isthmus.training.settings import settings_for
 
-    settings = request.settings or settings_for(request.data.task)
+    settings = request.settings or settings_for(request.data.task, request.backbone)
     defence: Defence = catalog.build("defences", request.defence, request.parameters)
     name = catalog.find("defences", request.defence).name
     loaded = request.data.load()

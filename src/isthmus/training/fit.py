@@ -58,7 +58,7 @@ def train(
         data: splits with at least ``train``; where there is no ``dev``, a tenth of ``train`` becomes it.
         backbone: a name, a folder, or a classifier, which is then trained in place.
         defence: how to train; plain fine-tuning by default.
-        settings: how long, how fast, in which precision; by default `settings_for` the task of the data.
+        settings: how long, how fast, in which precision; by default `settings_for` task and backbone.
         folder: where to write ``train.jsonl``, ``model/``, generated examples and, until the end, checkpoints. An
             unfinished training found there is continued. Without a folder nothing is written.
         seed: of initialisation, order, dropout and everything a defence draws.
@@ -66,7 +66,7 @@ def train(
         device: ``cpu`` or ``cuda``; by default the accelerator if there is one.
     """
     defence = _default_defence() if defence is None else defence
-    settings = settings_for(data.task.name) if settings is None else settings
+    settings = settings_for(data.task.name, backbone) if settings is None else settings
     _check(data, device)
     splits = data.with_dev(seed)
     defence.plan(settings.epochs)  # refuses too few epochs before anything is written

@@ -123,12 +123,16 @@ class TrainingSettings:
         return self.learning_rate * factor
 
 
-def settings_for(task: str, **given: Any) -> TrainingSettings:
-    """Settings where nothing else is `given`: for question answering those of the InfoBERT paper.
+def settings_for(task: str, backbone: object = None, **given: Any) -> TrainingSettings:
+    """Settings where nothing else is `given`.
 
-    Two epochs, batches of 32, a largest step of 3e-5 that falls from the start, windows of 384 tokens, a stride of 128.
+    For question answering those of the InfoBERT paper: two epochs, batches of 32, a largest step of 3e-5 that falls
+    from the start, windows of 384 tokens, a stride of 128. Word-level networks, which begin with fresh weights, take
+    ten times the step of an encoder.
     """
     usual: dict[str, Any] = {"epochs": 2, "learning_rate": 3e-5, "warmup": 0.0} if task == "qa" else {}
+    if backbone in ("lstm", "cnn"):
+        usual["learning_rate"] = 1e-3
     return TrainingSettings(**{**usual, **given})
 
 
