@@ -209,8 +209,7 @@ def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
                 asked = f"{model} {sorted(row.options.items())}"
                 if options.work != "train" and asked not in begun:  # and ask it in one way
                     begun.add(asked)
-                    needs = () if options.work == "attack" else (model,)
-                    yield Task(f"{plan.name}, {row.name}, {seed}", functools.partial(attack_one, *arguments), needs)
+                    yield Task(f"{plan.name}, {row.name}, {seed}", functools.partial(attack_one, *arguments), (model,))
 
 
 def try_out(plan: Plan, method: Method, options: argparse.Namespace) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 
@@ -30,10 +31,11 @@ class Task:
     name: str
     work: Callable[[], object]
     needs: tuple[str, ...] = ()
+    """Names of other tasks; one that is not given with it was done by an earlier command."""
 
 
-def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -> list[str]:
-    """Do the tasks, first come first served among those that can begin; the names of those that were not done.
+def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -> None:
+    """Do the tasks, first come first served among those that can begin; end the program where some were not done.
 
     With one worker they are done in this process, one after the other. After `minutes` nothing new is begun. What
     fails is said, and what needs it is left out; the same call again goes on where tasks keep what they have done.
@@ -41,17 +43,18 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
     for name in _HEAVY if workers > 1 else ():
         importlib.import_module(name)
     waiting = list(tasks)
+    names = {task.name for task in waiting}
     end = time.monotonic() + 60 * minutes
     done: set[str] = set()
     running: dict[str, BaseProcess] = {}
     left: list[str] = []
     while waiting or running:
-        known = {task.name for task in waiting} | running.keys() | done
-        orphans = [task for task in waiting if not known.issuperset(task.needs)]
-        late = waiting if time.monotonic() > end else orphans
-        left += [task.name for task in late]
-        waiting = [task for task in waiting if task not in late]
-        for task in list(_ready(waiting, done, workers - len(running))):
+        late = time.monotonic() > end
+        hopeless = [task for task in waiting if late or not set(left).isdisjoint(task.needs)]
+        left += [task.name for task in hopeless]
+        waiting = [task for task in waiting if task not in hopeless]
+        ready = [task for task in waiting if done.issuperset(names.intersection(task.needs))]
+        for task in ready[: workers - len(running)]:
             waiting.remove(task)
             if workers == 1:
                 (done.add if _tried(task) else left.append)(task.name)
@@ -65,18 +68,11 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
         if running:
             time.sleep(0.05)
     if left:
-        console.print(f"{len(left)} not done (the same command again goes on): {', '.join(left)}")
-    return left
-
-
-def _ready(waiting: list[Task], done: set[str], most: int) -> Iterator[Task]:
-    """The first tasks that need nothing more, as many as there are hands."""
-    can_begin = (task for task in waiting if done.issuperset(task.needs))
-    for task, _ in zip(can_begin, range(most), strict=False):
-        yield task
+        sys.exit(f"{len(left)} not done (the same command again goes on): {', '.join(left)}")
 
 
 def _tried(task: Task) -> bool:
+    """Whether it was done; one that fails must not end the hours of work beside it."""
     try:
         task.work()
     except Exception:
