@@ -80,10 +80,10 @@ def main() -> None:
         options.write.write_text(page(options.out, options.seeds), encoding="utf-8")
         return
     missing = [name for name in ("snli", "mnli", "anli") if not (options.data and (options.data / name).is_dir())]
-    if missing or options.work is None:
-        sys.exit(
-            f"give what to do (search, train, sets, test, all) and --data; it lacks {', '.join(missing) or 'nothing'}"
-        )
+    if options.work is None:  # an option that takes several words would swallow it
+        sys.exit("say what to do, before the options: search, train, sets, test, all")
+    if missing:
+        sys.exit(f"give --data, a folder with all it takes; it lacks {', '.join(missing)}")
     joined = join(options.data, options.out / "data")
     tasks = searching(options, joined) if options.work == "search" else proving(options, joined)
     work_off(tasks, workers=options.workers, minutes=options.minutes)

@@ -66,8 +66,10 @@ def main() -> None:
         return
     needed = ("squadshifts_newwiki", "squad", "adversarial_squad")
     missing = [name for name in needed if not (options.data and (options.data / name).is_dir())]
-    if missing or options.work is None:
-        sys.exit(f"give what to do (train, test) and --data; it lacks {', '.join(missing) or 'nothing'}")
+    if options.work is None:  # an option that takes several words would swallow it
+        sys.exit("say what to do, before the options: train, test")
+    if missing:
+        sys.exit(f"give --data, a folder with all it takes; it lacks {', '.join(missing)}")
     settings = settings_for("qa", epochs=options.epochs, learning_rate=options.learning_rate, checkpoint_every=None)
     data = DataRequest(str(training_data(options.data, options.out)), task="qa")
     grid = Grid(METHODS, options.seeds, data, options.backbone, settings, options.out, options.limit)

@@ -179,8 +179,10 @@ def main() -> None:
         return
     plans = [plan for plan in PLANS if plan.name in options.sets]
     missing = [plan.name for plan in plans if not (options.data and (options.data / plan.name).is_dir())]
-    if missing or options.work is None:
-        sys.exit(f"give what to do (search, train, attack, all) and --data; it lacks {', '.join(missing) or 'nothing'}")
+    if options.work is None:  # an option that takes several words would swallow it
+        sys.exit("say what to do, before the options: search, train, attack, all")
+    if missing:
+        sys.exit(f"give --data, a folder with all it takes; it lacks {', '.join(missing)}")
     number, parts = map(int, options.part.split("/"))
     tasks = list(searching(plans, options) if options.work == "search" else proving(plans, options))
     work_off(tasks[number::parts], workers=options.workers, minutes=options.minutes)
