@@ -66,7 +66,7 @@ def main() -> None:
         return
     needed = ("squadshifts_newwiki", "squad", "adversarial_squad")
     missing = [name for name in needed if not (options.data and (options.data / name).is_dir())]
-    if options.work is None:  # an option that takes several words would swallow it
+    if options.work is None:
         sys.exit("say what to do, before the options: train, test")
     if missing:
         sys.exit(f"give --data, a folder with all it takes; it lacks {', '.join(missing)}")
