@@ -134,3 +134,14 @@ def test_sentences_and_blanks_wait_for_nothing(encoder: Callable[[str], Path], t
     assert np.allclose(found[1], expected[1], atol=1e-3)
     assert np.array_equal(found[2][0], expected[2][0])  # type: ignore[index]
     assert np.allclose(found[2][1], expected[2][1], atol=1e-4)  # type: ignore[index]
+
+
+def test_normal_draws_of_one_kernel_are_those_of_many_to_the_bit():
+    from isthmus.models import randomness
+
+    keys = torch.randint(-(2**62), 2**62, (37,), device="cuda")
+    at_once = randomness._drawn_at_once(keys, 33 * 64, 5)
+    assert at_once is not None
+    assert torch.equal(at_once, randomness._drawn_in_parts(keys, 33 * 64, 5))
+    odd = randomness.keyed_normal(keys, (37, 3, 5), 5)
+    assert torch.allclose(odd.cpu(), randomness.keyed_normal(keys.cpu(), (37, 3, 5), 5), atol=1e-5)

@@ -277,7 +277,7 @@ def test_the_first_step_is_the_mean_of_its_draws_on_the_masked_text(classifier):
 
 def test_the_second_step_answers_only_what_the_first_left_open(classifier):
     model = classifier(sigma=2.0, k0=5, aggregate="vote")
-    texts, keys = TEXTS * 8, np.arange(40, dtype=np.uint64)
+    texts, keys = TEXTS * 24, np.arange(120, dtype=np.uint64)
     first = victim_of(model, two_step=False).scores(texts, keys)
     both = victim_of(model)
     answers = both.scores(texts, keys)
@@ -332,7 +332,7 @@ def test_a_set_of_masked_words_has_a_number():
 
 def test_undecided_votes_are_abstentions_with_a_label_of_their_own(classifier):
     model = classifier(sigma=3.0, aggregate="vote", k1=10)
-    texts, keys = TEXTS * 8, np.arange(40, dtype=np.uint64)
+    texts, keys = TEXTS * 24, np.arange(120, dtype=np.uint64)
     victim = victim_of(model, abstain=0.05)
     assert victim.labels == ("no", "yes", ABSTAINS)
     scores, plain = victim.scores(texts, keys), victim_of(model).scores(texts, keys)

@@ -21,7 +21,10 @@ from isthmus.text.vocabulary import Vocabulary
 class TextScorer(Scorer):
     """For victims that take texts only."""
 
-    batch_size = 64
+    @property
+    def batch_size(self) -> int:
+        """Texts asked for at once: more where the victim says that it likes more."""
+        return int(getattr(self.victim, "texts_at_once", 64))
 
     def renew(self, vocabulary: Vocabulary) -> None:
         """Nothing is kept by word."""

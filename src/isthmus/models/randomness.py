@@ -11,8 +11,10 @@ that resumes from a checkpoint draws what it would have drawn, and dropout elsew
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,14 +56,19 @@ def copied(keys: Tensor, copies: int) -> Tensor:
 
 def keyed_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """64 random bits for every element of `shape`; row r draws from keys[r] and the stream alone."""
-    count = math.prod(shape[1:])
-    start = mix64(keys ^ _signed(stream)).view(-1, 1)
-    steps = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64).mul_(_signed(_GAMMA))
+    start, steps = _places(keys, math.prod(shape[1:]), stream)
     bits = start + steps
     # The same as mix64, in place: these are the largest tensors of a noisy forward pass.
     for shift, factor in zip((30, 27), _MIX, strict=True):
         bits.bitwise_xor_(_shift(bits, shift)).mul_(_signed(factor))
     return bits.bitwise_xor_(_shift(bits, 31)).view(*shape)
+
+
+def _places(keys: Tensor, count: int, stream: int) -> tuple[Tensor, Tensor]:
+    """Where the counter of every row starts [rows, 1], and its steps [count]."""
+    start = mix64(keys ^ _signed(stream)).view(-1, 1)
+    steps = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64).mul_(_signed(_GAMMA))
+    return start, steps
 
 
 def keyed_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
@@ -70,15 +77,25 @@ def keyed_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
 
 
 def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
-    """Standard normal draws, float32, by Box and Muller from the two halves of 64 bits."""
-    drawn = torch.empty(tuple(shape), device=keys.device)
-    rows = drawn.view(len(keys), math.prod(shape[1:]))
+    """Standard normal draws, float32: by Box and Muller two of every 64 bits, elements 2i and 2i + 1 of a row."""
+    count = math.prod(shape[1:])
+    drawn = _drawn_at_once(keys, -(-count // 2), stream) if keys.is_cuda else None
+    if drawn is None:
+        drawn = _drawn_in_parts(keys, -(-count // 2), stream)
+    return drawn.flatten(1)[:, :count].reshape(*shape)
+
+
+def _drawn_in_parts(keys: Tensor, count: int, stream: int) -> Tensor:
+    """`count` pairs of normal draws for every key [keys, count, 2]."""
+    drawn = torch.empty(len(keys), count, 2, device=keys.device)
     # A row at a time stays in a CPU's cache, which takes two thirds of the time; a GPU wants everything at once.
-    at_once = max(1, len(keys) if keys.is_cuda else _IN_CACHE // max(1, rows.shape[1]))
-    pairs = zip(torch.split(rows, at_once), torch.split(keys, at_once), strict=True)
-    for part, own in pairs if rows.numel() else ():
-        bits = keyed_bits(own, part.shape, stream)
-        torch.mul(_radius(_shift(bits, 32)), _cosine(bits), out=part)
+    at_once = max(1, len(keys) if keys.is_cuda else _IN_CACHE // max(1, count))
+    pairs = zip(torch.split(drawn, at_once), torch.split(keys, at_once), strict=True)
+    for part, own in pairs if drawn.numel() else ():
+        bits = keyed_bits(own, part.shape[:2], stream)
+        radius, angle = _radius(_shift(bits, 32)), _angle(bits)
+        torch.mul(radius, angle.cos(), out=part[..., 0])
+        torch.mul(radius, angle.sin_(), out=part[..., 1])
     return drawn
 
 
@@ -86,8 +103,43 @@ def _radius(bits: Tensor) -> Tensor:
     return bits.float().add_(0.5).mul_(2.0**-32).log_().mul_(-2.0).sqrt_()
 
 
-def _cosine(bits: Tensor) -> Tensor:
-    return (bits & 0xFFFFFFFF).float().mul_(2.0 * math.pi * 2.0**-32).cos_()
+def _angle(bits: Tensor) -> Tensor:
+    return (bits & 0xFFFFFFFF).float().mul_(2.0 * math.pi * 2.0**-32)
+
+
+_PAIR = """
+template <typename T> T pair(T start, T step) {
+  unsigned long long bits = (unsigned long long)start + (unsigned long long)step;
+  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9ull;
+  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBull;
+  bits = bits ^ (bits >> 31);
+  float radius = sqrtf(-2.0f * logf(((float)(bits >> 32) + 0.5f) * 2.3283064365386963e-10f));
+  float sine, cosine;
+  sincosf((float)(bits & 0xFFFFFFFFull) * 1.4629180792671596e-09f, &sine, &cosine);
+  unsigned long long low = __float_as_uint(radius * cosine), high = __float_as_uint(radius * sine);
+  return (T)((high << 32) | low);
+}
+"""
+"""The same in one kernel: two float32 in the halves of an int64. The eager way reads and writes the bits 20 times."""
+
+
+@functools.cache
+def _pair() -> Any:
+    """The kernel, compiled at its first use; None where this build of torch cannot."""
+    jiterator = getattr(torch.cuda, "jiterator", None)
+    return None if jiterator is None or torch.version.hip else jiterator._create_jit_fn(_PAIR)
+
+
+def _drawn_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
+    """As `_drawn_in_parts`, to the bit; None where the kernel cannot be had."""
+    kernel = _pair()
+    if kernel is None or not count:
+        return None
+    try:
+        pairs: Tensor = kernel(*_places(keys, count, stream))
+    except RuntimeError:  # No run-time compiler here.
+        return None
+    return pairs.view(torch.float32).view(len(keys), count, 2)
 
 
 class Stream(nn.Module):

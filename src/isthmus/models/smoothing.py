@@ -10,6 +10,7 @@ Every row draws from its own key, so that an answer depends neither on the other
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import Floats, Texts, Victim
+from isthmus.core.types import Floats, Texts, TokenVictim, Victim
 from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
 from isthmus.models.synonym_draws import DrawnText, draw_keys
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
+    from isthmus.models.synonym_rows import SynonymRows
 
 Voice = Literal["vote", "mean"]
 _TEXTS_AT_ONCE = 8_192
@@ -78,6 +80,11 @@ class SmoothedVictim:
         self.base, self.table, self.draws, self.answer, self.fixed = base, table, draws, answer, fixed
 
     @property
+    def texts_at_once(self) -> int:
+        """A GPU is filled by the draws of many texts of every length; a CPU has enough at the usual number."""
+        return 64 if self.device_type == "cpu" else max(64, _TEXTS_AT_ONCE // self.draws)
+
+    @property
     def stochastic(self) -> bool:
         """Whether the same text may be scored differently twice."""
         return not self.fixed
@@ -116,27 +123,34 @@ class SmoothedVictim:
         return answers
 
     def _scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64]) -> Floats:
-        read: list[Texts] = []
-        owners: list[int] = []
-        weights: list[NDArray[np.int64]] = []
-        streams: list[NDArray[np.uint64]] = []
-        for number, (text, key) in enumerate(zip(texts, keys.tolist(), strict=True)):
-            drawn, own = DrawnText(text, self.table), draw_keys(key, self.draws)
-            choices, weight = drawn.choices(own), np.ones(self.draws, np.int64)
-            if not self.base.stochastic:  # Equal draws are read once.
-                choices, weight = np.unique(choices, axis=0, return_counts=True)
-            read += [drawn.text(choice) for choice in choices.tolist()]
-            owners += [number] * len(choices)
-            weights.append(weight)
-            streams.append(own)
-        given = np.concatenate(streams) if self.base.stochastic and streams else None
-        scores = self.base.scores(read, given)
+        draws = [draw_keys(key, self.draws) for key in keys.tolist()]
+        scores = self._read(texts, draws).reshape(len(texts), self.draws, -1)
+        whole = np.isfinite(scores).all(axis=2, keepdims=True)
         if self.answer == "vote":
-            votes = np.eye(len(self.labels), dtype=np.float32)[np.nan_to_num(scores).argmax(axis=1)]
-            scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), votes, np.float32(np.nan))
-        answers = np.zeros((len(texts), len(self.labels)), np.float64)
-        np.add.at(answers, np.array(owners, np.int64), scores * np.concatenate(weights)[:, None])
-        return (answers / self.draws).astype(np.float32)
+            votes = np.eye(len(self.labels), dtype=np.float32)[np.nan_to_num(scores).argmax(axis=2)]
+            scores = np.where(whole, votes, np.float32(np.nan))
+        return np.asarray(scores.mean(axis=1, dtype=np.float64), np.float32)
+
+    def _read(self, texts: Sequence[Texts], keys: Sequence[NDArray[np.uint64]]) -> Floats:
+        """Probabilities of every draw, text after text."""
+        if self._rows is not None:
+            return self._rows.scores(texts, keys)
+        read: list[Texts] = []
+        for text, own in zip(texts, keys, strict=True):
+            drawn = DrawnText(text, self.table)
+            read += [drawn.text(choice) for choice in drawn.choices(own).tolist()]
+        if self.base.stochastic:
+            return self.base.scores(read, np.concatenate(keys))
+        number = {text: place for place, text in enumerate(dict.fromkeys(tuple(one.values()) for one in read))}
+        distinct = [dict(zip(texts[0], values, strict=True)) for values in number]  # Equal draws are read once.
+        return self.base.scores(distinct)[[number[tuple(one.values())] for one in read]]
+
+    @functools.cached_property
+    def _rows(self) -> SynonymRows | None:
+        """The way by token ids, where the classifier takes them."""
+        from isthmus.models.synonym_rows import SynonymRows
+
+        return SynonymRows(self.base, self.table) if isinstance(self.base, TokenVictim) else None
 
 
 def _key_of(text: Texts) -> int:

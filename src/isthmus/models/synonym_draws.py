@@ -25,6 +25,13 @@ def draw_keys(key: int, draws: int) -> Keys:
     return splitmix(np.uint64(key) + splitmix(np.arange(draws, dtype=np.uint64)))
 
 
+def chosen(places: Ints, sizes: Ints, keys: Keys) -> Ints:
+    """Which member of a set of each size the keys draw at each place [draws, places]."""
+    own = splitmix(places.astype(np.uint64) * _PLACES)
+    bits = splitmix(keys[:, None] ^ own[None, :]) >> np.uint64(11)
+    return np.asarray((bits.astype(np.float64) * 2.0**-53 * sizes).astype(np.int64))
+
+
 class DrawnText:
     """A text, and the sets its words are drawn from."""
 
@@ -36,10 +43,8 @@ class DrawnText:
 
     def choices(self, keys: Keys) -> Ints:
         """Which word of its set stands at each place that has a choice [draws, places]."""
-        places = splitmix(np.array(self.places, np.uint64) * _PLACES)
-        bits = splitmix(keys[:, None] ^ places[None, :]) >> np.uint64(11)
-        sizes = np.array([len(self.sets[place]) for place in self.places])
-        return np.asarray((bits.astype(np.float64) * 2.0**-53 * sizes).astype(np.int64))
+        sizes = np.array([len(self.sets[place]) for place in self.places], np.int64)
+        return chosen(np.array(self.places, np.int64), sizes, keys)
 
     def text(self, choice: Sequence[int]) -> dict[str, str]:
         """The text with these words."""

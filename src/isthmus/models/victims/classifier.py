@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 Precision = Literal["fp32", "bf16"]
 MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
 """Tokens, copies included, that go through a model at once."""
+MOST_ROWS = {"cpu": 64, "cuda": 1024}
+"""Texts of one length that go through it at once."""
 
 
 class ClassifierVictim:
@@ -181,7 +183,8 @@ class ClassifierVictim:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""
         if not texts:
             return np.empty((0, len(self.labels)), dtype=np.float32)
-        pairs = list(batches_of(self.tokenizer, columns_of(texts, self.fields), self.max_tokens, keys))
+        columns, most = columns_of(texts, self.fields), MOST_ROWS.get(self.device_type, MOST_ROWS["cpu"])
+        pairs = list(batches_of(self.tokenizer, columns, self.max_tokens, keys, most=most))
         rows = self.launch([batch for _, batch in pairs])()
         answer = np.empty_like(rows)
         answer[np.concatenate([positions for positions, _ in pairs])] = rows
