@@ -8,11 +8,11 @@
 Two rows of a larger encoder, in folders of their own: train and attack with --backbone mpnet --learning-rate 5e-5
 --names standard "rsmi, average".
 
-PACK is a folder with imdb, ag_news and qnli in it. `search` tries sizes of the noise and of the step along the
-gradient on development data alone: the best by the mean of clean accuracy and accuracy left by TextFooler is trained.
-A row is a trained model and a way of asking it: one RSMI model gives the rows that average, that vote, that mask
-nothing, and those of the ablations over k. A finished training and a finished row are never made again, so the work
-can be cut into pieces (`--minutes`).
+PACK is a folder with imdb, ag_news and qnli in it. `search` tries sizes of the noise on development data alone: the
+best by the mean of clean accuracy and accuracy left by TextFooler is trained; without it, the paper's. A row is a
+trained model and a way of asking it: one RSMI model gives the rows that average, that vote, that mask nothing, and
+those of the ablations over k. A finished training and a finished attack are never made again, so the work can be cut
+into pieces (`--minutes`); what matters most comes first.
 """
 
 from __future__ import annotations
@@ -41,18 +41,23 @@ class Plan:
 
     name: str
     n: int
+    few: int
+    """Texts attacked of a row whose every answer takes a dozen passes and more; they are the first of the `n`."""
     epochs: int
     max_tokens: int
     rsmi: Mapping[str, Any]
     """The paper's settings for BERT, with noise after three of MiniLM's six blocks."""
+    batch: int = 64
     k1: int = 50
     """Draws of the second step while an attack asks; fewer where texts are long."""
+    varied: bool = False
+    """Whether models are trained for the ablations; otherwise only ways of asking are compared."""
 
 
 PLANS = (
-    Plan("imdb", 100, 3, 128, {"sigma": 0.3, "masked": 3}, k1=10),
-    Plan("ag_news", 500, 2, 128, {"sigma": 0.2, "masked": 2}),
-    Plan("qnli", 500, 3, 128, {"sigma": 0.2, "masked": 2}),
+    Plan("imdb", 100, 50, 3, 128, {"sigma": 0.3, "masked": 3}, k1=10),
+    Plan("ag_news", 500, 200, 2, 128, {"sigma": 0.2, "masked": 2}, batch=128),
+    Plan("qnli", 500, 200, 3, 128, {"sigma": 0.2, "masked": 2}, varied=True),
 )
 
 
@@ -74,6 +79,15 @@ class Row:
     seeds: int = 3
     n: int | None = None
     """Texts attacked, where fewer than the plan's."""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether an answer takes many passes."""
+        return self.method.defence in ("rsmi", "safer")
+
+    def texts(self, plan: Plan) -> int:
+        """Texts attacked."""
+        return self.n or (plan.few if self.heavy else plan.n)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -129,22 +143,23 @@ def ablations(plan: Plan) -> list[Row]:
         settings = {**plan.rsmi, **changed}
         return own if settings == plan.rsmi else Method(f"rsmi {name}", "rsmi", settings)
 
-    found: list[tuple[str, Any, Method, dict[str, Any]]] = [
+    models: list[tuple[str, Any, Method, dict[str, Any]]] = [
         *(("sigma", sigma, trained(f"sigma{sigma:g}", sigma=sigma), {}) for sigma in (0.1, 0.2, 0.3, 0.4)),
         *(("M", masked, trained(f"m{masked}", masked=masked), {}) for masked in (1, 2, 3, 4)),
         *(("layers", few, trained(f"layers{few.replace(',', '')}", layers=few), {}) for few in ("0", "0,1,2,3,4")),
-        *(
-            (f"{masking} masks, k", k, own, {"masking": masking, "k0": k, "two_step": False})
-            for masking in ("gradient", "random")
-            for k in (1, 5, 10, 50)
-        ),
+    ]
+    ways: list[tuple[str, Any, Method, dict[str, Any]]] = [
         ("two steps", "off", own, {"masking": "gradient", "k0": 5, "two_step": False}),
         ("two steps", "on", own, {}),
         ("randomness", "the same for every query", own, {"fixed": True}),
     ]
+    random = [
+        ("random masks, k", k, own, {"masking": "random", "k0": k, "two_step": False})  # beside "two steps = off"
+        for k in (1, 5, 10, 50)
+    ]
     table = [
         Row(f"{what} = {value}", method, {"k1": plan.k1, **victim}, ("textfooler",), 1)
-        for what, value, method, victim in found
+        for what, value, method, victim in [*(models + random if plan.varied else ()), *ways]
     ]
     if plan.k1 < 50:
         table.append(Row("k1 = 50", own, {"k1": 50}, ("textfooler",), 1, n=20))
@@ -157,7 +172,6 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--data", type=Path, help="folder with imdb, ag_news and qnli")
     options.add_argument("--sets", nargs="+", default=[plan.name for plan in PLANS])
     options.add_argument("--backbone", default="minilm", help="another than minilm has folders of its own")
-    options.add_argument("--batch", type=int, default=64)
     options.add_argument("--learning-rate", type=float, default=2e-4)
     options.add_argument("--only", choices=("headline", "ablations"))
     options.add_argument("--names", nargs="+", help="only these rows")
@@ -194,22 +208,46 @@ def searching(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
 
 
 def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
-    """A task for every training that is asked for, and one for the attacks on every row; headline rows come first."""
-    begun = set()
-    for wanted in [options.only] if options.only else ["headline", "ablations"]:
-        for plan in (chosen(plan, options.out) for plan in plans):
+    """A task for every training that is asked for, and two for the attacks on every row; what matters most comes first.
+
+    Trainings and attacks on plain models leave most of a GPU idle, so they come before those that fill it: beside
+    those they would hardly move.
+    """
+    tasks: dict[str, tuple[float, Task]] = {}  # several rows may ask one model, and ask it in one way
+    for plan in (chosen(plan, options.out) for plan in plans):
+        for wanted in [options.only] if options.only else ["headline", "ablations"]:
             table = rows(plan) if wanted == "headline" else ablations(plan)
             table = [row for row in table if options.names is None or row.name in options.names]
-            for row, seed in [(row, seed) for seed in range(options.seeds) for row in table if seed < row.seeds]:
-                model = f"{plan.name} {row.method.name} {seed}"
-                arguments = grid(plan, row, options), plan, row, seed, options
-                if options.work != "attack" and model not in begun:  # several rows may ask one model
-                    begun.add(model)
-                    yield Task(model, functools.partial(train_one, *arguments))
-                asked = f"{model} {sorted(row.options.items())}"
-                if options.work != "train" and asked not in begun:  # and ask it in one way
-                    begun.add(asked)
-                    yield Task(f"{plan.name}, {row.name}, {seed}", functools.partial(attack_one, *arguments), (model,))
+            for row, seed in ((each, seed) for each in table for seed in range(min(options.seeds, each.seeds))):
+                cells, model = grid(plan, row, options), f"{plan.name} {row.method.name} {seed}"
+                if options.work != "attack" and model not in tasks:
+                    task = Task(model, functools.partial(train_one, cells, row, seed))
+                    tasks[model] = _EFFORT.get(row.method.defence, 0.0) + seed / 10 + (wanted == "ablations"), task
+                for attacks in (row.attacks[:1], row.attacks[1:]) if options.work != "train" else ():
+                    name = f"{model} {sorted(row.options.items())} {' '.join(attacks)}"
+                    if attacks and name not in tasks:
+                        work = functools.partial(attack_one, cells, plan, row, seed, attacks, options)
+                        tasks[name] = stage(plan, row, seed, attacks), Task(name, work, (model,))
+    for _, task in sorted(tasks.values(), key=lambda entry: entry[0]):
+        yield task
+
+
+_EFFORT = {"infobert": -0.5, "rsmi": -0.4, "advaug": -0.3, "freelb": -0.2, "safer": -0.1}
+"""Long trainings begin first."""
+
+
+def stage(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> float:
+    """When its turn comes: the smaller the sooner."""
+    if not row.heavy:
+        return 2 + seed / 10 + ("textfooler" not in attacks)
+    variant = row.name in ("rsmi, nothing masked", "rsmi, vote")
+    if "textfooler" in attacks:
+        if row.options.get("fixed"):
+            return 4.5
+        if len(row.attacks) == 1:  # an ablation: those that ask the headline model come sooner
+            return 6 if row.method.name == "rsmi" else 8
+        return 4 + seed / 10 if seed == 0 or not variant else 7 + seed / 10
+    return (10 if variant else 9 if plan.name == "imdb" else 5) + seed / 10
 
 
 def try_out(plan: Plan, method: Method, options: argparse.Namespace) -> None:
@@ -228,7 +266,7 @@ def grid(plan: Plan, row: Row, options: argparse.Namespace) -> Grid:
     settings = TrainingSettings(
         epochs=plan.epochs * (2 if row.method.defence in ("rsmi", "advaug") else 1),
         max_tokens=plan.max_tokens,
-        batch_size=options.batch,
+        batch_size=plan.batch,
         learning_rate=options.learning_rate,
         checkpoint_every=None,
     )
@@ -241,17 +279,19 @@ def place(out: Path, name: str, backbone: str = "minilm") -> Path:
     return out / (name if backbone == "minilm" else f"{name}-{Path(backbone).name}")
 
 
-def train_one(grid: Grid, _plan: Plan, row: Row, seed: int, _options: argparse.Namespace) -> None:
+def train_one(grid: Grid, row: Row, seed: int) -> None:
     grid.train(row.method, seed)
 
 
-def attack_one(grid: Grid, plan: Plan, row: Row, seed: int, options: argparse.Namespace) -> None:
-    """Every attack on one row."""
+def attack_one(
+    grid: Grid, plan: Plan, row: Row, seed: int, attacks: tuple[str, ...], options: argparse.Namespace
+) -> None:
+    """Some attacks on one row."""
     folder = row.method.folder(grid.out, seed)
     if not (folder / "model").is_dir():
         return
-    n = min(row.n or plan.n, options.n or plan.n)
-    for name in row.attacks:
+    n = min(row.texts(plan), options.n or plan.n)
+    for name in attacks:
         attack_run(folder, name, n=n, split="test", victim=row.options, precision=options.precision)
 
 

@@ -59,7 +59,8 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
             if workers == 1:
                 (done.add if _tried(task) else left.append)(task.name)
             else:
-                running[task.name] = multiprocessing.get_context("fork").Process(target=_in_child, args=(task,))
+                share = min(1.0, _MORE_THAN_EVEN / workers)
+                running[task.name] = multiprocessing.get_context("fork").Process(target=_in_child, args=(task, share))
                 running[task.name].start()
         for name, process in list(running.items()):
             if process.exitcode is not None:
@@ -81,5 +82,14 @@ def _tried(task: Task) -> bool:
     return True
 
 
-def _in_child(task: Task) -> None:
+_MORE_THAN_EVEN = 1.3
+"""Processes seldom need their whole share of the memory at once."""
+
+
+def _in_child(task: Task, share: float) -> None:
+    """Do a task with a share of the GPU's memory: what one process keeps for later must not be another's failure."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(share)
     raise SystemExit(0 if _tried(task) else 1)
