@@ -82,7 +82,7 @@ def _tried(task: Task) -> bool:
     return True
 
 
-_MORE_THAN_EVEN = 1.3
+_MORE_THAN_EVEN = 3.0
 """Processes seldom need their whole share of the memory at once."""
 
 
