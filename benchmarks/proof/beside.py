@@ -38,7 +38,8 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
     """Do the tasks, first come first served among those that can begin; end the program where some were not done.
 
     With one worker they are done in this process, one after the other. After `minutes` nothing new is begun. What
-    fails is said, and what needs it is left out; the same call again goes on where tasks keep what they have done.
+    fails is said and, among several workers, tried once more after all others have begun: a neighbour may have taken
+    the memory. What needs it is left out; the same call again goes on where tasks keep what they have done.
     """
     for name in _HEAVY if workers > 1 else ():
         importlib.import_module(name)
@@ -46,7 +47,8 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
     names = {task.name for task in waiting}
     end = time.monotonic() + 60 * minutes
     done: set[str] = set()
-    running: dict[str, BaseProcess] = {}
+    running: dict[str, tuple[Task, BaseProcess]] = {}
+    failed: set[str] = set()
     left: list[str] = []
     while waiting or running:
         late = time.monotonic() > end
@@ -60,12 +62,19 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
                 (done.add if _tried(task) else left.append)(task.name)
             else:
                 share = min(1.0, _MORE_THAN_EVEN / workers)
-                running[task.name] = multiprocessing.get_context("fork").Process(target=_in_child, args=(task, share))
-                running[task.name].start()
-        for name, process in list(running.items()):
+                process = multiprocessing.get_context("fork").Process(target=_in_child, args=(task, share))
+                running[task.name] = task, process
+                process.start()
+        for name, (task, process) in list(running.items()):
             if process.exitcode is not None:
                 del running[name]
-                (left.append if process.exitcode else done.add)(name)
+                if not process.exitcode:
+                    done.add(name)
+                elif name in failed:
+                    left.append(name)
+                else:
+                    failed.add(name)
+                    waiting.append(task)
         if running:
             time.sleep(0.05)
     if left:
@@ -82,7 +91,7 @@ def _tried(task: Task) -> bool:
     return True
 
 
-_MORE_THAN_EVEN = 3.0
+_MORE_THAN_EVEN = 1.25
 """Processes seldom need their whole share of the memory at once."""
 
 

@@ -82,16 +82,19 @@ class Grid:
 def attack_run(folder: Path, name: str, **request: Any) -> dict[str, Any] | None:
     """The summary of one attack on one run; what goes wrong is said, and the next one begins.
 
-    A model that a method holds at chance is a result here, not a mistake in its labels.
+    A model that a method holds at chance is a result here, not a mistake in its labels. Texts that end in an error are
+    none: what they come from (a GPU's memory, as a rule) is raised, and the same call again asks for these texts alone.
     """
     began = time.monotonic()
     try:
-        report = attack(AttackRequest(str(folder), (name,), label_check=False, **request))
+        report = attack(AttackRequest(str(folder), (name,), label_check=False, retry_errors=True, **request))
     except IsthmusError as error:
         console.print(f"[red]{folder.name} {name}: {error}[/red]")
         return None
     (outcome,) = report.outcomes
     summary: dict[str, Any] = outcome.header["summary"]
+    if errors := summary["outcomes"]["error"]:
+        raise RuntimeError(f"{name} on {folder.name}: {errors} of {summary['n']} texts ended in an error")
     if outcome.attacked:
         rates = f"sacc {summary['sacc']:.3f} racc {summary['racc']:.3f} queries {summary['avg_queries'] or 0:.0f}"
         console.print(f"{folder.name:28} {name:12} n={summary['n']} {rates} ({time.monotonic() - began:.0f} s)")

@@ -38,8 +38,9 @@ class Assembler:
         self.number = next(_numbers)  # under which drafts note their units
         self._templates: dict[int, Template] = {}
         scramble = np.random.default_rng(0x1575)
-        # One key for every token in every segment, and one for every place.
-        self._token_keys = scramble.integers(1, 2**63, 2 * len(tokenizer), np.uint64) * np.uint64(2) + np.uint64(1)
+        # One key for every token in every segment, and one for every place; ids may have gaps.
+        self._size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))
+        self._token_keys = scramble.integers(1, 2**63, 2 * self._size, np.uint64) * np.uint64(2) + np.uint64(1)
         self._place_keys = scramble.integers(1, 2**63, max_tokens + 1, np.uint64) * np.uint64(2) + np.uint64(1)
 
     def template(self, fields: int) -> Template:
@@ -117,7 +118,7 @@ class Assembler:
         """A 64-bit key for each row of a matrix of ids: equal rows, equal keys (and hardly ever otherwise)."""
         length = ids.shape[1]
         if types is not None and types.any():
-            ids = ids + types * len(self.tokenizer)
+            ids = ids + types * self._size
         mixed = self._token_keys[ids]
         mixed *= self._place_keys[:length]
         mixed ^= mixed >> np.uint64(29)

@@ -28,6 +28,9 @@ from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
+_LIKE_COPIES = 8
+"""A gradient keeps what a forward pass throws away: about the memory of so many copies."""
+
 
 class TwoStepVictim(ClassifierVictim):
     """See `isthmus.models.two_step`.
@@ -119,8 +122,10 @@ class TwoStepVictim(ClassifierVictim):
 
     def _first(self, model: Classifier, inputs: Inputs) -> Tensor:
         """Answers of the first step, and in the last column whether they stand [rows, classes + 1]."""
-        found = [self._first_of(model, part) for part in self._parts(inputs, self.settings.k0)]
-        return torch.cat(found)
+        settings = self.settings
+        by_gradient = settings.masks and settings.masking == "gradient"
+        copies = max(settings.k0, _LIKE_COPIES) if by_gradient else settings.k0
+        return torch.cat([self._first_of(model, part) for part in self._parts(inputs, copies)])
 
     def _first_of(self, model: Classifier, part: Inputs) -> Tensor:
         assert part.keys is not None
@@ -249,7 +254,7 @@ class TwoStepVictim(ClassifierVictim):
 
     def _all_candidates(self, model: Classifier, inputs: Inputs) -> tuple[Candidates, Tensor]:
         found = [
-            (*self._candidates(model, part, "second saliency"), part.rows) for part in self._parts(inputs, copies=2)
+            (*self._candidates(model, part, "second saliency"), part.rows) for part in self._parts(inputs, _LIKE_COPIES)
         ]
         positions = torch.cat([candidates.positions[:rows] for candidates, _, rows in found])
         valid = torch.cat([candidates.valid[:rows] for candidates, _, rows in found])
