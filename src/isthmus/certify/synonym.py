@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from isthmus.certify._substitutions import Space
 from isthmus.certify._votes import Ballot, check_draws, groups, lower_bound, probability, two_stages, upper_bound
 from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, Floats, Ints, Texts, Victim
+from isthmus.core.types import Example, Ints, Texts, Victim
 from isthmus.lexicon.synonyms import SynonymTable, load_table
-from isthmus.models.synonym_draws import DrawnText
+from isthmus.models.synonym_reading import reader_of
 
 _ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
 _TEXTS_AT_ONCE = 8_192
@@ -109,10 +109,9 @@ class Synonym(Certificate):
         voter = SynonymVoter(base_of(victim), table)
         for group in groups([self.n0 + self.n] * len(examples), voter.rows_at_once):
             chosen = [examples[place] for place in group]
-            drawn = [DrawnText(example.texts, table) for example in chosen]
-            ids = [example.id for example in chosen]
+            texts, ids = [example.texts for example in chosen], [example.id for example in chosen]
             for example, first, second in zip(
-                chosen, *two_stages(voter, drawn, ids, seed, self.n0, self.n, "synonym"), strict=True
+                chosen, *two_stages(voter, texts, ids, seed, self.n0, self.n, "synonym"), strict=True
             ):
                 if first.sum() < self.n0 or second.sum() < self.n:
                     yield failed(example, "the model answered NaN for some draws")
@@ -145,10 +144,7 @@ class Synonym(Certificate):
         table = table_of(victim, self.table)
         voter = SynonymVoter(base_of(victim), table)
         keys = [derive(seed, "certify", "synonym", "challenge", challenge.key) for challenge in challenges]
-        ballots = [
-            Ballot(DrawnText(challenge.texts, table), key, self.n)
-            for challenge, key in zip(challenges, keys, strict=True)
-        ]
+        ballots = [Ballot(challenge.texts, key, self.n) for challenge, key in zip(challenges, keys, strict=True)]
         answers = []
         for votes, challenge in zip(voter.votes(ballots), challenges, strict=True):
             own = int(votes[challenge.prediction])
@@ -184,36 +180,25 @@ def base_of(victim: Victim) -> Victim:
 
 
 class SynonymVoter:
-    """The base classifier on texts whose words are drawn; equal draws of a model without randomness are read once."""
+    """The base classifier on texts whose words are drawn."""
 
     def __init__(self, base: Victim, table: SynonymTable) -> None:
-        self.base, self.table = base, table
+        self.base, self.reader = base, reader_of(base, table)
         kind = getattr(base, "device_type", "cpu")
         self.rows_at_once = _ROWS_AT_ONCE.get(kind, _ROWS_AT_ONCE["cpu"])
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
         """Votes per ballot and class."""
         counts = np.zeros((len(ballots), len(self.base.labels)), np.int64)
-        texts: list[dict[str, str]] = []
-        owners: list[int] = []
-        weights: list[int] = []
-        keys: list[Any] = []
-        for number, ballot in enumerate(ballots):
-            drawn: DrawnText = ballot.text
-            own = ballot.keys()
-            choices = drawn.choices(own)
-            weight = np.ones(len(own), np.int64)
-            if not self.base.stochastic:
-                choices, weight = np.unique(choices, axis=0, return_counts=True)
-            texts += [drawn.text(choice) for choice in choices.tolist()]
-            owners += [number] * len(choices)
-            weights += weight.tolist()
-            keys.append(own)
-        streams = np.concatenate(keys) if self.base.stochastic and keys else None
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            part = slice(start, start + _TEXTS_AT_ONCE)
-            scores: Floats = self.base.scores(texts[part], None if streams is None else streams[part])
+        parts = [
+            (number, own)
+            for number, ballot in enumerate(ballots)
+            for own in np.split(ballot.keys(), range(_TEXTS_AT_ONCE, ballot.draws, _TEXTS_AT_ONCE))
+        ]
+        for group in groups([len(own) for _, own in parts], _TEXTS_AT_ONCE):
+            numbers, keys = [parts[place][0] for place in group], [parts[place][1] for place in group]
+            scores = self.reader.scores([ballots[number].text for number in numbers], keys)
+            owners = np.repeat(numbers, [len(own) for own in keys])
             whole = np.isfinite(scores).all(axis=1)
-            given = np.array(weights[part]) * whole
-            np.add.at(counts, (np.array(owners[part]), np.nan_to_num(scores).argmax(axis=1)), given)
+            np.add.at(counts, (owners, np.nan_to_num(scores).argmax(axis=1)), whole)
         return counts

@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import Floats, Texts, TokenVictim, Victim
+from isthmus.core.types import Floats, Texts, Victim
 from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
-from isthmus.models.synonym_draws import DrawnText, draw_keys
+from isthmus.models.synonym_draws import draw_keys
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
-    from isthmus.models.synonym_rows import SynonymRows
+    from isthmus.models.synonym_reading import Reader
 
 Voice = Literal["vote", "mean"]
 _TEXTS_AT_ONCE = 8_192
@@ -81,8 +81,8 @@ class SmoothedVictim:
 
     @property
     def texts_at_once(self) -> int:
-        """A GPU is filled by the draws of many texts of every length; a CPU has enough at the usual number."""
-        return 64 if self.device_type == "cpu" else max(64, _TEXTS_AT_ONCE // self.draws)
+        """Many, since their draws are of many lengths, and each length is a batch of its own."""
+        return max(64, _TEXTS_AT_ONCE // self.draws)
 
     @property
     def stochastic(self) -> bool:
@@ -124,33 +124,18 @@ class SmoothedVictim:
 
     def _scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64]) -> Floats:
         draws = [draw_keys(key, self.draws) for key in keys.tolist()]
-        scores = self._read(texts, draws).reshape(len(texts), self.draws, -1)
+        scores = self._reader.scores(texts, draws).reshape(len(texts), self.draws, -1)
         whole = np.isfinite(scores).all(axis=2, keepdims=True)
         if self.answer == "vote":
             votes = np.eye(len(self.labels), dtype=np.float32)[np.nan_to_num(scores).argmax(axis=2)]
             scores = np.where(whole, votes, np.float32(np.nan))
         return np.asarray(scores.mean(axis=1, dtype=np.float64), np.float32)
 
-    def _read(self, texts: Sequence[Texts], keys: Sequence[NDArray[np.uint64]]) -> Floats:
-        """Probabilities of every draw, text after text."""
-        if self._rows is not None:
-            return self._rows.scores(texts, keys)
-        read: list[Texts] = []
-        for text, own in zip(texts, keys, strict=True):
-            drawn = DrawnText(text, self.table)
-            read += [drawn.text(choice) for choice in drawn.choices(own).tolist()]
-        if self.base.stochastic:
-            return self.base.scores(read, np.concatenate(keys))
-        number = {text: place for place, text in enumerate(dict.fromkeys(tuple(one.values()) for one in read))}
-        distinct = [dict(zip(texts[0], values, strict=True)) for values in number]  # Equal draws are read once.
-        return self.base.scores(distinct)[[number[tuple(one.values())] for one in read]]
-
     @functools.cached_property
-    def _rows(self) -> SynonymRows | None:
-        """The way by token ids, where the classifier takes them."""
-        from isthmus.models.synonym_rows import SynonymRows
+    def _reader(self) -> Reader:
+        from isthmus.models.synonym_reading import reader_of
 
-        return SynonymRows(self.base, self.table) if isinstance(self.base, TokenVictim) else None
+        return reader_of(self.base, self.table)
 
 
 def _key_of(text: Texts) -> int:

@@ -13,7 +13,7 @@ from isthmus.models import Classifier, ClassifierVictim
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.models.smoothing import SmoothedVictim
 from isthmus.models.synonym_draws import DrawnText, draw_keys
-from isthmus.models.synonym_rows import SynonymRows
+from isthmus.models.synonym_reading import ReadsRows
 
 TABLE = SynonymTable.of_links(
     {"film": ["movie", "story"], "fine": ["moving", "quiet"], "dull": ["long", "longly"], "saw": ["is"]}
@@ -47,7 +47,7 @@ def test_rows_are_scored_like_the_texts_they_stand_for(encoder: Callable[[str], 
     if noise:
         model.fill(noise=GaussianNoise(0.5, (0,)))
     victim = ClassifierVictim(model)
-    rows = SynonymRows(victim, TABLE)
+    rows = ReadsRows(victim, TABLE)
     assert np.array_equal(rows.scores(TEXTS, KEYS), written_out(victim, TEXTS))
     again = rows.scores(TEXTS[3:], KEYS[3:])
     assert np.array_equal(again, rows.scores(TEXTS, KEYS)[18:]), "what was read before changes nothing"
@@ -57,7 +57,7 @@ def test_both_fields_of_a_pair_are_drawn(encoder: Callable[[str], Path]):
     model = Classifier.create(encoder("bert"), ("no", "yes"), ("premise", "hypothesis"))
     victim = ClassifierVictim(model)
     pairs = [{"premise": "a fine film", "hypothesis": text["text"]} for text in TEXTS]
-    assert np.array_equal(SynonymRows(victim, TABLE).scores(pairs, KEYS), written_out(victim, pairs))
+    assert np.array_equal(ReadsRows(victim, TABLE).scores(pairs, KEYS), written_out(victim, pairs))
 
 
 def test_equal_draws_are_read_once(encoder: Callable[[str], Path]):
@@ -80,8 +80,8 @@ def test_equal_draws_are_read_once(encoder: Callable[[str], Path]):
 
 
 def test_forgetting_words_changes_nothing(encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch):
-    rows = SynonymRows(ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes"))), TABLE)
+    rows = ReadsRows(ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes"))), TABLE)
     before = rows.scores(TEXTS, KEYS)
-    monkeypatch.setattr("isthmus.models.synonym_rows._MOST_WORDS", 3)
+    monkeypatch.setattr("isthmus.models.synonym_reading._MOST_WORDS", 3)
     assert np.array_equal(rows.scores(TEXTS, KEYS), before)
     assert len(rows.vocabulary) > 3

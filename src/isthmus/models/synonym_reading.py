@@ -1,23 +1,59 @@
-"""Draws of synonyms as token rows: every word is tokenised once, and a draw is spliced from the tokens of its words."""
+"""A classifier that reads texts with their words drawn from their perturbation sets.
+
+A classifier that takes token ids reads rows that are spliced from the tokens of their words, each of which is tokenised
+once; any other reads the draws written out. Equal draws are read once, unless the classifier itself draws.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from isthmus.core.types import Floats, Ints, Texts, TokenVictim
+from isthmus.core.errors import VictimError
+from isthmus.core.types import Floats, Ints, Texts, TokenVictim, Victim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.packing import distinct, packed
 from isthmus.engine.requests import Edits, Score
 from isthmus.lexicon.synonyms import SynonymTable
-from isthmus.models.synonym_draws import Keys, chosen
+from isthmus.models.synonym_draws import DrawnText, Keys, chosen
 from isthmus.text.draft import REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
 
 _MOST_WORDS = 1_000_000
 """Distinct words that are remembered."""
+
+
+class Reader(Protocol):
+    """Probabilities of drawn texts."""
+
+    def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
+        """Of every draw of every text, text after text [draws, classes]; `keys` has one for each draw of a text."""
+
+
+def reader_of(base: Victim, table: SynonymTable) -> Reader:
+    """The fastest reader for a classifier."""
+    return ReadsRows(base, table) if isinstance(base, TokenVictim) else ReadsTexts(base, table)
+
+
+class ReadsTexts:
+    """By a victim that takes texts."""
+
+    def __init__(self, victim: Victim, table: SynonymTable) -> None:
+        self.victim, self.table = victim, table
+
+    def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
+        """Every draw is written out."""
+        read: list[dict[str, str]] = []
+        for text, own in zip(texts, keys, strict=True):
+            drawn = DrawnText(text, self.table)
+            read += [drawn.text(choice) for choice in drawn.choices(own).tolist()]
+        if self.victim.stochastic:
+            return self.victim.scores(read, np.concatenate(keys))
+        number = {values: place for place, values in enumerate(dict.fromkeys(tuple(one.values()) for one in read))}
+        distinct_texts = [dict(zip(read[0], values, strict=True)) for values in number]
+        return self.victim.scores(distinct_texts)[[number[tuple(one.values())] for one in read]]
 
 
 class _Sets(NamedTuple):
@@ -29,8 +65,8 @@ class _Sets(NamedTuple):
     starts: Ints  # [places] where each begins
 
 
-class SynonymRows:
-    """Scores of drawn texts, by a victim that takes token ids."""
+class ReadsRows:
+    """By a victim that takes token ids."""
 
     def __init__(self, victim: TokenVictim, table: SynonymTable) -> None:
         self.victim, self.table = victim, table
@@ -42,11 +78,14 @@ class SynonymRows:
         self._sets: dict[int, Ints | None] = {}
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
-        """Probabilities of every draw of every text, text after text; `keys` has one for each draw."""
+        """Every draw is a row of tokens."""
         if len(self.vocabulary) > _MOST_WORDS:
             self._forget()
         victim, streams = self.victim, np.concatenate(keys)
-        rows = self.assembler.rows([self._drawn(text, own) for text, own in zip(texts, keys, strict=True)])
+        try:
+            rows = self.assembler.rows([self._drawn(text, own) for text, own in zip(texts, keys, strict=True)])
+        except (TypeError, UnicodeError, ValueError) as error:
+            raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
         if victim.stochastic:
             read, own = np.arange(len(rows)), np.arange(len(rows))
         else:  # Equal draws are read once.
