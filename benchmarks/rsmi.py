@@ -31,8 +31,10 @@ from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
 from proof.beside import Task, work_off
 from proof.grid import Grid, Method, attack_run, parser
+from proof.transfer import transfer
 
 ATTACKS = ("textfooler", "pwws", "bae")
+UNMASKED = "rsmi, nothing masked"
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def rows(plan: Plan) -> list[Row]:
         Row("infobert", Method("infobert", "infobert", {"adversary": "freelb", **CLIMB})),
         Row("safer", Method("safer", "safer")),
         Row("advaug", Method("advaug", "advaug", {"attack": "textfooler", "points": 1000})),
-        Row("rsmi, nothing masked", rsmi, {**steps, "masking": "none"}),
+        Row(UNMASKED, rsmi, {**steps, "masking": "none"}),
         Row("rsmi, average", rsmi, steps),
         Row("rsmi, vote", rsmi, {**steps, "aggregate": "vote"}),
     ]
@@ -229,12 +231,25 @@ def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
                     task = Task(model, functools.partial(train_one, cells, row, seed))
                     tasks[model] = training_stage(plan, row, seed), task
                 for attacks in (row.attacks[:1], row.attacks[1:]) if options.work != "train" else ():
-                    name = f"{model} {sorted(row.options.items())} {' '.join(attacks)}"
+                    name = attack_name(plan, row, seed, attacks)
                     if attacks and name not in tasks:
                         work = functools.partial(attack_one, cells, plan, row, seed, attacks, options)
                         tasks[name] = attack_stage(plan, row, seed, attacks), Task(name, work, (model,))
+        for seed in range(options.seeds) if options.work != "train" else ():
+            source, target = (row for row in rows(plan) if row.name in (UNMASKED, "rsmi, average"))
+            needed = attack_name(plan, source, seed, source.attacks[:1])
+            if needed in tasks:
+                folder = source.method.folder(place(options.out, plan.name, options.backbone), seed)
+                both = source.options, target.options
+                work = functools.partial(transfer, folder, source.attacks[0], *both, options.precision)
+                tasks[f"transfer {needed}"] = tasks[needed][0], Task(f"transfer {needed}", work, (needed,))
     for _, task in sorted(tasks.values(), key=lambda entry: entry[0]):
         yield task
+
+
+def attack_name(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> str:
+    """What a task of attacks is called: rows that ask one model in one way share it."""
+    return f"{plan.name} {row.method.name} {seed} {sorted(row.options.items())} {' '.join(attacks)}"
 
 
 _EFFORT = {"infobert": -0.5, "rsmi": -0.4, "advaug": -0.3, "freelb": -0.2, "safer": -0.1}
@@ -255,7 +270,7 @@ def attack_stage(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> f
 
 
 def _attack_stage(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> float:
-    first, variant = "textfooler" in attacks, row.name in ("rsmi, nothing masked", "rsmi, vote")
+    first, variant = "textfooler" in attacks, row.name in (UNMASKED, "rsmi, vote")
     if not row.heavy:
         return 2 if first else 3
     if row.options.get("fixed"):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isthmus.core.statistics import Interval
-from isthmus.runs.folder import RunFolder
+from isthmus.core.statistics import Interval, wilson
 from isthmus.runs.summary import Rows, Summary, summarise, together
 from proof import rsmi_paper as paper
 from proof.tables import (
@@ -23,6 +22,7 @@ from proof.tables import (
     spread,
     with_bounds,
 )
+from proof.transfer import attacked, transferred
 
 if TYPE_CHECKING:
     from rsmi import Plan, Row
@@ -60,10 +60,9 @@ def seeds_of(place: Path, row: Row, seeds: int) -> list[Seed]:
     for number in range(min(seeds, row.seeds)):
         rows: dict[str, Rows] = {}
         folder = row.method.folder(place, number)
-        for file in RunFolder(folder).attack_files() if folder.is_dir() else ():
-            header = file.header()
-            if header.get("summary") and dict(header["settings"].get("victim") or {}) == row.options:
-                rows[header["attack"]] = file.rows()
+        for attack in row.attacks:
+            if file := attacked(folder, attack, row.options):
+                rows[attack] = file.rows()
         if len(row.attacks) > 1 and rows.keys() >= set(row.attacks):
             rows[UNION] = together([rows[name] for name in row.attacks])
         if rows:
@@ -95,6 +94,7 @@ def section(plan: Plan, place: Path, seeds: int) -> Iterator[str]:
     yield compared(found)
     yield ratio(plan.name, found)
     yield randomness(found, changed)
+    yield carried_over(place, found, seeds)
     yield stability(plan.name, found)
     yield ablated(changed, paper.ablations(int(plan.rsmi["masked"])))
 
@@ -182,6 +182,33 @@ def randomness(found: dict[str, list[Seed]], changed: dict[str, list[Seed]]) -> 
     ]
     head = ["seed 0, TextFooler", "robust accuracy", "expected over fresh draws", "gain over standard, points"]
     return table("How much is randomness", [*head, "share of the gain lost with fixed draws, %"], lines)
+
+
+def carried_over(place: Path, found: dict[str, list[Seed]], seeds: int) -> str:
+    """Whether masks hold the texts, or only blind the search: texts made without masks, put to the model with them."""
+    from rsmi import UNMASKED
+
+    attack, lines = attacks()[0], []
+    direct = {model.number: model.held.get(attack, {}) for model in found.get(OURS, [])}
+    unmasked = {model.number: model.held.get(attack, {}) for model in found.get(UNMASKED, [])}
+    for seed in range(seeds):
+        shares = transferred(place / f"rsmi-seed{seed}")
+        if not shares or not direct.get(seed) or not unmasked.get(seed):
+            continue
+        ids = sorted(direct[seed].keys() & unmasked[seed].keys())
+        right = sum(share > 0.5 for share in shares.values())
+        both = sum(direct[seed][key] and shares.get(key, 1.0) > 0.5 for key in ids)
+        lines.append(
+            [
+                str(seed),
+                with_bounds(wilson(sum(unmasked[seed][key] for key in ids), len(ids))),
+                f"{with_bounds(wilson(right, len(shares)))} of {len(shares)}",
+                with_bounds(wilson(sum(direct[seed][key] for key in ids), len(ids))),
+                with_bounds(wilson(both, len(ids))),
+            ]
+        )
+    head = ["seed", "left without masks", "of what fooled that, right with masks", "left with masks", "by both ways"]
+    return table("Do masks hold the texts, or blind the search? TextFooler, %", head, lines)
 
 
 def stability(name: str, found: dict[str, list[Seed]]) -> str:

@@ -1,0 +1,50 @@
+"""Texts that fooled a model in one way of asking it, put to the same model in another.
+
+A defence that moves with every query may only blind the search of an attack. Whether it holds the texts is seen by
+making them where nothing blinds the search, and asking the defended model about them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import IsthmusError
+from isthmus.models import load_victim
+from isthmus.runs.folder import AttackFile, RunFolder
+
+DRAWS = 20
+"""Answers to every text, each by draws of its own."""
+
+
+def attacked(folder: Path, attack: str, options: Mapping[str, Any]) -> AttackFile | None:
+    """The finished attack on a run that was asked in this way; one with errors is not finished."""
+    for file in RunFolder(folder).attack_files() if folder.is_dir() else ():
+        header = file.header()
+        done = header.get("summary") and not header["summary"]["outcomes"]["error"]
+        if done and header["attack"] == attack and dict(header["settings"].get("victim") or {}) == dict(options):
+            return file
+    return None
+
+
+def transferred(folder: Path) -> dict[str, float]:
+    """For each text that was carried over the share of answers that are right; nothing where that was not done."""
+    file = folder / "transfer.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def transfer(folder: Path, attack: str, source: Mapping[str, Any], target: Mapping[str, Any], precision: str) -> None:
+    """Carry the successes of an attack over; a finished one is left as it is."""
+    made = attacked(folder, attack, source)
+    if made is None:
+        raise IsthmusError(f"{folder}: no finished {attack} that asked with {dict(source)}")
+    if transferred(folder):
+        return
+    fooled = [row for row in made.rows() if row["outcome"] == "succeeded"]
+    victim = load_victim(folder / "model", precision=precision, **target)
+    scores = victim.scores([row["perturbed"] for row in fooled for _ in range(DRAWS)])
+    right = (scores.argmax(axis=1).reshape(-1, DRAWS) == [[row["label"]] for row in fooled]).mean(axis=1)
+    shares = {row["id"]: float(share) for row, share in zip(fooled, right, strict=True)}
+    (folder / "transfer.json").write_text(json.dumps(shares), encoding="utf-8")
