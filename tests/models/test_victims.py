@@ -734,3 +734,24 @@ def test_a_stochastic_bottleneck_is_seen_in_three_ways(encoder: Callable[[str], 
     again = ClassifierVictim(model, latent="sample", draws=400).scores(texts, keys + np.uint64(7))
     assert np.abs(many - again).max() < np.abs(first - many).max() + 0.1
     assert not np.array_equal(mean, many)
+
+
+def test_a_gpu_too_small_for_a_batch_is_asked_for_less_of_it(encoder, monkeypatch):
+    from isthmus.engine.packing import Packed, forwarded
+
+    victim = ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes")))
+    ids = np.full((40, 5), 7, np.int64)
+    whole = victim.launch([TokenBatch(ids)])()
+    forward = type(victim.model).forward
+
+    def small(self, ids, *others, **options):
+        if len(ids) > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, ids, *others, **options)
+
+    monkeypatch.setattr(type(victim.model), "forward", small)
+    with pytest.raises(VictimError, match="out of memory"):
+        victim.launch([TokenBatch(ids)])
+    scores, lost = forwarded(victim.launch, Packed([TokenBatch(ids)], np.arange(40)), lambda seconds: None)()
+    assert not lost
+    assert np.allclose(scores, whole, atol=1e-6)

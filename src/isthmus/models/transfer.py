@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.models.machine import fewest_rows
 
@@ -103,6 +104,16 @@ def picked(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
     if count < least:
         rows = torch.cat([rows, rows[-1:].expand(least - count)])
     return Inputs(count, *(None if value is None else value[rows] for value in inputs[1:]))  # type: ignore[arg-type]
+
+
+def failed(batches: int, error: Exception) -> VictimError:
+    """What stopped a model. Memory that torch keeps for later is given back where there was too little of it.
+
+    The engine then tries again with fewer rows at a time.
+    """
+    if isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return VictimError(f"the model failed on {batches} batches of token ids: {error}")
 
 
 def _signed(array: NDArray[Any]) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ from isthmus.models.machine import STRICT_ROWS, fewest_rows
 from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, filled, on_device, pending
+from isthmus.models.transfer import Inputs, any_shape, failed, filled, on_device, pending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -177,7 +177,7 @@ class ClassifierVictim:
                 rows = [_averaged(model, self._keyed(inputs), draws) for inputs in on_device(batches, model.device)]
                 return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
-            raise VictimError(f"the model failed on {len(batches)} batches of token ids: {error}") from error
+            raise failed(len(batches), error) from error
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""

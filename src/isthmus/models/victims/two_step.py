@@ -24,7 +24,7 @@ from isthmus.models.classifier import Classifier
 from isthmus.models.machine import fewest_rows
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, filled, index_tensor, on_device, pending, picked
+from isthmus.models.transfer import Inputs, any_shape, failed, filled, index_tensor, on_device, pending, picked
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
@@ -76,7 +76,7 @@ class TwoStepVictim(ClassifierVictim):
         try:
             given = on_device(batches, model.device)
         except (RuntimeError, IndexError, ValueError) as error:
-            raise _failed(len(batches), error) from error
+            raise failed(len(batches), error) from error
         return self._answer(model, given)
 
     def scores_at(self, inputs: Inputs) -> Floats:
@@ -92,7 +92,7 @@ class TwoStepVictim(ClassifierVictim):
                 first = [self._first(model, inputs) for inputs in work]
                 wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
         except (RuntimeError, IndexError, ValueError) as error:
-            raise _failed(len(batches), error) from error
+            raise failed(len(batches), error) from error
 
         def finish() -> Floats:
             values = wait()
@@ -105,7 +105,7 @@ class TwoStepVictim(ClassifierVictim):
                 with torch.no_grad(), any_shape():
                     self._take_second(model, work, settled, answers)
             except (RuntimeError, IndexError, ValueError) as error:
-                raise _failed(len(batches), error) from error
+                raise failed(len(batches), error) from error
             return answers if draws == 1 else answers.reshape(-1, draws, answers.shape[1]).mean(axis=1)
 
         return finish
@@ -358,7 +358,3 @@ def _drawn_often(inputs: Inputs, draws: int) -> Inputs:
 
 def _chosen(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
     return picked(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device))
-
-
-def _failed(batches: int, error: Exception) -> VictimError:
-    return VictimError(f"the model failed on {batches} batches of token ids: {error}")
