@@ -119,8 +119,8 @@ def test_second_looks_cost_queries_and_fresh_draws_do_not():
 
 
 def test_an_attack_begins_anew_after_a_lucky_draw():
-    wins = [sum(result.fresh is not None for result in attacked(Coin(0.4), restarts=n)) for n in (0, 6)]
-    assert wins[1] == wins[0]  # the first success is kept, whatever comes after
+    wins = [{result.id for result in attacked(Coin(0.4), restarts=n) if result.fresh} for n in (0, 6)]
+    assert wins[0] < wins[1]  # a success is kept, whatever comes after, and a failure is tried again
     more = [np.mean([result.logical_queries for result in attacked(Coin(0.4), restarts=n)]) for n in (0, 6)]
     assert more[1] > more[0]
 
@@ -252,6 +252,50 @@ def test_declining_reaches_no_goal():
     assert aware(Untargeted(), labels[:2]) == Untargeted()
 
 
+@pytest.mark.parametrize(("fooled", "most"), [(0.8, 0.05), (0.95, 0.01)])
+def test_one_draw_in_the_victims_favour_makes_no_text_robust(fooled: float, most: float):
+    results = attacked(Coin(fooled))
+    assert np.mean([result.outcome == "failed" for result in results]) <= most
+    once = attacked(Coin(fooled), restarts=0)
+    assert np.mean([result.outcome == "failed" for result in once]) > most
+
+
+def test_a_text_that_the_attack_gave_up_on_is_judged_too():
+    @dataclass(frozen=True, kw_only=True)
+    class GivesUp(Slow):
+        """Moves to its text, and takes no notice of what is said about it."""
+
+        def search(self, trial: Trial) -> Search:
+            yield from greedy(trial, trial.positions()[:1], slow)
+            if not trial.moves:
+                draft = trial.original.replace(0, trial.vocabulary.id("slow"))
+                trial.accept(draft, trial.scores, trial.progress)
+
+    results = list(GivesUp()(Coin(0.7), examples(*TEXTS), AttackSettings(restarts=0)))
+    given_up = [result for result in results if result.fresh and not result.fresh.claimed]
+    assert given_up
+    for result in given_up:
+        assert (result.outcome == "succeeded") == (2 * result.fresh.reached > result.fresh.draws)
+    assert any(result.outcome == "succeeded" for result in given_up)
+    summary = summarise([result.to_row() for result in results])
+    assert summary.fresh.claimed == len(results) - len(given_up)
+
+
+def test_an_attack_that_does_nothing_changes_no_expectation():
+    """Every text is right with the same probability, whatever is done to it."""
+    results = attacked(Coin(0.3, at=lambda _: 1.0), [f"brisk film number {number}" for number in range(200)])
+    summary = summarise([result.to_row() for result in results])
+    for found in (summary.fresh.expected_sacc, summary.fresh.expected_racc):
+        assert found.estimate == pytest.approx(0.7, abs=0.04)
+
+
+def test_what_is_expected_under_attack_is_what_the_texts_are_worth():
+    results = attacked(Coin(0.8))
+    summary = summarise([result.to_row() for result in results])
+    assert summary.fresh.expected_sacc.estimate == 1.0
+    assert summary.fresh.expected_racc.estimate == pytest.approx(0.2, abs=0.05)
+
+
 def test_rows_are_read_back_and_summarised():
     results = attacked(Coin(0.6, declines=0.1))
     rows = [json.loads(json.dumps(result.to_row())) for result in results]
@@ -260,7 +304,7 @@ def test_rows_are_read_back_and_summarised():
     fresh = [result.fresh for result in results if result.fresh]
     probabilities = [each.reached / each.draws for each in fresh]
     holding = [
-        1 - (each.fresh.reached + each.fresh.abstained) / each.fresh.draws if each.fresh else each.outcome == "failed"
+        1 - (each.fresh.reached + each.fresh.abstained) / each.fresh.draws if each.fresh else each.clean.right / 20
         for each in results
     ]
     assert summary.fresh.claimed == len(fresh)

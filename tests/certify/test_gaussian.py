@@ -15,7 +15,7 @@ from torch import Tensor
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify import Gaussian
 from isthmus.certify._gaussian_noise import Reader
-from isthmus.certify._votes import lower_bound, radius
+from isthmus.certify._votes import answered, lower_bound, radius
 from isthmus.certify.base import Challenge, Probe
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, TokenBatch
@@ -234,6 +234,22 @@ def test_noise_that_the_model_puts_on_its_embeddings_counts():
         near += result.strength > 0.8 * distance
     assert near
     assert Reader(wrap(model, device="cpu"), 0.3).inner_noise == ()
+
+
+def test_noise_behind_masks_is_no_part_of_what_they_are_computed_from():
+    from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
+    from isthmus.models.two_step import TwoStep
+
+    model = training_toys.classifier(dropout=0.0).fill(noise=GaussianNoise(0.4, [EMBEDDINGS]))
+    for masking, sigma in (("gradient", 0.3), ("random", 0.3), ("none", 0.5)):
+        model.deployment = TwoStep(masking=masking)
+        assert Reader(wrap(model, device="cpu"), 0.3).total_sigma == pytest.approx(sigma)
+
+
+def test_draws_that_were_not_answered_refute_nothing():
+    challenge = Challenge("test:0/1", {"text": "fine"}, 1)
+    assert answered(np.array([900, 100]), challenge, 1000, 0.001).refutes
+    assert not answered(np.array([100, 100]), challenge, 1000, 0.001).refutes
 
 
 PGD = {"pgd": 4, "pgd_draws": 8}

@@ -115,6 +115,7 @@ def test_no_masks_may_be_asked_for_as_a_command_line_hands_it_on():
         ({"level": float("nan")}, "level"),
         ({"abstain": 0.0, "aggregate": "vote"}, "abstain"),
         ({"abstain": 0.05}, "aggregate=vote"),
+        ({"abstain": 0.05, "aggregate": "vote", "accept_rule": "min_count"}, "min_count accepts without"),
         ({"min_count": 6}, "min_count"),
         ({"masking": "saliency"}, "masking"),
         ({"aggregate": "mode"}, "aggregate"),
@@ -328,6 +329,14 @@ def test_a_set_of_masked_words_has_a_number():
             masking.flags(masking.picked(candidates, chosen), width),
             masking.flags(masking.drawn(candidates, keys, count), width),
         )
+
+
+def test_more_candidates_than_a_number_has_bits(classifier, monkeypatch):
+    model = classifier("lstm", sigma=2.0, candidates=90, masked=1, accept_rule="greater", level=1e-9, k1=400)
+    texts = [{"text": " ".join(["a moving quiet film was very dull and too long"] * 10)}]
+    shared = victim_of(model).scores(texts, KEYS[:1])
+    monkeypatch.setattr(TwoStepVictim, "_shared", lambda *_: None)
+    assert np.array_equal(victim_of(model).scores(texts, KEYS[:1]), shared)
 
 
 def test_undecided_votes_are_abstentions_with_a_label_of_their_own(classifier):

@@ -34,7 +34,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """How an adversarial text fares on draws of a randomised model that the attack never saw.
+    """How the text that an attack ended with fares on draws of a randomised model that the attack never saw.
 
     reached / draws estimates the probability that it fools the model; `low` and `high` are its 95 % Clopper-Pearson
     interval.
@@ -45,12 +45,14 @@ class Fresh:
     abstained: int
     low: float
     high: float
+    claimed: bool = True
+    """Whether the attack took it for a success; otherwise it had given up."""
 
     @classmethod
-    def of(cls, draws: int, reached: int, abstained: int) -> Fresh:
+    def of(cls, draws: int, reached: int, abstained: int, claimed: bool = True) -> Fresh:
         """With the interval."""
         interval = clopper_pearson(reached, draws)
-        return cls(draws, reached, abstained, round(interval.low, 6), round(interval.high, 6))
+        return cls(draws, reached, abstained, round(interval.low, 6), round(interval.high, 6), claimed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,11 @@ class Reader:
         """Deviation of all Gaussian noise on the embeddings: that of the certificate, and the model's own there.
 
         Both are added before anything else is computed, so that their sum is the noise of the smoothed classifier.
+        Masks of two-step inference come between the two: the model's own noise is then no part of what they are
+        computed from, but randomness inside the classifier, of which the certificate asks nothing.
         """
+        if self.masks is not None:
+            return self.sigma
         noise = self.model.slots.noise
         own = noise.sigma if isinstance(noise, GaussianNoise) and EMBEDDINGS in noise.layers else 0.0
         return math.hypot(self.sigma, own)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
+from isthmus.certify.base import Answer, Challenge
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import clopper_pearson_lower
@@ -90,6 +91,16 @@ def lower_bound(votes: int, n: int, alpha: float) -> float:
 def upper_bound(votes: int, n: int, alpha: float) -> float:
     """What a class's probability is at most."""
     return 1.0 - clopper_pearson_lower(n - votes, n, alpha)
+
+
+def answered(votes: Ints, challenge: Challenge, n: int, alpha: float) -> Answer:
+    """The majority; it refutes a certificate where the certified class is surely below one half.
+
+    A draw that was not answered may have been for that class.
+    """
+    own = int(votes[challenge.prediction])
+    at_most = own + n - int(votes.sum())
+    return Answer(int(votes.argmax()), upper_bound(at_most, n, alpha) < 0.5, {"votes": own, "draws": n})
 
 
 def radius(p: float, sigma: float) -> float:

@@ -162,8 +162,12 @@ class Exact(Certificate):
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
         """The model's own answers."""
         scores = victim.scores([challenge.texts for challenge in challenges])
-        found = [int(own.argmax()) for own in scores]
-        return [Answer(own, own != challenge.prediction) for own, challenge in zip(found, challenges, strict=True)]
+        return [
+            Answer(int(own.argmax()), int(own.argmax()) != challenge.prediction)
+            if np.isfinite(own).all()
+            else Answer(challenge.prediction, False, {"unanswered": True})
+            for own, challenge in zip(scores, challenges, strict=True)
+        ]
 
 
 @dataclass(slots=True)

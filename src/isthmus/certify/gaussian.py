@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify._votes import (
     Ballot,
+    answered,
     check_draws,
     groups,
     lower_bound,
     probability,
     radius,
     two_stages,
-    upper_bound,
 )
 from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Probe, Statement, failed, settled
 from isthmus.core.errors import UsageError
@@ -216,12 +216,6 @@ class Gaussian(Certificate):
 
         own: SynonymTable | None = getattr(victim, "table", None)
         return own if self.table is None else load_table(self.table)
-
-
-def answered(votes: Any, challenge: Challenge, n: int, alpha: float) -> Answer:
-    """The majority; it refutes a certificate where the certified class is surely below one half."""
-    own = int(votes[challenge.prediction])
-    return Answer(int(votes.argmax()), upper_bound(own, n, alpha) < 0.5, {"votes": own, "draws": n})
 
 
 def paper_radius(sigma: float, p: float, inner_noise: Sequence[float] = ()) -> float:

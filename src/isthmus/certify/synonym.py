@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify._substitutions import Space
-from isthmus.certify._votes import Ballot, check_draws, groups, lower_bound, probability, two_stages, upper_bound
+from isthmus.certify._votes import Ballot, answered, check_draws, groups, lower_bound, probability, two_stages
 from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Texts, Victim
@@ -145,12 +145,10 @@ class Synonym(Certificate):
         voter = SynonymVoter(base_of(victim), table)
         keys = [derive(seed, "certify", "synonym", "challenge", challenge.key) for challenge in challenges]
         ballots = [Ballot(challenge.texts, key, self.n) for challenge, key in zip(challenges, keys, strict=True)]
-        answers = []
-        for votes, challenge in zip(voter.votes(ballots), challenges, strict=True):
-            own = int(votes[challenge.prediction])
-            refutes = upper_bound(own, self.n, self.alpha) < 0.5
-            answers.append(Answer(int(votes.argmax()), refutes, {"votes": own, "draws": self.n}))
-        return answers
+        return [
+            answered(votes, challenge, self.n, self.alpha)
+            for votes, challenge in zip(voter.votes(ballots), challenges, strict=True)
+        ]
 
 
 def substitutions(p: float, overlaps: Sequence[float]) -> float:

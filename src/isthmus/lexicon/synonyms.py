@@ -123,15 +123,21 @@ class SynonymTable:
     ) -> SynonymTable:
         """A table of given synonyms; links that go one way only are made to go both ways, or refused.
 
-        Words that a table cannot hold are left out. In a component larger than `most` the words fewest links away are
-        the nearest, in alphabetical order where they are equally far.
+        Words are taken in small letters; those that a table cannot hold are left out, and its name says how many. In a
+        component larger than `most` the words fewest links away are the nearest, in alphabetical order where they are
+        equally far.
         """
         check_most(most)
+        small: dict[str, list[str]] = {}
+        for word, others in links.items():
+            small.setdefault(word.lower(), []).extend(other.lower() for other in others)
         found = {
             word: [other for other in dict.fromkeys(others) if other != word and is_usable(other)]
-            for word, others in links.items()
+            for word, others in small.items()
             if is_usable(word)
         }
+        every = {*small, *(other for others in small.values() for other in others)}
+        unusable = sum(not is_usable(word) for word in every)
         lacking = _one_way(found)
         if lacking and one_way == "refuse":
             raise DataError(
@@ -143,6 +149,8 @@ class SynonymTable:
         for word, other in lacking:
             found.setdefault(other, []).append(word)
         synonyms = {word: tuple(others) for word, others in sorted(found.items()) if others}
+        if unusable:
+            name = f"{name}, {unusable} word{'s' * (unusable > 1)} left out"
         large = {word for members in set(_components(synonyms).values()) if len(members) > most for word in members}
         return cls(name, synonyms, {word: _fewest_links(word, synonyms, most) for word in sorted(large)})
 
@@ -157,7 +165,13 @@ class SynonymTable:
         for word, others in value.items():
             if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
                 raise DataError(f"{path}: the synonyms of {word!r} should be a list of words, not {others!r}")
-        return cls.of_links(value, path.name, most=most, one_way=one_way)
+        table = cls.of_links(value, path.name, most=most, one_way=one_way)
+        if value and not len(table):
+            raise DataError(
+                f"{path}: nothing of it can be used; it should map single words, without spaces or marks, to lists of "
+                "other single words"
+            )
+        return table
 
     def write(self, path: Path) -> None:
         """Write it where `read` finds it again."""

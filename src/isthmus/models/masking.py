@@ -124,6 +124,10 @@ def _choice(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
     return order.sort(dim=-1, descending=True, stable=True).indices[:, :count]
 
 
+MOST_NUMBERED = 62
+"""Candidates whose sets have numbers of 64 bits."""
+
+
 @functools.lru_cache(maxsize=64)
 def subsets(width: int, count: int, device: torch.device) -> Tensor:
     """All sets of `count` of `width` candidates [sets, count]; where there are not so many, the one of all of them."""

@@ -73,7 +73,7 @@ def _places(keys: Tensor, count: int, stream: int) -> tuple[Tensor, Tensor]:
 
 def keyed_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """Uniform draws in (0, 1), float32."""
-    return (_shift(keyed_bits(keys, shape, stream), 40).float() + 0.5) * 2.0**-24
+    return ((_shift(keyed_bits(keys, shape, stream), 40).float() + 0.5) * 2.0**-24).clamp_(max=1 - 2.0**-24)
 
 
 def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:

@@ -66,7 +66,7 @@ class TwoStep(Deployment):
     """Mean logits, or a vote."""
     abstain: float | None = None
     """With a vote: decline to answer unless the two likeliest classes differ at this level (Cohen's two-sided test of
-    the votes that decide). A first step that was accepted has passed its own test."""
+    the votes that decide). A first step that was accepted has passed its own test, at that test's level."""
 
     def __post_init__(self) -> None:
         if self.masking is None:  # What a command line makes of the word none.
@@ -90,6 +90,11 @@ class TwoStep(Deployment):
                 raise UsageError(f"{name} is the level of a test and lies strictly between 0 and 1, not {value}")
         if self.abstain is not None and self.aggregate != "vote":
             raise UsageError("abstain needs votes: choose aggregate=vote")
+        if self.abstain is not None and self.two_step and self.accept_rule == "min_count":
+            raise UsageError(
+                "abstain declines what a test leaves open, and accept_rule=min_count accepts without one: choose "
+                "accept_rule=released or greater, or two_step=false"
+            )
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> TwoStepVictim:
         """The classifier that answers so; `draws` and `fixed` as for any randomised classifier."""

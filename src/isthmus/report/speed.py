@@ -75,7 +75,7 @@ def _milliseconds(figure: Any, texts: Any) -> Cell:
         return "", ""
     low, high = (_short(figure.get(key)) for key in ("low", "high"))
     span = f"{low}–{high}" if low and high else f"over {low}" if low else ""
-    return f"{_short(figure['estimate'])} ms", span + (f", n {texts}" if texts else "")
+    return f"{_short(figure['estimate'])} ms", ", ".join(part for part in (span, f"n {texts}" if texts else "") if part)
 
 
 def _short(seconds: Any) -> str:

@@ -70,7 +70,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         if self.request.data is not None:
             return self.request.data
         if self.source.run is None:
-            raise UsageError(f"{self.request.model} is not a run folder: say what to attack it on with --data")
+            raise UsageError(f"{self.request.model} is not a run folder: give one, or --data to try it on")
         return DataRequest.from_record(self.source.run.record().data)
 
     @cached_property

@@ -20,8 +20,8 @@ Of a randomised classifier also, on draws that the attack never saw (`Fresh` and
 
     claimed              texts that seemed to fool it, each looked at again
     success_probability  mean share of fresh draws on which such a text fools the classifier
-    expected_racc        mean over all N of P(right under attack): 1 - that share for a text that was looked at again,
-                         less what it declines to answer
+    expected_racc        mean over all texts of the share of fresh draws on which it is right about what an attack ended
+                         with: the text it made, or the text as it was where nothing was attacked or changed
     expected_sacc        mean over all texts, unattacked, of the share of fresh draws on which it is right
 
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
@@ -189,10 +189,10 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
 
 
 def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:
-    looked, steady = [row for row in rows if row.get("fresh")], clean_probabilities(rows)
+    looked, steady = [row for row in rows if _claimed(row)], clean_probabilities(rows)
     if not looked and not steady:
         return None
-    holds = [_holding(row) if right else 0.0 for right, row in zip(correct, rows, strict=True)]
+    holds = [_holding(row, right) for right, row in zip(correct, rows, strict=True)]
     return FreshSummary(
         claimed=len(looked),
         held=sum(row["outcome"] == "succeeded" for row in looked),
@@ -203,17 +203,24 @@ def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:
     )
 
 
-def _holding(row: Row) -> float:
+def _holding(row: Row, right: bool = True) -> float:
     """Probability that the classifier is right on the text the attack ended with."""
-    fresh = row.get("fresh")
-    if not fresh:
-        return float(row["outcome"] == "failed")
-    return 1.0 - float(fresh["reached"] + fresh["abstained"]) / float(fresh["draws"])
+    fresh, clean = row.get("fresh"), row.get("clean")
+    if fresh:
+        return 1.0 - float(fresh["reached"] + fresh["abstained"]) / float(fresh["draws"])
+    if clean and row["outcome"] in ("failed", "skipped", "abstained"):
+        return float(clean["right"]) / float(clean["draws"])
+    return float(right and row["outcome"] == "failed")
+
+
+def _claimed(row: Row) -> bool:
+    """Whether it seemed to fool a randomised classifier, and was looked at again."""
+    return bool(row.get("fresh")) and bool(row["fresh"].get("claimed", True))
 
 
 def success_probabilities(rows: Rows) -> list[float]:
     """For each text that seemed to fool a randomised classifier the share of fresh draws on which it does."""
-    return [row["fresh"]["reached"] / row["fresh"]["draws"] for row in rows if row.get("fresh")]
+    return [row["fresh"]["reached"] / row["fresh"]["draws"] for row in rows if _claimed(row)]
 
 
 def clean_probabilities(rows: Rows) -> list[float]:
@@ -223,7 +230,7 @@ def clean_probabilities(rows: Rows) -> list[float]:
 
 def holding_probabilities(rows: Rows) -> list[float]:
     """For each text that seemed to fool a randomised classifier the share of fresh draws on which it holds."""
-    return [_holding(row) for row in rows if row.get("fresh")]
+    return [_holding(row) for row in rows if _claimed(row)]
 
 
 def without_candidates(row: Row) -> bool:

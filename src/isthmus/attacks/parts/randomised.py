@@ -1,10 +1,13 @@
 """What is different about attacking a victim that answers the same text now one way, now another.
 
-A search stops at the first draw that goes its way, and a lucky draw is no adversarial text. So
+A search stops at the first draw that goes its way, and a lucky draw is no adversarial text; nor is a text robust
+because one draw went the victim's way. So
 
     second looks   the attack asks again, at the price of queries, and begins anew where its success was luck
-    fresh draws    whoever judges looks at draws that the attack never saw: a success counts if more than half of them
-                   confirm it, and reached / draws is the probability that the text fools the victim
+    new beginnings it begins anew after a search that failed, too
+    fresh draws    whoever judges looks at draws that the attack never saw, at whatever text it ended with: the attack
+                   has succeeded if more than half of them say so, and reached / draws is the probability that the
+                   text fools the victim
     the clean side as many fresh draws of the unattacked text: right / draws is the probability that it is answered
                    rightly, so that the noise of the model can be told from the effect of the attack
 
@@ -49,8 +52,14 @@ class Attempts:
 
     @property
     def best(self) -> Trial:
-        """What the attack comes back with: a success rather than none, and that which held on the most second looks."""
-        ranks = [(trial.reached, self.shares[number], number) for number, trial in enumerate(self.trials)]
+        """What the attack comes back with.
+
+        A success rather than none, of successes that which held on the most second looks, of failures the nearest.
+        """
+        ranks = [
+            (trial.reached, self.shares[number] if trial.reached else trial.progress, number)
+            for number, trial in enumerate(self.trials)
+        ]
         return self.trials[max(ranks)[2]]
 
     @property
@@ -62,14 +71,15 @@ class Attempts:
 def insist(
     attempts: Attempts, search: Callable[[Trial], Search], rules: Sequence[Rule], streams: Iterable[random.Random]
 ) -> Search:
-    """Look again at a success, and search anew with the next stream while half of the looks do not confirm it.
+    """Look again at a success, and search anew with the next stream until more than half of the looks confirm one.
 
-    Second looks are queries like any other.
+    Second looks are queries like any other. Where there is nothing to try, nothing is tried again.
     """
     left = iter(streams)
-    while (trial := attempts.trials[-1]).reached:
-        again = yield Score(trial.draft, count=SECOND_LOOKS)
-        attempts.shares[-1] = float(np.mean(trial.goal.reached(again, trial.label)))
+    while (trial := attempts.trials[-1]).reached or trial.candidates:
+        if trial.reached:
+            again = yield Score(trial.draft, count=SECOND_LOOKS)
+            attempts.shares[-1] = float(np.mean(trial.goal.reached(again, trial.label)))
         rng = next(left, None)
         if attempts.shares[-1] > 0.5 or rng is None:
             return
@@ -88,13 +98,16 @@ def looked_at_clean(
 def judged(
     trial: Trial, outcome: Outcome, draws: int, declines: Callable[[Floats], bool]
 ) -> Generator[Request, Any, tuple[Outcome, Fresh | None]]:
-    """What becomes of a text that seems to fool the victim, or to make it decline, on draws the attack never saw."""
-    if outcome != "succeeded" and not declines(trial.scores):
+    """What becomes of the text that an attack ended with on draws the attack never saw; one it left as it was has none.
+
+    A text that the attack gave up on may fool the victim more often than not all the same.
+    """
+    if trial.draft is trial.original:
         return outcome, None
     scores = yield Score(trial.draft, count=draws, exact=True, fresh=True)
     reached = int(np.sum(trial.goal.reached(scores, trial.label)))
     abstained = sum(declines(row) for row in scores)
-    fresh = Fresh.of(draws, reached, abstained)
+    fresh = Fresh.of(draws, reached, abstained, claimed=outcome == "succeeded" or declines(trial.scores))
     if 2 * reached > draws:
         return "succeeded", fresh
     if abstained and 2 * (reached + abstained) > draws:

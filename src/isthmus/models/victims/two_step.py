@@ -213,6 +213,8 @@ class TwoStepVictim(ClassifierVictim):
         sets, drawn = masking.subsets(1, 1, device), torch.zeros_like(row)
         if settings.masks and candidates is not None:
             width = candidates.positions.shape[1]
+            if width > masking.MOST_NUMBERED:
+                return None
             if math.comb(width, min(settings.masked, width)) * len(texts) >= len(keys):
                 return None
             sets = masking.subsets(width, settings.masked, device)
@@ -294,9 +296,10 @@ class TwoStepVictim(ClassifierVictim):
     # ------------------------------------------------------------------ gradients
 
     def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
-        """Gradient through the whole defence, averaged over `draws` (expectation over transformation).
+        """Gradient through noise and masks, averaged over `draws` (expectation over transformation).
 
-        Masks cannot be differentiated: the gradient at a masked word passes straight through to the word.
+        Masks cannot be differentiated: the gradient at a masked word passes straight through to the word. They are
+        those of the first step; the second only draws others of the most salient words.
         """
         model = self._evaluating(exact=True)
         if len(labels) != len(batch.ids) or len(batch.ids) == 0:
