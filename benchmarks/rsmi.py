@@ -183,6 +183,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--names", nargs="+", help="only these rows")
     options.add_argument("--n", type=int, help="attack at most so many texts")
     options.add_argument("--few", type=int, help="and of models that draw at most so many")
+    options.add_argument("--restarts", type=int, default=1, help="new beginnings of attacks on models that draw")
     options.add_argument("--search-n", type=int, default=100, help="development texts attacked while searching")
     options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
     options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
@@ -325,7 +326,8 @@ def attack_one(
         return
     n = min(row.texts(plan), options.n or plan.n, options.few or plan.n if row.heavy else plan.n)
     for name in attacks:
-        attack_run(folder, name, n=n, split="test", victim=row.options, precision=options.precision)
+        how = {"victim": row.options, "precision": options.precision, "restarts": options.restarts}
+        attack_run(folder, name, n=n, split="test", **how)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 UNION = "all three"
 HOW = (
     "With several seeds: mean ± half the 95 % interval over seeds (Student's t). With one: the 95 % interval over its "
-    "texts. Differences and ratios are on the same texts, seeds averaged first, with bootstrap intervals over texts. A "
-    "success against a randomised model counts where fresh draws confirm it; *expected* is its accuracy under attack "
-    "over those draws. The paper's figures are for BERT-base (QNLI and ablations: RoBERTa-base), best of three runs."
+    "texts. Differences and ratios are on the same texts, seeds averaged first, with bootstrap intervals over texts. "
+    "An attack on a randomised model begins anew once, after a failure too, and has succeeded where most of 20 fresh "
+    "draws say so; *expected* is the accuracy under attack over those draws. The paper's figures are for BERT-base "
+    "(QNLI and ablations: RoBERTa-base), best of three runs."
 )
 BASELINES = ("standard", "freelb", "infobert", "safer", "advaug")
 OURS = "rsmi, average"

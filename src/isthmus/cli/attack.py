@@ -84,7 +84,7 @@ def attack(
     ] = 20,
     restarts: Annotated[
         int,
-        typer.Option("--restarts", help="New beginnings after a lucky draw.", rich_help_panel=_RANDOM),
+        typer.Option("--restarts", help="New beginnings after a lucky draw or a failure.", rich_help_panel=_RANDOM),
     ] = 2,
     trace: Annotated[
         bool,

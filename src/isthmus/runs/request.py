@@ -74,7 +74,7 @@ class AttackRequest(SampleRequest):
     fresh: int = FRESH_DRAWS
     """Fresh draws on which a success against a randomised model must hold."""
     restarts: int = RESTARTS
-    """How often an attack on a randomised model begins anew after a lucky draw."""
+    """How often an attack on a randomised model begins anew after a lucky draw or a failure."""
 
 
 @dataclass(frozen=True)
