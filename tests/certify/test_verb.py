@@ -364,6 +364,7 @@ def test_bad_input_is_refused_before_anything_is_written(isthmus, place, name, m
 
 def test_texts_whose_every_word_is_protected_are_counted_apart(isthmus, place):
     found = certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 0, "--protect-pattern", ".+").json
+    assert "words that match .+ cannot be substituted" in found["statement"]["threat_model"]
     assert found["nothing_to_substitute"] == found["outcomes"]["certified"] > 0
     assert found["certified"]["estimate"] == found["clean"]["estimate"]
 

@@ -52,7 +52,19 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         statement: dict[str, Any] = plain(self.method.statement(self.victim))
         given = sorted(deciding(self.request.victim).items())
         asked = ", ".join(f"{key}={str(value).lower()}" for key, value in given)
-        return statement | ({"classifier": f"{statement['classifier']} (asked with {asked})"} if asked else {})
+        if asked:
+            statement["classifier"] += f" (asked with {asked})"
+        if spared := self._spared:
+            statement["threat_model"] += f"; {spared} cannot be substituted"
+        return statement
+
+    @property
+    def _spared(self) -> str:
+        """What the command protects, where the certificate is about words."""
+        request = self.request
+        pattern = f"words that match {request.protect_pattern}" if request.protect_pattern else ""
+        columns = f"words of {', '.join(request.protect)}" if request.protect else ""
+        return " and ".join(part for part in (pattern, columns) if part) if self.method.unit == "words" else ""
 
     @cached_property
     def examples(self) -> dict[str, Example]:
