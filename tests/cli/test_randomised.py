@@ -57,7 +57,7 @@ def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any
     rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     looked = [row for row in rows if "fresh" in row]
     assert looked, "no attack on a model with this much noise ever seems to succeed"
-    assert figures["fresh"]["claimed"] == len(looked)
+    assert figures["fresh"]["claimed"] == sum(row["fresh"]["claimed"] for row in looked)
     assert all(row["fresh"]["draws"] == 20 for row in looked)
     again = attacked(isthmus, trained, "-V", "aggregate=vote")
     assert again["attacked_now"] == 0
@@ -94,12 +94,19 @@ def test_the_ablation_without_masks_is_asked_for_by_name(isthmus: Any, trained: 
 
 
 def test_abstentions_have_a_label_and_an_outcome(isthmus: Any, trained: Path) -> None:
-    figures = attacked(isthmus, trained, "-V", "aggregate=vote", "-V", "abstain=0.01", "-V", "accept_rule=min_count")
+    figures = attacked(isthmus, trained, "-V", "aggregate=vote", "-V", "abstain=0.01", "-V", "two_step=false")
     (key,) = figures["attacks"]
     header = json.loads((trained / "attacks" / f"{key}.json").read_text())
     assert header["labels"][-1] == ABSTAINS
     assert figures["outcomes"].get("abstained", 0) > 0
     assert sum(figures["outcomes"].values()) == 12
+
+
+def test_a_refused_option_leaves_no_file(isthmus: Any, trained: Path) -> None:
+    before = set((trained / "attacks").iterdir())
+    ended = isthmus("attack", trained, "--attack", "deepwordbug", "--n", 3, "-V", "k0=0")
+    assert ended.code == 2
+    assert set((trained / "attacks").iterdir()) == before
 
 
 def test_more_draws_are_drawn_against_fewer(isthmus: Any, trained: Path) -> None:

@@ -103,7 +103,7 @@ def test_passes_of_a_plain_model_and_of_one_that_reads_synonyms(tmp_path: Path) 
     smoothed = wrap(model, device="cpu")
     found = measure(lambda places: smoothed.scores([TEXTS_OF_TOYS[at] for at in places]), 32, single=2, model=smoothed)
     assert found.passes is not None
-    assert 1 <= found.passes <= 5  # equal draws are read once
+    assert 0 < found.passes <= 5  # equal draws, of equal texts too, are read once
 
 
 @pytest.fixture(scope="module")

@@ -82,6 +82,8 @@ class _Attack:
         settings = ready.settings(self.name)
         file = ready.folder.attack_file(self.name, settings)
         asked = ids(ready.sample)
+        if not file.rows_path.exists():
+            _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
         with Journal(file.rows_path) as journal:
             known = file.header() if file.header_path.exists() else {}
             self._forget(file, journal)
