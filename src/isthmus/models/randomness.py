@@ -125,9 +125,16 @@ template <typename T> T pair(T start, T step) {
 
 @functools.cache
 def _pair() -> Any:
-    """The kernel, compiled at its first use; None where this build of torch cannot."""
+    """The kernel, compiled now; None where this build of torch, or this machine, cannot."""
     jiterator = getattr(torch.cuda, "jiterator", None)
-    return None if jiterator is None or torch.version.hip else jiterator._create_jit_fn(_PAIR)
+    if jiterator is None or torch.version.hip:
+        return None
+    kernel, nothing = jiterator._create_jit_fn(_PAIR), torch.zeros(1, 1, dtype=torch.int64, device="cuda")
+    try:
+        kernel(nothing, nothing)
+    except RuntimeError:  # There is no run-time compiler.
+        return None
+    return kernel
 
 
 def _drawn_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
@@ -135,10 +142,7 @@ def _drawn_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
     kernel = _pair()
     if kernel is None or not count:
         return None
-    try:
-        pairs: Tensor = kernel(*_places(keys, count, stream))
-    except RuntimeError:  # No run-time compiler here.
-        return None
+    pairs: Tensor = kernel(*_places(keys, count, stream))
     return pairs.view(torch.float32).view(len(keys), count, 2)
 
 
