@@ -43,6 +43,8 @@ def transfer(folder: Path, attack: str, source: Mapping[str, Any], target: Mappi
     if transferred(folder):
         return
     fooled = [row for row in made.rows() if row["outcome"] == "succeeded"]
+    if not fooled:
+        return
     victim = load_victim(folder / "model", precision=precision, **target)
     scores = victim.scores([row["perturbed"] for row in fooled for _ in range(DRAWS)])
     right = (scores.argmax(axis=1).reshape(-1, DRAWS) == [[row["label"]] for row in fooled]).mean(axis=1)

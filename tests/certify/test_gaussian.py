@@ -20,9 +20,11 @@ from isthmus.certify.base import Challenge, Probe
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap
+from isthmus.models.backbones import Encoded
 from isthmus.models.masking import embedding_gradient
 from isthmus.models.randomness import keyed_normal
 from isthmus.models.transfer import on_device
+from isthmus.models.words import word_tokenizer
 
 QUICK = {"n0": 50, "n": 2000, "alpha": 0.001}
 
@@ -236,14 +238,42 @@ def test_noise_that_the_model_puts_on_its_embeddings_counts():
     assert Reader(wrap(model, device="cpu"), 0.3).inner_noise == ()
 
 
-def test_noise_behind_masks_is_no_part_of_what_they_are_computed_from():
+class LooksBehindTheMask(toys.LinearBackbone):
+    """Masks its first word where that is large, and then answers by the noise that the model put on the mask."""
+
+    def forward(self, ids, embeddings, mask, types, hidden):
+        read = self.embedding(ids) if embeddings is None else embeddings
+        first, second = read[:, 0, 0], read[:, 1, 0]
+        unmasked = -5 + 0.1 * second + 0.2 * torch.relu(first - 2)
+        behind = torch.where(first - 1000 < 2, 5.0, -5.0)
+        margin = torch.where(first > 500, behind, torch.where(second > 500, -5.0, unmasked))
+        return Encoded(torch.stack([torch.zeros_like(margin), margin], 1), None)
+
+
+def test_noise_on_a_mask_is_not_counted_twice():
     from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
     from isthmus.models.two_step import TwoStep
 
-    model = training_toys.classifier(dropout=0.0).fill(noise=GaussianNoise(0.4, [EMBEDDINGS]))
-    for masking, sigma in (("gradient", 0.3), ("random", 0.3), ("none", 0.5)):
-        model.deployment = TwoStep(masking=masking)
-        assert Reader(wrap(model, device="cpu"), 0.3).total_sigma == pytest.approx(sigma)
+    tokenizer = word_tokenizer(["good fine dull"], 100, 1)
+    model = Classifier(LooksBehindTheMask(len(tokenizer), 2), tokenizer, toys.TASK, max_tokens=8, seed=0).eval()
+    with torch.no_grad():
+        model.head.weight.copy_(torch.eye(2))
+        model.head.bias.zero_()
+        model.table.weight.zero_()
+        model.table.weight[tokenizer.mask_token_id, 0] = 1000
+        model.table.weight[tokenizer.get_vocab()["fine"], 0] = 2.3
+    model.fill(noise=GaussianNoise(1.0, [EMBEDDINGS]))
+    model.deployment = TwoStep(masked=1, candidates=2)
+    certificate, victim = Gaussian(sigma=0.05, n0=100, n=4000), wrap(model, device="cpu")
+    (result,) = certificate(victim, [Example("test:0", {"text": "good dull"}, 0)])
+    other = {"text": "fine dull"}
+    (answer,) = certificate.challenge(victim, [Challenge("test:0", other, result.prediction)], 1)
+    assert answer.refutes
+    reader = Reader(victim, 0.05)
+    assert 0 < result.strength < reader.distance({"text": "good dull"}, other)
+    assert reader.total_sigma == 0.05
+    model.deployment = TwoStep(masking="none")
+    assert Reader(wrap(model, device="cpu"), 0.05).total_sigma == pytest.approx(math.hypot(0.05, 1.0))
 
 
 def test_draws_that_were_not_answered_refute_nothing():

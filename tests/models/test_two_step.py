@@ -319,7 +319,7 @@ def test_the_second_step_reads_every_set_of_masked_words_once(classifier):
 
 def test_a_set_of_masked_words_has_a_number():
     keys = copied(torch.tensor([5]), 300)
-    for width, count in ((5, 2), (3, 3), (2, 4), (6, 1)):
+    for width, count in ((5, 2), (3, 3), (2, 4), (6, 1), (masking.MOST_NUMBERED, 1), (masking.MOST_NUMBERED, 2)):
         valid = torch.ones(300, width, dtype=torch.bool)
         valid[:100, -1] = False
         candidates = Candidates(torch.arange(width).expand(300, -1), valid)
@@ -332,11 +332,13 @@ def test_a_set_of_masked_words_has_a_number():
 
 
 def test_more_candidates_than_a_number_has_bits(classifier, monkeypatch):
-    model = classifier("lstm", sigma=2.0, candidates=90, masked=1, accept_rule="greater", level=1e-9, k1=400)
-    texts = [{"text": " ".join(["a moving quiet film was very dull and too long"] * 10)}]
-    shared = victim_of(model).scores(texts, KEYS[:1])
-    monkeypatch.setattr(TwoStepVictim, "_shared", lambda *_: None)
-    assert np.array_equal(victim_of(model).scores(texts, KEYS[:1]), shared)
+    wide = Candidates(torch.arange(70).expand(3, -1), torch.ones(3, 70, dtype=torch.bool))
+    with pytest.raises(ValueError, match="no number of 64 bits"):
+        masking.drawn_subset(wide, torch.arange(3), 1)
+    monkeypatch.setitem(MOST_TOKENS, "cpu", 1 << 16)  # so that all draws of the text come at once
+    model = classifier("lstm", sigma=2.0, candidates=70, masked=1, accept_rule="greater", level=1e-9, k1=400)
+    text = {"text": " ".join(["a moving quiet film was very dull and too long"] * 8)}
+    assert np.isfinite(victim_of(model).scores([text], KEYS[:1])).all()
 
 
 def test_undecided_votes_are_abstentions_with_a_label_of_their_own(classifier):

@@ -86,8 +86,9 @@ class Reader:
         """Deviation of all Gaussian noise on the embeddings: that of the certificate, and the model's own there.
 
         Both are added before anything else is computed, so that their sum is the noise of the smoothed classifier.
-        Masks of two-step inference come between the two: the model's own noise is then no part of what they are
-        computed from, but randomness inside the classifier, of which the certificate asks nothing.
+        Masks of two-step inference come between the two: a masked word gets the model's own noise once more, so that
+        the two are no longer one. The model's is then randomness inside the classifier, which the proof allows but
+        does not count.
         """
         if self.masks is not None:
             return self.sigma

@@ -136,7 +136,9 @@ def subsets(width: int, count: int, device: torch.device) -> Tensor:
 
 
 def drawn_subset(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
-    """Which of the `subsets` a row's key draws, as `drawn` does [rows]."""
+    """Which of the `subsets` a row's key draws, as `drawn` does [rows]; of at most `MOST_NUMBERED` candidates."""
+    if candidates.positions.shape[1] > MOST_NUMBERED:
+        raise ValueError(f"sets of more than {MOST_NUMBERED} candidates have no number of 64 bits")
     every = subsets(candidates.positions.shape[1], count, keys.device)
     one = torch.ones((), dtype=torch.int64, device=keys.device)
     return torch.searchsorted((one << every).sum(dim=1), (one << _choice(candidates, keys, count)).sum(dim=1))
