@@ -17,7 +17,7 @@ from isthmus.defences import RSMI, Batch
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
-from isthmus.models.randomness import branch, copied
+from isthmus.models.randomness import branch, copied, mix64
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted
 from isthmus.models.victims.classifier import MOST_TOKENS
 from isthmus.models.victims.two_step import TwoStepVictim
@@ -454,3 +454,42 @@ def test_gradients_are_averaged_over_draws(classifier):
     single = [of(KEYS[:1] + np.uint64(draw), 1) for draw in range(3)]
     assert np.allclose(of(KEYS[:1], 3), np.mean(single, axis=0), atol=1e-6)
     assert not np.allclose(single[0], single[1])
+
+
+def test_gradients_see_the_masks_of_the_step_that_answers(classifier):
+    model = classifier(sigma=1.0, masked=1, candidates=4)
+    never, always = {"accept_rule": "greater", "level": 0.02}, {"two_step": False}
+    ids = model.encode(TEXTS[1:2])["input_ids"].numpy()
+
+    def gradient(key: int, **settings: object) -> tuple[np.ndarray, bool]:
+        victim = victim_of(model, **settings)
+        batch = TokenBatch(ids, None, None, KEYS[:1] + np.uint64(key))
+        drawn = mix64(torch.from_numpy(batch.keys.view(np.int64))).numpy().view(np.uint64)
+        victim.launch([TokenBatch(ids, None, None, drawn)])()
+        return victim.embedding_gradients(batch, np.array([1])), victim.second > 0
+
+    seen = set()
+    for key in range(0, 4000, 100):
+        found, second = gradient(key)
+        first_masks, second_masks = gradient(key, **always)[0], gradient(key, **never)[0]
+        assert np.allclose(found, second_masks if second else first_masks, atol=1e-6)
+        seen.add((second, bool(np.allclose(first_masks, second_masks, atol=1e-6))))
+    assert {(False, False), (True, False)} <= seen, "both steps answered, with masks that differ"
+
+
+def test_gradients_of_the_second_step_take_every_candidate_in_turn(classifier):
+    model = classifier(sigma=0.0, masked=1, candidates=3, accept_rule="greater", level=0.02)
+    ids = model.encode(TEXTS[1:2])["input_ids"]
+    words = masking.words_of(model, ids, None)
+    best = masking.most_salient(masking.embedding_gradient(model, ids).saliency(), words, 3)
+    wanted = []
+    for place in best.positions[0]:
+        one = torch.zeros_like(words).index_fill_(1, place.view(1), value=True)
+        read = masking.masked_embeddings(model, ids, one)
+        wanted.append(masking.embedding_gradient(model, ids, target=torch.tensor([1]), replaced=read).values.numpy())
+    taken = set()
+    for key in range(24):
+        batch = TokenBatch(ids.numpy(), None, None, KEYS[:1] + np.uint64(key))
+        found = victim_of(model).embedding_gradients(batch, np.array([1]))
+        taken |= {number for number, each in enumerate(wanted) if np.allclose(found, each, atol=1e-6)}
+    assert taken == {0, 1, 2}

@@ -298,8 +298,8 @@ class TwoStepVictim(ClassifierVictim):
     def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
         """Gradient through noise and masks, averaged over `draws` (expectation over transformation).
 
-        Masks cannot be differentiated: the gradient at a masked word passes straight through to the word. They are
-        those of the first step; the second only draws others of the most salient words.
+        Masks cannot be differentiated: the gradient at a masked word passes straight through to the word. Each draw
+        has those of the step that answers it.
         """
         model = self._evaluating(exact=True)
         if len(labels) != len(batch.ids) or len(batch.ids) == 0:
@@ -331,22 +331,38 @@ class TwoStepVictim(ClassifierVictim):
     def _gradient(
         self, model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None
     ) -> masking.Gradient:
-        settings, replaced = self.settings, inputs.embeddings
-        assert inputs.keys is not None
-        if settings.masks:
-            words = masking.words_of(model, inputs.ids, inputs.mask)
-            if settings.masking == "random":
-                keys = branch(copied(branch(inputs.keys, "first step"), 1), "masks")
-                chosen = masking.drawn_from_all(words, keys, settings.masked)
-            else:
-                candidates, _ = self._candidates(model, inputs, "first saliency")
-                chosen = masking.first(candidates, settings.masked)
-            places = masking.flags(chosen, inputs.ids.shape[1])
+        replaced = inputs.embeddings
+        if self.settings.masks:
+            places = self._places(model, inputs)
             replaced = masking.masked_embeddings(model, inputs.ids, places, inputs.embeddings)
+        assert inputs.keys is not None
         with model.keyed(copied(branch(inputs.keys, "first step"), 1)):
             return masking.embedding_gradient(
                 model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=replaced
             )
+
+    def _places(self, model: Classifier, inputs: Inputs) -> Tensor:
+        """Where one draw has its masks [rows, length]: as in the step that answers this query.
+
+        Random masks, like noise, are drawn alike in both steps. Of gradient masks the first step has the most salient,
+        and a query that it does not settle is answered by any of the candidates.
+        """
+        assert inputs.keys is not None
+        settings, length = self.settings, inputs.ids.shape[1]
+        if settings.masking == "random":
+            keys = branch(copied(branch(inputs.keys, "first step"), 1), "masks")
+            words = masking.words_of(model, inputs.ids, inputs.mask)
+            return masking.flags(masking.drawn_from_all(words, keys, settings.masked), length)
+        candidates, _ = self._candidates(model, inputs, "first saliency")
+        places = masking.flags(masking.first(candidates, settings.masked), length)
+        settled = self._first(model, inputs)[:, -1] > 0
+        if bool(settled.all()):
+            return places
+        keys = branch(copied(branch(inputs.keys, "second step"), 1), "masks")
+        candidates, _ = self._candidates(model, inputs, "second saliency")
+        drawn = masking.flags(masking.drawn(candidates, keys, settings.masked), length)
+        filling = settled.new_ones(len(inputs.ids) - inputs.rows)
+        return torch.where(torch.cat([settled, filling]).unsqueeze(-1), places, drawn)
 
 
 def _drawn_often(inputs: Inputs, draws: int) -> Inputs:
