@@ -31,9 +31,9 @@ UNION = "all three"
 HOW = (
     "With several seeds: mean ± half the 95 % interval over seeds (Student's t). With one: the 95 % interval over its "
     "texts. Differences and ratios are on the same texts, seeds averaged first, with bootstrap intervals over texts. "
-    "An attack on a randomised model begins anew once, after a failure too, and has succeeded where most of 20 fresh "
-    "draws say so; *expected* is the accuracy under attack over those draws. The paper's figures are for BERT-base "
-    "(QNLI and ablations: RoBERTa-base), best of three runs."
+    "An attack on a randomised model is one search (an ablation begins anew twice), and has succeeded where most of 20 "
+    "fresh draws say so; *expected* is the accuracy under attack over those draws. The paper's figures are for "
+    "BERT-base (QNLI and ablations: RoBERTa-base), best of three runs."
 )
 BASELINES = ("standard", "freelb", "infobert", "safer", "advaug")
 OURS = "rsmi, average"
@@ -62,7 +62,7 @@ def seeds_of(place: Path, row: Row, seeds: int) -> list[Seed]:
         rows: dict[str, Rows] = {}
         folder = row.method.folder(place, number)
         for attack in row.attacks:
-            if file := attacked(folder, attack, row.options):
+            if file := attacked(folder, attack, row.options, row.restarts):
                 rows[attack] = file.rows()
         if len(row.attacks) > 1 and rows.keys() >= set(row.attacks):
             rows[UNION] = together([rows[name] for name in row.attacks])
@@ -107,14 +107,14 @@ def searched(plan: Plan, place: Path) -> str:
     tried = [(method, judged(method.folder(place / "search", 0))) for method in candidates(plan)]
     lines = [
         [
-            *(f"{method.parameters[name]:g}" for name in ("sigma", "scale", "masked")),
+            *(f"{method.parameters[name]:g}" for name in ("sigma", "masked")),
             *(f"{100 * share:.1f}" for share in shares),
             "chosen" if method.parameters == plan.rsmi else "",
         ]
         for method, shares in tried
         if shares
     ]
-    return table("On development data", ["sigma", "scale", "M", "accuracy", "left by TextFooler", ""], lines)
+    return table("On development data", ["sigma", "M", "accuracy", "left by TextFooler", ""], lines)
 
 
 def headline(name: str, found: dict[str, list[Seed]]) -> str:

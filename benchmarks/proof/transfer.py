@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isthmus.attacks.parts.randomised import RESTARTS
 from isthmus.core.errors import IsthmusError
 from isthmus.models import load_victim
 from isthmus.runs.folder import AttackFile, RunFolder
@@ -19,12 +20,15 @@ DRAWS = 20
 """Answers to every text, each by draws of its own."""
 
 
-def attacked(folder: Path, attack: str, options: Mapping[str, Any]) -> AttackFile | None:
+def attacked(folder: Path, attack: str, options: Mapping[str, Any], restarts: int) -> AttackFile | None:
     """The finished attack on a run that was asked in this way; one with errors is not finished."""
     for file in RunFolder(folder).attack_files() if folder.is_dir() else ():
         header = file.header()
         done = header.get("summary") and not header["summary"]["outcomes"]["error"]
-        if done and header["attack"] == attack and dict(header["settings"].get("victim") or {}) == dict(options):
+        settings = header["settings"]
+        begun = settings.get("randomised", {}).get("restarts", RESTARTS)
+        asked = dict(settings.get("victim") or {}), begun
+        if done and header["attack"] == attack and asked == (dict(options), restarts):
             return file
     return None
 
@@ -35,9 +39,11 @@ def transferred(folder: Path) -> dict[str, float]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def transfer(folder: Path, attack: str, source: Mapping[str, Any], target: Mapping[str, Any], precision: str) -> None:
+def transfer(
+    folder: Path, attack: str, source: Mapping[str, Any], target: Mapping[str, Any], restarts: int, precision: str
+) -> None:
     """Carry the successes of an attack over; a finished one is left as it is."""
-    made = attacked(folder, attack, source)
+    made = attacked(folder, attack, source, restarts)
     if made is None:
         raise IsthmusError(f"{folder}: no finished {attack} that asked with {dict(source)}")
     if transferred(folder):
