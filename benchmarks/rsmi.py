@@ -99,9 +99,9 @@ class Row:
         return self.method.defence in ("rsmi", "safer")
 
     def texts(self, plan: Plan, n: int | None, few: int | None) -> int:
-        """Texts attacked: as many as planned, and no more than the command allows."""
-        planned = self.n or (plan.few if self.heavy else plan.n)
-        return min(limit for limit in (planned, n, few if self.heavy else None) if limit)
+        """Texts attacked: as many as the command says or the plan has, or fewer where the row is content with fewer."""
+        usual = (few or plan.few) if self.heavy else (n or plan.n)
+        return min(self.n or usual, usual)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--learning-rate", type=float, default=2e-4)
     options.add_argument("--only", choices=("headline", "ablations"))
     options.add_argument("--names", nargs="+", help="only these rows")
-    options.add_argument("--n", type=int, help="attack at most so many texts")
-    options.add_argument("--few", type=int, help="and of models that draw at most so many")
+    options.add_argument("--n", type=int, help="attack so many texts")
+    options.add_argument("--few", type=int, help="and of models that draw so many")
     options.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=ATTACKS, help="only these")
     options.add_argument("--search-n", type=int, default=100, help="development texts attacked while searching")
     options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
