@@ -96,9 +96,14 @@ _MORE_THAN_EVEN = 1.25
 
 
 def _in_child(task: Task, share: float) -> None:
-    """Do a task with a share of the GPU's memory: what one process keeps for later must not be another's failure."""
+    """Do a task with a share of the GPU's memory: what one process keeps for later must not be another's failure.
+
+    Products in float32 round their factors to TF32: answers that are asked for exactly would otherwise take most of the
+    time of an attack in bf16.
+    """
     import torch
 
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)
+        torch.set_float32_matmul_precision("high")
     raise SystemExit(0 if _tried(task) else 1)
