@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +29,49 @@ STEPS = ("train", "attack", "certify", "page")
 def main() -> None:
     asked = _arguments()
     runs = {name: asked.out / f"{asked.name}-{name}" for name in ("standard", "safer", "cnn", "cnn-safer")}
-    for command in commands(asked, runs):
-        print("isthmus", *command, flush=True)
-        ended = subprocess.run([sys.executable, "-m", "isthmus", *command], check=False)
-        if ended.returncode:
-            sys.exit(ended.returncode)
+    for step in asked.steps:
+        with ThreadPoolExecutor(asked.workers) as beside:  # a run is read and written by one command at a time
+            ended = [beside.submit(one_by_one, commands(asked, runs, step, name)) for name in runs]
+        if code := max(each.result() for each in ended):
+            sys.exit(code)
     if "page" in asked.steps:
         page = asked.out / f"{asked.name}.md"
         page.write_text(written(asked, runs), encoding="utf-8")
         print(page)
 
 
-def commands(asked: argparse.Namespace, runs: dict[str, Path]) -> Iterator[Sequence[str]]:
-    """Every command of the steps that were asked for."""
-    table, n = str(runs["safer"]), ("--n", str(asked.n), "--seed", str(asked.seed))
-    for name, run in runs.items() if "train" in asked.steps else ():
+def one_by_one(given: Iterator[Sequence[str]]) -> int:
+    """Run commands until one fails; the exit code of the last."""
+    for command in given:
+        print("isthmus", *command, flush=True)
+        if code := subprocess.run([sys.executable, "-m", "isthmus", *command], check=False).returncode:
+            return code
+    return 0
+
+
+def commands(asked: argparse.Namespace, runs: dict[str, Path], step: str, name: str) -> Iterator[Sequence[str]]:
+    """What one step does with one run."""
+    run, table = str(runs[name]), ("-P", f"table={runs['safer']}")
+    n, draws = ("--n", str(asked.n), "--seed", str(asked.seed)), ("-P", f"n={asked.draws}")
+    certify = ("certify", run, "--certificate")
+    if step == "train":
         backbone = "cnn" if name.startswith("cnn") else asked.backbone
         defence = "safer" if name.endswith("safer") else "standard"
         epochs = str(asked.epochs if backbone != "cnn" else 4)
         yield (
             "train", "--data", asked.data, "--backbone", backbone, "--defence", defence, "--epochs", epochs,
-            "--out", str(run), "--seed", str(asked.seed), *(("--limit", str(asked.limit)) if asked.limit else ()),
+            "--out", run, "--seed", str(asked.seed), *(("--limit", str(asked.limit)) if asked.limit else ()),
         )  # fmt: skip
-    for run in runs.values() if "attack" in asked.steps else ():
-        yield ("attack", str(run), "--attack", "pwws", "-P", f"table={table}", *n)
-    if "certify" in asked.steps:
-        draws = ("-P", f"n={asked.draws}")
-        for name in ("standard", "safer"):
-            for sigma in asked.sigma:
-                yield (
-                    "certify", str(runs[name]), "--certificate", "gaussian", "-P", f"sigma={sigma}", "-P",
-                    "paper_radius=true", "-P", f"table={table}", "-P", f"pgd={asked.pgd}", *draws, *n,
-                )  # fmt: skip
-        for name in ("standard", "safer", "cnn-safer"):
-            yield ("certify", str(runs[name]), "--certificate", "synonym", "-P", f"table={table}", *draws, *n)
-        for name in ("standard", "cnn"):
-            yield ("certify", str(runs[name]), "--certificate", "exact", "-P", f"table={table}", *n)
+    elif step == "attack":
+        yield ("attack", run, "--attack", "pwws", *table, *n)
+    elif step == "certify":
+        for sigma in asked.sigma if not name.startswith("cnn") else ():
+            ball = ("-P", f"sigma={sigma}", "-P", "paper_radius=true", "-P", f"pgd={asked.pgd}")
+            yield (*certify, "gaussian", *ball, *table, *draws, *n)
+        if name != "cnn":
+            yield (*certify, "synonym", *table, *draws, *n)
+        if not name.endswith("safer"):
+            yield (*certify, "exact", *table, *n)
 
 
 def written(asked: argparse.Namespace, runs: dict[str, Path]) -> str:
@@ -148,6 +156,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pgd", type=int, default=10, help="steps of the attack on the embeddings; 0: none")
     parser.add_argument("--sigma", type=float, nargs="+", default=[0.02, 0.05])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="commands beside each other")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/certificates"))
     return parser.parse_args()

@@ -57,14 +57,12 @@ class Plan:
     """Draws of the second step while an attack asks; fewer where texts are long."""
     varied: bool = False
     """Whether models are trained for the ablations; otherwise only ways of asking are compared."""
-    late: bool = False
-    """Whether seeds beyond the first come after everything else."""
     slower: Mapping[str, float] = field(default_factory=dict)
     """Defences that take a smaller step, by its share of the usual one."""
 
 
 PLANS = (
-    Plan("imdb", 100, 50, 3, 128, {"sigma": 0.3, "masked": 3}, batch=64, k1=10, late=True),
+    Plan("imdb", 100, 50, 3, 128, {"sigma": 0.3, "masked": 3}, batch=64, k1=10),
     Plan("ag_news", 500, 100, 1, 96, {"sigma": 0.2, "masked": 2}),
     Plan("qnli", 500, 100, 4, 96, {"sigma": 0.2, "masked": 2}, varied=True, slower={"infobert": 0.5}),
 )
@@ -98,9 +96,9 @@ class Row:
         """Whether an answer takes many passes."""
         return self.method.defence in ("rsmi", "safer")
 
-    def texts(self, plan: Plan, n: int | None, few: int | None) -> int:
+    def texts(self, plan: Plan, n: int | None) -> int:
         """Texts attacked: as many as the command says or the plan has, or fewer where the row is content with fewer."""
-        usual = (few or plan.few) if self.heavy else (n or plan.n)
+        usual = plan.few if self.heavy else (n or plan.n)
         return min(self.n or usual, usual)
 
     @property
@@ -175,7 +173,8 @@ def ablations(plan: Plan) -> list[Row]:
         Row(f"{what} = {value}", method, {"k1": plan.k1, **victim}, ("textfooler",), 1)
         for what, value, method, victim in [*(models + random if plan.varied else ()), *ways]
     ]
-    table.append(Row("new beginnings = 2", own, {"k1": plan.k1}, ("textfooler",), 1, n=plan.few // 2, restarts=2))
+    if plan.varied:
+        table.append(Row("new beginnings = 2", own, {"k1": plan.k1}, ("textfooler",), 1, n=plan.few // 2, restarts=2))
     if plan.k1 < 50:
         table.append(Row("k1 = 50", own, {"k1": 50}, ("textfooler",), 1, n=20))
     return table
@@ -191,7 +190,8 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--only", choices=("headline", "ablations"))
     options.add_argument("--names", nargs="+", help="only these rows")
     options.add_argument("--n", type=int, help="attack so many texts")
-    options.add_argument("--few", type=int, help="and of models that draw so many")
+    options.add_argument("--few", nargs="+", default=[], metavar="SET=N", help="and of models that draw so many")
+    options.add_argument("--late", nargs="*", default=["imdb"], help="sets whose seeds but the first come last")
     options.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=ATTACKS, help="only these")
     options.add_argument("--search-n", type=int, default=100, help="development texts attacked while searching")
     options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
@@ -206,7 +206,8 @@ def main() -> None:
 
         options.write.write_text(page(options.out, options.seeds), encoding="utf-8")
         return
-    plans = [plan for plan in PLANS if plan.name in options.sets]
+    few = {name: int(count) for name, count in (each.split("=") for each in options.few)}
+    plans = [dataclasses.replace(plan, few=few.get(plan.name, plan.few)) for plan in PLANS if plan.name in options.sets]
     missing = [plan.name for plan in plans if not (options.data and (options.data / plan.name).is_dir())]
     if options.work is None:  # an option that takes several words would swallow it
         sys.exit("say what to do, before the options: search, train, attack, all")
@@ -237,15 +238,17 @@ def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
             table = [row for row in table if options.names is None or row.name in options.names]
             for row, seed in ((each, seed) for each in table for seed in range(min(options.seeds, each.seeds))):
                 cells, model = grid(plan, row, options), f"{plan.name} {row.method.name} {seed}"
+                late = _LAST if seed and plan.name in options.late else 0
                 if options.work != "attack" and model not in tasks:
                     task = Task(model, functools.partial(train_one, cells, row, seed))
-                    tasks[model] = training_stage(plan, row, seed), task
+                    tasks[model] = training_stage(row) + late, task
                 asked = tuple(attack for attack in row.attacks if attack in options.attacks)
                 for attacks in (asked[:1], asked[1:]) if options.work != "train" else ():
                     name = attack_name(plan, row, seed, attacks)
                     if attacks and name not in tasks:
                         work = functools.partial(attack_one, cells, plan, row, seed, attacks, options)
-                        tasks[name] = attack_stage(plan, row, seed, attacks), Task(name, work, (model,))
+                        stage = attack_stage(plan, row, seed, attacks) + late + seed / 10
+                        tasks[name] = stage, Task(name, work, (model,))
         for seed in range(options.seeds) if options.work != "train" else ():
             source, target = (row for row in rows(plan) if row.name in (UNMASKED, "rsmi, average"))
             needed = attack_name(plan, source, seed, source.attacks[:1])
@@ -264,34 +267,30 @@ def attack_name(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> st
     return f"{plan.name} {row.method.name} {seed} {asked} {' '.join(attacks)}"
 
 
-_EFFORT = {"infobert": -0.5, "rsmi": -0.4, "advaug": -0.3, "freelb": -0.2, "safer": -0.1}
+_EFFORT = {"advaug": -0.5, "infobert": -0.4, "rsmi": -0.3, "freelb": -0.2, "safer": -0.1}
 """Long trainings begin first."""
 _LAST = 20
 
 
-def training_stage(plan: Plan, row: Row, seed: int) -> float:
+def training_stage(row: Row) -> float:
     """When its turn comes: the smaller the sooner. Models for ablations alone come after the headline's attacks."""
     if row.attacks == ATTACKS:
-        return _EFFORT.get(row.method.defence, 0.0) + (_LAST if plan.late and seed else 0)
-    return 7.5 if row.method.name != "rsmi" else 0
+        return _EFFORT.get(row.method.defence, 0.0)
+    return 8.0 if row.method.name != "rsmi" else 0.0
 
 
 def attack_stage(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> float:
     """When its turn comes: the smaller the sooner."""
-    return _attack_stage(plan, row, seed, attacks) + seed / 10 + (_LAST if plan.late and seed else 0)
-
-
-def _attack_stage(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> float:
     first, variant = "textfooler" in attacks, row.name in (UNMASKED, "rsmi, vote")
     if not row.heavy:
         return 2 if first else 3
     if row.options.get("fixed"):
         return 4.5
     if len(row.attacks) == 1:  # an ablation: those that ask the headline model come sooner
-        return 6 if row.method.name == "rsmi" else 8
+        return 9 if row.method.name != "rsmi" else 6 if plan.varied else 9.5
     if first:
-        return 4 if seed == 0 or not variant else 7
-    return 10 if variant else 9 if plan.name == "imdb" else 5
+        return 4 if seed == 0 or not variant else 6.5
+    return 10 if plan.name == "imdb" else 7 if variant else 5
 
 
 def try_out(plan: Plan, method: Method, options: argparse.Namespace) -> None:
@@ -337,7 +336,7 @@ def attack_one(
     folder = row.method.folder(grid.out, seed)
     if not (folder / "model").is_dir():
         return
-    n = row.texts(plan, options.n, options.few)
+    n = row.texts(plan, options.n)
     for name in attacks:
         how = {"victim": row.options, "precision": options.precision, "restarts": row.restarts}
         attack_run(folder, name, n=n, split="test", **how)
