@@ -1,10 +1,11 @@
 """Certified accuracy beside accuracy under attack: train, attack inside the synonym table, certify, write a page.
 
     python benchmarks/certificates.py --data SST2 --name sst2 --out benchmarks/out/certificates
+    python benchmarks/certificates.py --data SST2 --name sst2 --backbone cnn     only what a CPU certifies in minutes
 
-Every step is an isthmus command that continues where it was stopped, so the same line again goes on. `--steps` chooses
-some of them; the page holds whatever results there are, with a figure of each curve beside it. An attack that succeeds
-inside a certificate ends it with exit code 4, as it ends `isthmus certify`.
+Every step is an isthmus command that continues where it was stopped, so the same line again goes on. `--steps` and
+`--certificates` choose some of them; the page holds whatever results there are, with a figure of each curve beside it.
+An attack that succeeds inside a certificate ends it with exit code 4, as it ends `isthmus certify`.
 """
 
 from __future__ import annotations
@@ -16,27 +17,40 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from isthmus.measures.base import Plot, Series
 from isthmus.report.certificates import CertificateView, certificates, shown_strength
 from isthmus.report.plots import save
 from isthmus.runs.folder import RunFolder
 
+CERTIFICATES = ("gaussian", "synonym", "exact")
 STEPS = ("train", "attack", "certify", "page")
+
+
+class Model(NamedTuple):
+    """A backbone and how it was trained."""
+
+    backbone: str
+    defence: str
+
+    def run(self, asked: argparse.Namespace) -> Path:
+        """Where its run lies."""
+        return Path(asked.out / f"{asked.name}-{Path(self.backbone).name}-{self.defence}")
 
 
 def main() -> None:
     asked = _arguments()
-    runs = {name: asked.out / f"{asked.name}-{name}" for name in ("standard", "safer", "cnn", "cnn-safer")}
+    models = [Model(backbone, defence) for backbone in (asked.backbone, "cnn") for defence in ("standard", "safer")]
+    models = list(dict.fromkeys(models))
     for step in asked.steps:
         with ThreadPoolExecutor(asked.workers) as beside:  # a run is read and written by one command at a time
-            ended = [beside.submit(one_by_one, commands(asked, runs, step, name)) for name in runs]
+            ended = [beside.submit(one_by_one, commands(asked, model, step)) for model in models]
         if code := max(each.result() for each in ended):
             sys.exit(code)
     if "page" in asked.steps:
         page = asked.out / f"{asked.name}.md"
-        page.write_text(written(asked, runs), encoding="utf-8")
+        page.write_text(written(asked, models), encoding="utf-8")
         print(page)
 
 
@@ -49,32 +63,33 @@ def one_by_one(given: Iterator[Sequence[str]]) -> int:
     return 0
 
 
-def commands(asked: argparse.Namespace, runs: dict[str, Path], step: str, name: str) -> Iterator[Sequence[str]]:
-    """What one step does with one run."""
-    run, table = str(runs[name]), ("-P", f"table={runs['safer']}")
+def commands(asked: argparse.Namespace, model: Model, step: str) -> Iterator[Sequence[str]]:
+    """What one step does with one model."""
+    run, table = str(model.run(asked)), ("-P", f"table={Model(asked.backbone, 'safer').run(asked)}")
     n, draws = ("--n", str(asked.n), "--seed", str(asked.seed)), ("-P", f"n={asked.draws}")
-    certify = ("certify", run, "--certificate")
     if step == "train":
-        backbone = "cnn" if name.startswith("cnn") else asked.backbone
-        defence = "safer" if name.endswith("safer") else "standard"
-        epochs = str(asked.epochs if backbone != "cnn" else 4)
+        epochs = str(asked.epochs if model.backbone != "cnn" else 4)
         yield (
-            "train", "--data", asked.data, "--backbone", backbone, "--defence", defence, "--epochs", epochs,
-            "--out", run, "--seed", str(asked.seed), *(("--limit", str(asked.limit)) if asked.limit else ()),
+            "train", "--data", asked.data, "--backbone", model.backbone, "--defence", model.defence,
+            "--epochs", epochs, "--out", run, "--seed", str(asked.seed),
+            *(("--limit", str(asked.limit)) if asked.limit else ()),
         )  # fmt: skip
     elif step == "attack":
         yield ("attack", run, "--attack", "pwws", *table, *n)
     elif step == "certify":
-        for sigma in asked.sigma if not name.startswith("cnn") else ():
-            ball = ("-P", f"sigma={sigma}", "-P", "paper_radius=true", "-P", f"pgd={asked.pgd}")
-            yield (*certify, "gaussian", *ball, *table, *draws, *n)
-        if name != "cnn":
-            yield (*certify, "synonym", *table, *draws, *n)
-        if not name.endswith("safer"):
-            yield (*certify, "exact", *table, *n)
+        for name in asked.certificates:
+            certify = ("certify", run, "--certificate", name, *table, *n)
+            if name == "gaussian":
+                for sigma in asked.sigma:
+                    ball = ("-P", f"sigma={sigma}", "-P", "paper_radius=true", "-P", f"pgd={asked.pgd}")
+                    yield (*certify, *ball, *draws)
+            elif name == "synonym":
+                yield (*certify, *draws)
+            elif model.defence == "standard":  # a model that draws has no answer to be enumerated
+                yield certify
 
 
-def written(asked: argparse.Namespace, runs: dict[str, Path]) -> str:
+def written(asked: argparse.Namespace, models: Sequence[Model]) -> str:
     """The page."""
     lines = [
         f"# Certificates on {asked.name}",
@@ -83,12 +98,13 @@ def written(asked: argparse.Namespace, runs: dict[str, Path]) -> str:
         f"embeddings for `gaussian`), each with its 95 % interval over {asked.n or 'all'} test examples. Made by "
         "`benchmarks/certificates.py`.",
     ]
-    for name, run in runs.items():
-        folder = RunFolder(run)
+    for model in models:
+        folder = RunFolder(model.run(asked))
+        name = f"{Path(model.backbone).name}, {model.defence}"
         for view in certificates(folder) if folder.exists else ():
-            figure = drawn(view, asked.out / f"{asked.name}-{name}-{view.key}")
+            figure = drawn(view, asked.out / f"{folder.path.name}-{view.key}")
             lines += ["", f"## {name}: {view.key}", "", *_described(view), "", *_table(view)]
-            lines += ["", f"![Certified accuracy of {name}, {view.key}]({figure})"]
+            lines += ["", f"![Certified accuracy of {name}: {view.key}]({figure})"]
     return "\n".join(lines) + "\n"
 
 
@@ -158,6 +174,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="commands beside each other")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--certificates", nargs="+", choices=CERTIFICATES, default=list(CERTIFICATES))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/certificates"))
     return parser.parse_args()
 

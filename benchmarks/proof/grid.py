@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.errors import IsthmusError
 from isthmus.runs.attack import attack
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.request import AttackRequest
@@ -79,18 +78,14 @@ class Grid:
         return report.folder
 
 
-def attack_run(folder: Path, name: str, **request: Any) -> dict[str, Any] | None:
-    """The summary of one attack on one run; what goes wrong is said, and the next one begins.
+def attack_run(folder: Path, name: str, **request: Any) -> dict[str, Any]:
+    """The summary of one attack on one run.
 
     A model that a method holds at chance is a result here, not a mistake in its labels. Texts that end in an error are
     none: what they come from (a GPU's memory, as a rule) is raised, and the same call again asks for these texts alone.
     """
     began = time.monotonic()
-    try:
-        report = attack(AttackRequest(str(folder), (name,), label_check=False, retry_errors=True, **request))
-    except IsthmusError as error:
-        console.print(f"[red]{folder.name} {name}: {error}[/red]")
-        return None
+    report = attack(AttackRequest(str(folder), (name,), label_check=False, retry_errors=True, **request))
     (outcome,) = report.outcomes
     summary: dict[str, Any] = outcome.header["summary"]
     if errors := summary["outcomes"]["error"]:

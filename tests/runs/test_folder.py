@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from isthmus.runs.folder import (
     ModelRecord,
     RunFolder,
     RunRecord,
+    claim,
     default_path,
     short_name,
 )
-from isthmus.runs.journal import Journal
+from isthmus.runs.journal import BusyError, Journal
 from isthmus.runs.settings import short_hash
 
 
@@ -106,6 +108,39 @@ def test_other_settings_of_an_attack_get_their_own_file(tmp_path: Path) -> None:
     assert other.attack == "pwws"
     write_json(other.header_path, {"schema": SCHEMA, "hash": short_hash(two)})
     assert [file.key for file in folder.attack_files()] == ["pwws", other.key]
+
+
+def test_a_name_taken_meanwhile_is_left_to_whoever_took_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    plain, own, other = folder.attack_file("pwws", {}), {"seed": 1}, {"seed": 2}
+    with Journal(plain.rows_path):
+        write_json(plain.header_path, {"schema": SCHEMA, "hash": short_hash(other)})
+        file, journal = claim(lambda: folder.attack_file("pwws", own))
+        with journal:
+            assert file.key == f"pwws@{short_hash(own)}"
+        with pytest.raises(BusyError, match="another process is writing"):
+            claim(lambda: folder.attack_file("pwws", other))
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_whoever_holds_a_name_is_waited_for_until_its_settings_are_known(tmp_path: Path, begins: bool) -> None:
+    folder, own = RunFolder(tmp_path), {"seed": 1}
+    plain = folder.attack_file("pwws", own)
+    first = Journal(plain.rows_path)
+
+    def decide() -> None:
+        if begins:
+            write_json(plain.header_path, {"schema": SCHEMA, "hash": short_hash({"seed": 2})})
+        else:
+            first.close()
+
+    later = threading.Timer(0.3, decide)
+    later.start()
+    file, journal = claim(lambda: folder.attack_file("pwws", own))
+    later.join()
+    assert file.key == (f"pwws@{short_hash(own)}" if begins else "pwws")
+    journal.close()
+    first.close()
 
 
 def test_an_unwritable_place_is_a_clean_error(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +30,7 @@ from typing import Any, Self
 import isthmus
 from isthmus.core.errors import NewerRun, RunError
 from isthmus.core.files import make_folder, read_json, write_json
-from isthmus.runs.journal import is_being_written, read_rows
+from isthmus.runs.journal import BusyError, Journal, is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
 
@@ -325,6 +326,23 @@ def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
     if not file.rows() and not is_being_written(file.rows_path):
         return file
     return AttackFile(folder, f"{name}@{code}")
+
+
+def claim(choose: Callable[[], AttackFile]) -> tuple[AttackFile, Journal]:
+    """The file that `choose` names, and its journal, open for writing.
+
+    Another process may have taken the name since it was found free. Whose it is stands in its header, which is written
+    once the work has begun: other settings leave another name to this one, the same settings are worked on already.
+    """
+    while True:
+        file = choose()
+        try:
+            return file, Journal(file.rows_path)
+        except BusyError:
+            while is_being_written(file.rows_path) and not file.header_path.exists():
+                time.sleep(0.1)
+            if choose() == file and is_being_written(file.rows_path):
+                raise
 
 
 def _versioned(path: Path) -> dict[str, Any]:

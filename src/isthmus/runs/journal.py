@@ -26,6 +26,13 @@ Row = Mapping[str, Any]
 _SYNC_EVERY_S = 0.5
 
 
+class BusyError(RunError):
+    """Another process holds a journal open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"another process is writing {path}: wait for it to end, or choose another --out")
+
+
 def encode(row: Row) -> bytes:
     """One line that any JSON reader takes: keys in the order given, NaN as null, half a surrogate pair escaped."""
     try:
@@ -197,6 +204,6 @@ def _lock(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RunError(f"another process is writing {path}: wait for it to end, or choose another --out") from None
+        raise BusyError(path) from None
     except OSError:  # Some network file systems have no locks.
         return

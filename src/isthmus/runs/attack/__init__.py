@@ -23,7 +23,7 @@ from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.suite import Suite, choose
 from isthmus.runs.attack.trace import Trace, is_traced
 from isthmus.runs.effort import measured, summed
-from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
+from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder, claim
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Observer, Row, Silent
 from isthmus.runs.prepared import ids
@@ -80,11 +80,11 @@ class _Attack:
         """Attack what has no row yet, and put the rows in order."""
         ready = self.ready
         settings = ready.settings(self.name)
-        file = ready.folder.attack_file(self.name, settings)
         asked = ids(ready.sample)
-        if not file.rows_path.exists():
+        if not ready.folder.attack_file(self.name, settings).rows_path.exists():
             _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
-        with Journal(file.rows_path) as journal:
+        file, opened = claim(lambda: ready.folder.attack_file(self.name, settings))
+        with opened as journal:
             known = file.header() if file.header_path.exists() else {}
             self._forget(file, journal)
             missing = [key for key in asked if key not in journal.rows]

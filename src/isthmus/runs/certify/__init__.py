@@ -22,7 +22,7 @@ from isthmus.runs.certificates import Rows, summarise_certificate
 from isthmus.runs.certify.challenges import broken, challenge
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.effort import measured, summed
-from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
+from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder, claim
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Observer, Row, Silent
 from isthmus.runs.prepared import ids
@@ -54,8 +54,9 @@ def certify(request: CertifyRequest, observer: Observer | None = None) -> Certif
     """Certify the examples that have no row yet, then hold all rows against the run's attacks."""
     ready = PreparedCertificate(request, observer or Silent())
     ready.check()
-    file, asked = ready.file, ids(ready.sample)
-    with Journal(file.rows_path) as journal:
+    asked = ids(ready.sample)
+    file, opened = claim(lambda: ready.file)
+    with opened as journal:
         known = file.header() if file.header_path.exists() else {}
         if request.retry_errors:
             journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])

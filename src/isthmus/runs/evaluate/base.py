@@ -20,7 +20,7 @@ from isthmus.runs.effort import measured, summed
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.sets import EvaluationSet
 from isthmus.runs.evaluate.speed import TEXTS, Ask, measure
-from isthmus.runs.folder import SCHEMA, AttackFile
+from isthmus.runs.folder import SCHEMA, AttackFile, claim
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
 from isthmus.runs.prepared import ids
@@ -110,8 +110,9 @@ class Evaluation:
 
     def run(self) -> EvaluationOutcome:
         """Ask for what has no row yet, put the rows in the order of the set, and compute the figures."""
-        settings, file = self.ready.settings(self.part), self.file
-        with Journal(file.rows_path) as journal:
+        settings = self.ready.settings(self.part)
+        file, opened = claim(lambda: self.file)
+        with opened as journal:
             known = file.header() if file.header_path.exists() else {}
             if known.get("hash") != short_hash(settings):
                 known = {}  # A name without any row was free.
