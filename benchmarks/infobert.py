@@ -133,8 +133,7 @@ def try_out(grid: Grid, method: Method, options: argparse.Namespace) -> None:
     folder = grid.train(method, 0)
     summary = attack_run(folder.path, "textfooler", n=options.search_n, split="dev", precision=options.precision)
     clean = (folder.record().results or {}).get("dev_accuracy")
-    if summary is not None:
-        write_json(judgement(options.out, method), {"clean": clean, "robust": summary["racc"], "n": summary["n"]})
+    write_json(judgement(options.out, method), {"clean": clean, "robust": summary["racc"], "n": summary["n"]})
 
 
 def judgement(out: Path, method: Method) -> Path:

@@ -31,10 +31,11 @@ from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
 from proof.beside import Task, work_off
 from proof.grid import Grid, Method, attack_run, parser
-from proof.transfer import transfer
+from proof.transfer import Way, transfer
 
 ATTACKS = ("textfooler", "pwws", "bae")
 UNMASKED = "rsmi, nothing masked"
+FIXED = "randomness = the same for every query"
 RESTARTS = 0
 """New beginnings of an attack on a model that draws: none, as in the paper, since each is a whole search. One of the
 ablations has more."""
@@ -250,13 +251,14 @@ def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
                         stage = attack_stage(plan, row, seed, attacks) + late + seed / 10
                         tasks[name] = stage, Task(name, work, (model,))
         for seed in range(options.seeds) if options.work != "train" else ():
-            source, target = (row for row in rows(plan) if row.name in (UNMASKED, "rsmi, average"))
-            needed = attack_name(plan, source, seed, source.attacks[:1])
-            if needed in tasks:
-                folder = source.method.folder(place(options.out, plan.name, options.backbone), seed)
-                both = source.options, target.options
-                work = functools.partial(transfer, folder, source.attacks[0], *both, RESTARTS, options.precision)
-                tasks[f"transfer {needed}"] = tasks[needed][0], Task(f"transfer {needed}", work, (needed,))
+            (target,) = (row for row in rows(plan) if row.name == "rsmi, average")
+            for source in (row for row in [*rows(plan), *ablations(plan)] if row.name in (UNMASKED, FIXED)):
+                needed = attack_name(plan, source, seed, source.attacks[:1])
+                if needed in tasks:
+                    folder = source.method.folder(place(options.out, plan.name, options.backbone), seed)
+                    both = Way(source.name, source.options), Way(target.name, target.options)
+                    work = functools.partial(transfer, folder, source.attacks[0], *both, RESTARTS, options.precision)
+                    tasks[f"transfer {needed}"] = tasks[needed][0], Task(f"transfer {needed}", work, (needed,))
     for _, task in sorted(tasks.values(), key=lambda entry: entry[0]):
         yield task
 

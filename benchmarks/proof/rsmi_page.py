@@ -94,7 +94,7 @@ def section(plan: Plan, place: Path, seeds: int) -> Iterator[str]:
     yield success(plan.name, found)
     yield compared(found)
     yield ratio(plan.name, found)
-    yield randomness(found, changed)
+    yield randomness(place, found, changed)
     yield carried_over(place, found, seeds)
     yield stability(plan.name, found)
     yield ablated(changed, paper.ablations(int(plan.rsmi["masked"])))
@@ -164,25 +164,31 @@ def ratio(name: str, found: dict[str, list[Seed]]) -> str:
     return table("RSMI over the best baseline", head, [[f"{OURS} / {best}", own or "-", paper.RATIOS.get(name, "-")]])
 
 
-def randomness(found: dict[str, list[Seed]], changed: dict[str, list[Seed]]) -> str:
-    """Whether RSMI's gain survives where every query gets the same draws."""
-    fixed = next((models for row, models in changed.items() if row.startswith("randomness")), [])
+def randomness(place: Path, found: dict[str, list[Seed]], changed: dict[str, list[Seed]]) -> str:
+    """Whether RSMI's gain survives where every query gets the same draws, and whether what fooled these holds."""
+    from rsmi import FIXED
+
+    fixed = changed.get(FIXED, [])
     if not fixed or not {"standard", OURS} <= found.keys():
         return ""
     attack = attacks()[0]
     standard, ours = ([model for model in found[row] if model.number == 0] for row in ("standard", OURS))
     gain, kept = (mean_change(models, standard, attack) for models in (ours, fixed))
     lost = f"{100 * (gain - kept) / gain:.0f}" if gain and gain > 0 and kept is not None else "-"
+    shares = transferred(place / "rsmi-seed0", FIXED)
+    right = sum(share > 0.5 for share in shares.values())
+    held = f"{with_bounds(wilson(right, len(shares)))} of {len(shares)}" if shares else "-"
     lines = [
-        [row, rate(models, attack, "racc"), expected(models, attack), change(models, base, attack) or "-", share]
-        for row, models, base, share in (
-            ("standard", standard, [], ""),
-            ("rsmi, every query with the same draws", fixed, standard, ""),
-            (OURS, ours, standard, lost),
+        [row, rate(models, attack, "racc"), expected(models, attack), change(models, base, attack) or "-", *more]
+        for row, models, base, more in (
+            ("standard", standard, [], ("", "")),
+            ("rsmi, every query with the same draws", fixed, standard, (held, "")),
+            (OURS, ours, standard, ("", lost)),
         )
     ]
     head = ["seed 0, TextFooler", "robust accuracy", "expected over fresh draws", "gain over standard, points"]
-    return table("How much is randomness", [*head, "share of the gain lost with fixed draws, %"], lines)
+    more = ["of what fooled it, right on fresh draws", "share of the gain lost with fixed draws, %"]
+    return table("How much is randomness", [*head, *more], lines)
 
 
 def carried_over(place: Path, found: dict[str, list[Seed]], seeds: int) -> str:
@@ -193,7 +199,7 @@ def carried_over(place: Path, found: dict[str, list[Seed]], seeds: int) -> str:
     direct = {model.number: model.held.get(attack, {}) for model in found.get(OURS, [])}
     unmasked = {model.number: model.held.get(attack, {}) for model in found.get(UNMASKED, [])}
     for seed in range(seeds):
-        shares = transferred(place / f"rsmi-seed{seed}")
+        shares = transferred(place / f"rsmi-seed{seed}", UNMASKED)
         if not shares or not direct.get(seed) or not unmasked.get(seed):
             continue
         ids = sorted(direct[seed].keys() & unmasked[seed].keys())

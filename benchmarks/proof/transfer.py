@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from isthmus.attacks.parts.randomised import RESTARTS
 from isthmus.core.errors import IsthmusError
@@ -18,6 +18,13 @@ from isthmus.runs.folder import AttackFile, RunFolder
 
 DRAWS = 20
 """Answers to every text, each by draws of its own."""
+
+
+class Way(NamedTuple):
+    """A way of asking a model."""
+
+    name: str
+    options: Mapping[str, Any]
 
 
 def attacked(folder: Path, attack: str, options: Mapping[str, Any], restarts: int) -> AttackFile | None:
@@ -33,26 +40,28 @@ def attacked(folder: Path, attack: str, options: Mapping[str, Any], restarts: in
     return None
 
 
-def transferred(folder: Path) -> dict[str, float]:
+def transferred(folder: Path, source: str) -> dict[str, float]:
     """For each text that was carried over the share of answers that are right; nothing where that was not done."""
-    file = folder / "transfer.json"
+    file = _file(folder, source)
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def transfer(
-    folder: Path, attack: str, source: Mapping[str, Any], target: Mapping[str, Any], restarts: int, precision: str
-) -> None:
+def transfer(folder: Path, attack: str, source: Way, target: Way, restarts: int, precision: str) -> None:
     """Carry the successes of an attack over; a finished one is left as it is."""
-    made = attacked(folder, attack, source, restarts)
+    made = attacked(folder, attack, source.options, restarts)
     if made is None:
-        raise IsthmusError(f"{folder}: no finished {attack} that asked with {dict(source)}")
-    if transferred(folder):
+        raise IsthmusError(f"{folder}: no finished {attack} that asked with {dict(source.options)}")
+    if _file(folder, source.name).is_file():
         return
     fooled = [row for row in made.rows() if row["outcome"] == "succeeded"]
     if not fooled:
         return
-    victim = load_victim(folder / "model", precision=precision, **target)
+    victim = load_victim(folder / "model", precision=precision, **target.options)
     scores = victim.scores([row["perturbed"] for row in fooled for _ in range(DRAWS)])
     right = (scores.argmax(axis=1).reshape(-1, DRAWS) == [[row["label"]] for row in fooled]).mean(axis=1)
     shares = {row["id"]: float(share) for row, share in zip(fooled, right, strict=True)}
-    (folder / "transfer.json").write_text(json.dumps(shares), encoding="utf-8")
+    _file(folder, source.name).write_text(json.dumps(shares), encoding="utf-8")
+
+
+def _file(folder: Path, source: str) -> Path:
+    return folder / f"transfer {source}.json"
