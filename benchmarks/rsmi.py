@@ -3,7 +3,7 @@
     python benchmarks/rsmi.py --data PACK --out RUNS search --workers 8    settings of RSMI, on development data
     python benchmarks/rsmi.py --data PACK --out RUNS all --workers 15      train and attack: headline rows, ablations
     python benchmarks/rsmi.py --data PACK --out RUNS train --part 0/6      a sixth of the trainings; attack likewise
-    python benchmarks/rsmi.py --out RUNS --write docs/results/rsmi.md      only write what is there
+    python benchmarks/rsmi.py --out RUNS --write tables.md                 only write what is there, with figures
 
 Two rows of a larger encoder, in folders of their own: all --backbone mpnet --learning-rate 5e-5 --attacks textfooler
 --names standard "rsmi, average".
@@ -203,9 +203,12 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     if options.write is not None:
-        from proof.rsmi_page import page
+        from isthmus.report.plots import save
+        from proof.rsmi_page import figures, page
 
         options.write.write_text(page(options.out, options.seeds), encoding="utf-8")
+        for plot in figures(options.out, options.seeds):
+            save(plot, options.write.with_name(plot.name))
         return
     few = {name: int(count) for name, count in (each.split("=") for each in options.few)}
     plans = [dataclasses.replace(plan, few=few.get(plan.name, plan.few)) for plan in PLANS if plan.name in options.sets]

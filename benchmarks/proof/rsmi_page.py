@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isthmus.core.statistics import Interval, wilson
+from isthmus.core.statistics import Interval, bootstrap_mean, wilson
+from isthmus.measures.base import Plot, Series
 from isthmus.runs.summary import Rows, Summary, summarise, together
 from proof import rsmi_paper as paper
 from proof.tables import (
@@ -36,7 +37,8 @@ HOW = (
     "BERT-base (QNLI and ablations: RoBERTa-base), best of three runs."
 )
 BASELINES = ("standard", "freelb", "infobert", "safer", "advaug")
-OURS = "rsmi, average"
+BASELINES_THAT_DRAW = ("safer",)
+OURS, VOTE = "rsmi, average", "rsmi, vote"
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,15 @@ def compared(found: dict[str, list[Seed]]) -> str:
 
 
 def ratio(name: str, found: dict[str, list[Seed]]) -> str:
-    """RSMI over the best baseline under TextFooler."""
-    best = best_baseline(found)
-    if best is None or OURS not in found:
-        return ""
-    own = paired_ratio(paired(found[OURS], found[best], attacks()[0]))
-    head = ["under TextFooler", "ours", "paper"]
-    return table("RSMI over the best baseline", head, [[f"{OURS} / {best}", own or "-", paper.RATIOS.get(name, "-")]])
+    """RSMI over the best baseline under TextFooler, and over the best of those that draw nothing."""
+    lines = []
+    for best in dict.fromkeys((best_baseline(found), best_baseline(found, BASELINES_THAT_DRAW))):
+        for ours in (OURS, VOTE) if best else ():
+            own = paired_ratio(paired(found.get(ours, []), found[str(best)], attacks()[0]))
+            if own:
+                theirs = paper.RATIOS.get(name, "-") if ours == OURS else "-"
+                lines.append([f"{ours} / {best}", own, theirs])
+    return table("RSMI over the best baseline", ["left by TextFooler", "ours", "paper, best baseline"], lines)
 
 
 def randomness(place: Path, found: dict[str, list[Seed]], changed: dict[str, list[Seed]]) -> str:
@@ -247,6 +251,58 @@ def ablated(changed: dict[str, list[Seed]], theirs: dict[str, str]) -> str:
     return table("Ablations of RSMI under TextFooler, %", head, lines)
 
 
+# ---------------------------------------------------------------------- figures
+
+
+def figures(out: Path, seeds: int) -> Iterator[Plot]:
+    """What TextFooler leaves of every row, and how its success grows with the draws it may average over."""
+    from rsmi import PLANS, ablations, chosen, rows
+
+    plans = [chosen(plan, out) for plan in PLANS]
+    names = [row.name for row in rows(plans[0])]
+    series, sweeps = [], []
+    for plan in plans:
+        found = {row.name: seeds_of(out / plan.name, row, seeds) for row in rows(plan)}
+        left = [(names.index(row), pooled(models)) for row, models in found.items()]
+        known = [(float(at), share) for at, share in left if share]
+        if known:
+            series.append(_series(plan.name, known))
+        random = {row.name: seeds_of(out / plan.name, row, 1) for row in ablations(plan) if "random masks" in row.name}
+        known = [
+            (float(at), summary.asr)
+            for at, models in enumerate(random.values())
+            for model in models
+            if (summary := model.figures.get(attacks()[0]))
+        ]
+        if known:
+            theirs = [value / 100 for value in paper.random_masks(int(plan.rsmi["masked"]))]
+            sweeps += [
+                _series(f"{plan.name}, MiniLM", known),
+                Series("paper, RoBERTa", tuple(map(float, range(len(theirs)))), tuple(theirs), reference=True),
+            ]
+    if series:
+        title = "Accuracy left by TextFooler"
+        yield Plot("rsmi_textfooler", title, "", "right", tuple(series), "bars", percent="y", ticks=tuple(names))
+    if sweeps:
+        ticks = tuple(f"k = {k}" for k in (1, 5, 10, 50))
+        title = "Random masks: the more draws an attack sees averaged, the oftener it succeeds"
+        yield Plot("rsmi_draws", title, "draws averaged", "success", tuple(sweeps), percent="y", ticks=ticks)
+
+
+def pooled(models: Sequence[Seed]) -> Interval | None:
+    """Share of the texts that TextFooler left; where there are several seeds, they are averaged for every text first."""
+    held = [own for model in models if (own := model.held.get(attacks()[0]))]
+    if len(held) > 1:
+        return bootstrap_mean(over_pairs(zip(held, held, strict=True))[:, 0])
+    return wilson(sum(held[0].values()), len(held[0])) if held else None
+
+
+def _series(name: str, points: Sequence[tuple[float, Interval]]) -> Series:
+    at, shares = zip(*points, strict=True)
+    bounds = tuple((share.low, share.high) for share in shares)
+    return Series(name, tuple(at), tuple(share.estimate for share in shares), y_bounds=bounds)
+
+
 # ---------------------------------------------------------------------- cells
 
 
@@ -291,14 +347,14 @@ def published(name: str, row: str) -> str:
     return f"{theirs.accuracy}; " + "/".join("-" if value is None else str(value) for value in theirs.left)
 
 
-def best_baseline(found: dict[str, list[Seed]]) -> str | None:
+def best_baseline(found: dict[str, list[Seed]], without: Sequence[str] = ()) -> str | None:
     """The baseline that TextFooler leaves most of."""
 
     def left(row: str) -> float:
         shares = [summary.racc.estimate for model in found[row] if (summary := model.figures.get(attacks()[0]))]
         return sum(shares) / len(shares) if shares else -1.0
 
-    return max((row for row in BASELINES if row in found), key=left, default=None)
+    return max((row for row in BASELINES if row in found and row not in without), key=left, default=None)
 
 
 def paired(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> list[tuple[Held, Held]]:

@@ -67,6 +67,11 @@ _MASKS = {
 """Success against random masks at k = 1, 5, 10, 50 and against gradient masks, by M."""
 
 
+def random_masks(masked: int) -> tuple[float, ...]:
+    """Success against random masks at k = 1, 5, 10, 50, where M words are masked."""
+    return _MASKS[masked][0] if masked in _MASKS else ()
+
+
 def ablations(masked: int) -> dict[str, str]:
     """What the paper has beside the rows of the ablation tables, where M words are masked."""
     random, gradient = _MASKS.get(masked, ((), None))

@@ -1,6 +1,7 @@
 """Plots of measures: every kind draws, in the page's colours and as files."""
 
 import builtins
+import itertools
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -34,6 +35,21 @@ def test_it_draws_in_the_page_and_to_files(kind, tmp_path):
     assert "var(--" not in svg
     assert paths[1].read_bytes()[1:4] == b"PNG"
     assert plots.inline(KINDS[kind], "scope") == inline  # the same page for the same run
+
+
+def test_long_names_of_ticks_leave_room_for_their_neighbours():
+    from matplotlib.figure import Figure
+
+    names = ("standard", "freelb", "infobert", "safer", "advaug", "rsmi, nothing masked", "rsmi, average", "rsmi, vote")
+    series = Series("left", tuple(map(float, range(8))), (0.5,) * 8)
+    plot = Plot("a", "t", "", "y", (series,), kind="bars", ticks=names)
+    figure = Figure(figsize=(9.2, plots.height(plot)), layout="constrained")
+    plots.draw(figure, plot, plots.Palette())
+    figure.draw_without_rendering()
+    labels = figure.axes[0].get_xticklabels()
+    boxes = [label.get_window_extent() for label in labels]
+    assert [" ".join(label.get_text().split()) for label in labels] == list(names)
+    assert all(one.x1 < two.x0 for one, two in itertools.pairwise(boxes))
 
 
 def test_the_light_colours_are_those_of_the_page():

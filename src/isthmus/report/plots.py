@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _PAPER = "#010207"
 _LETTERS_IN_A_LINE = 105
 """What title and legend may hold beside each other."""
+_LETTERS_BELOW = 100
+"""What the names of ticks may hold beside each other."""
 _MARKERS = ("o", "^", "s", "D", "v", "P")
 _FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif'
 
@@ -107,7 +110,7 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     axes.grid(axis="both" if plot.kind in ("path", "points") else "y", color=palette.rule)
     axes.spines["left"].set_visible(False)
     if plot.ticks:
-        axes.set_xticks(range(len(plot.ticks)), plot.ticks)
+        axes.set_xticks(range(len(plot.ticks)), [_folded(name, len(plot.ticks)) for name in plot.ticks])
         axes.tick_params(axis="x", labelcolor=palette.ink)
     for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if which in plot.percent:
@@ -122,6 +125,11 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
                 frameon=False, labelcolor=palette.ink, fontsize=9, ncols=min(4, len(plot.series)), loc="lower right",
                 bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
             )  # fmt: skip
+
+
+def _folded(name: str, names: int) -> str:
+    """The name of a tick in lines that leave room for its neighbours."""
+    return "\n".join(textwrap.wrap(name, max(6, _LETTERS_BELOW // names), break_long_words=False)) or name
 
 
 def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
