@@ -290,7 +290,7 @@ def figures(out: Path, seeds: int) -> Iterator[Plot]:
 
 
 def pooled(models: Sequence[Seed]) -> Interval | None:
-    """Share of the texts that TextFooler left; where there are several seeds, they are averaged for every text first."""
+    """Share of the texts that TextFooler left; several seeds are averaged for every text first."""
     held = [own for model in models if (own := model.held.get(attacks()[0]))]
     if len(held) > 1:
         return bootstrap_mean(over_pairs(zip(held, held, strict=True))[:, 0])
