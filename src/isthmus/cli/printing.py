@@ -93,7 +93,8 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
 
 def trained_on(results: Mapping[str, Any]) -> str:
     """How a model was trained, in one line."""
-    parts = [f"trained on {int(results.get('examples') or 0):,} examples in {int(results.get('steps') or 0):,} steps"]
+    examples, steps = (int(results.get(key) or 0) for key in ("examples", "steps"))
+    parts = [f"trained on {examples:,} example{'s'[: examples != 1]} in {steps:,} step{'s'[: steps != 1]}"]
     if results.get("wall_s"):
         parts.append(f"{float(results['wall_s']):,.0f} s")
     if results.get("dev_accuracy") is not None:

@@ -103,7 +103,8 @@ class CertificateView:
         if counts:
             found.append(f"Of {summary.n} examples {', '.join(counts)}; none of these is certified.")
         if summary.nothing:
-            found.append(f"{summary.nothing} are certified because nothing in them can be substituted.")
+            are, them = ("is", "it") if summary.nothing == 1 else ("are", "them")
+            found.append(f"{summary.nothing} {are} certified because nothing in {them} can be substituted.")
         swaps = [row for row in self.rows if row.get("swaps")]
         if swaps:
             total, inside = (sum(int(row[key]) for row in swaps) for key in ("swaps", "swaps_inside"))
