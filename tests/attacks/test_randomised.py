@@ -322,3 +322,81 @@ def test_numbers_that_count_nothing_are_refused():
     for name in ("fresh", "restarts"):
         with pytest.raises(UsageError, match=name):
             AttackSettings(**{name: -1})
+
+
+# ---------------------------------------------------------------------- the same draws throughout a search
+
+
+class Dice:
+    """Every draw sets its own bar, and every "slow" in a text brings it nearer to all bars."""
+
+    stochastic = True
+    labels = ("negative", "positive")
+
+    def __init__(self) -> None:
+        self.asked: dict[int, list[str]] = {}
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        assert keys is not None
+        for text, key in zip(texts, keys, strict=True):
+            self.asked.setdefault(int(key), []).append(text["text"])
+        draws = (splitmix(keys) >> np.uint64(11)).astype(np.float64) / 2**53
+        slow = np.array([text["text"].split().count("slow") for text in texts])
+        fooled = np.clip(0.1 * slow + 0.6 * draws, 0.01, 0.99)
+        return np.stack([fooled, 1 - fooled], axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slower(WordAttack):
+    """Writes "slow" for two words, one after the other."""
+
+    def search(self, trial: Trial) -> Search:
+        yield from greedy(trial, trial.positions()[:2], slow)
+
+
+STRANGERS = [f"brisk film by stranger {number}" for number in range(30)]
+
+
+def asked_together(**options: object) -> list[list[str]]:
+    """Texts that were asked for by the same draws."""
+    victim = Dice()
+    list(Slower()(victim, examples(*STRANGERS), AttackSettings(fresh=0, **options)))
+    return [texts for texts in victim.asked.values() if len(texts) > 1]
+
+
+def test_new_beginnings_ask_with_the_same_draws_throughout():
+    assert asked_together(steady=False) == []
+    assert asked_together(restarts=0) == []
+    searches = asked_together(restarts=1)
+    assert len(searches) > 5
+    for texts in searches:
+        clean = next(text for text in STRANGERS if text.split()[-1] == texts[0].split()[-1])
+        assert texts[0] == clean, "the search begins with what its draws say of the clean text"
+        assert all("slow" in text and text.split()[-1] == clean.split()[-1] for text in texts[1:])
+    assert len(asked_together(restarts=3)) > len(searches)
+
+
+def test_a_steady_search_begins_with_draws_that_get_the_clean_text_right():
+    for texts in asked_together():
+        victim = Dice()
+        run = list(Slower()(victim, examples(texts[0]), AttackSettings(fresh=0)))
+        for key, asked in victim.asked.items():
+            if len(asked) > 1:
+                assert victim.scores([{"text": asked[0]}], np.array([key], np.uint64)).argmax() == 1
+        assert run[0].outcome in ("succeeded", "failed")
+
+
+def test_a_budget_ends_a_steady_search_like_any_other():
+    for budget in range(1, 25):
+        for result in Slower()(Dice(), examples(*STRANGERS), AttackSettings(budget=budget, restarts=3, fresh=0)):
+            assert result.logical_queries <= budget
+            assert result.outcome in ("succeeded", "failed", "skipped")
+
+
+def test_the_same_draws_are_those_of_the_example_and_the_seed_alone():
+    def run(**options: object) -> list[AttackResult]:
+        found = Slower()(Dice(), examples(*STRANGERS), AttackSettings(**options))
+        return sorted(found, key=lambda result: int(result.id.split(":")[1]))
+
+    assert run() == run(engine=EngineSettings(in_flight=1))
+    assert run() != run(seed=1)
