@@ -100,16 +100,22 @@ def written(asked: argparse.Namespace, models: Sequence[Model]) -> str:
     ]
     for model in models:
         folder = RunFolder(model.run(asked))
-        name = f"{Path(model.backbone).name}, {model.defence}"
         for view in certificates(folder) if folder.exists else ():
-            figure = drawn(view, asked.out / f"{folder.path.name}-{view.key}")
-            lines += ["", f"## {name}: {view.key}", "", *_described(view), "", *_table(view)]
-            lines += ["", f"![Certified accuracy of {name}: {view.key}]({figure})"]
+            name = f"{Path(model.backbone).name}, {model.defence}: {_called(view)}"
+            figure = drawn(view, name, asked.out / f"{folder.path.name}-{view.key}")
+            lines += ["", f"## {name}", "", *_described(view), "", *_table(view)]
+            lines += ["", f"![Certified accuracy of {name}]({figure})"]
     return "\n".join(lines) + "\n"
 
 
-def drawn(view: CertificateView, stem: Path) -> str:
-    """The name of a figure of both accuracies by strength."""
+def _called(view: CertificateView) -> str:
+    """The certificate, and its noise where it has any."""
+    sigma = view.header["settings"]["parameters"].get("sigma")
+    return view.header["certificate"] + ("" if sigma is None else f", sigma {sigma:g}")
+
+
+def drawn(view: CertificateView, name: str, stem: Path) -> str:
+    """The file of a figure of both accuracies by strength."""
     levels, by_radius = view.summary.levels, view.unit == "radius"
     places = [level.strength if by_radius else float(place) for place, level in enumerate(levels)]
     series = []
@@ -124,7 +130,7 @@ def drawn(view: CertificateView, stem: Path) -> str:
             series.append(Series(name, tuple(place for place, _ in known), heights, y_bounds=bounds))
     plot = Plot(
         stem.name,
-        f"Certified accuracy, {view.key}",
+        name,
         "L2 radius around the embedding sequence" if by_radius else "words substituted",
         "right",
         tuple(series),
@@ -135,7 +141,8 @@ def drawn(view: CertificateView, stem: Path) -> str:
 
 
 def _described(view: CertificateView) -> list[str]:
-    parameters = {key: value for key, value in view.header["settings"]["parameters"].items() if value is not None}
+    given = view.header["settings"]["parameters"]
+    parameters = {key: value for key, value in given.items() if value is not None and key != "table"}
     told = [f"- parameters: `{json.dumps(parameters)}`"]
     told += [
         f"- {key.replace('_', ' ')}: {view.statement.get(key)}" for key in ("classifier", "threat_model", "probability")
