@@ -91,8 +91,6 @@ class Row:
     """Texts attacked, where fewer than the plan's."""
     restarts: int = RESTARTS
     """New beginnings of the attack."""
-    steady: bool = True
-    """Whether these ask with the same draws throughout."""
 
     @property
     def heavy(self) -> bool:
@@ -176,9 +174,8 @@ def ablations(plan: Plan) -> list[Row]:
         Row(f"{what} = {value}", method, {"k1": plan.k1, **victim}, ("textfooler",), 1)
         for what, value, method, victim in [*(models + random if plan.varied else ()), *ways]
     ]
-    for how, steady in (("draws anew", False), ("steady draws", True)) if plan.varied else ():
-        name = f"new beginnings = 2, {how}"
-        table.append(Row(name, own, {"k1": plan.k1}, ("textfooler",), 1, plan.few // 2, restarts=2, steady=steady))
+    if plan.varied:
+        table.append(Row("new beginnings = 2", own, {"k1": plan.k1}, ("textfooler",), 1, n=plan.few // 2, restarts=2))
     if plan.k1 < 50:
         table.append(Row("k1 = 50", own, {"k1": 50}, ("textfooler",), 1, n=20))
     return table
@@ -271,7 +268,7 @@ def proving(plans: list[Plan], options: argparse.Namespace) -> Iterator[Task]:
 
 def attack_name(plan: Plan, row: Row, seed: int, attacks: tuple[str, ...]) -> str:
     """What a task of attacks is called: rows that ask one model in one way share it."""
-    asked = sorted({**row.options, "restarts": row.restarts, "steady": row.steady}.items())
+    asked = sorted({**row.options, "restarts": row.restarts}.items())
     return f"{plan.name} {row.method.name} {seed} {asked} {' '.join(attacks)}"
 
 
@@ -346,7 +343,7 @@ def attack_one(
         return
     n = row.texts(plan, options.n)
     for name in attacks:
-        how = {"victim": row.options, "precision": options.precision, "restarts": row.restarts, "steady": row.steady}
+        how = {"victim": row.options, "precision": options.precision, "restarts": row.restarts}
         attack_run(folder, name, n=n, split="test", **how)
 
 

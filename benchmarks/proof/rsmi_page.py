@@ -64,7 +64,7 @@ def seeds_of(place: Path, row: Row, seeds: int) -> list[Seed]:
         rows: dict[str, Rows] = {}
         folder = row.method.folder(place, number)
         for attack in row.attacks:
-            if file := attacked(folder, attack, row.options, row.restarts, steady=row.steady):
+            if file := attacked(folder, attack, row.options, row.restarts):
                 rows[attack] = file.rows()
         if len(row.attacks) > 1 and rows.keys() >= set(row.attacks):
             rows[UNION] = together([rows[name] for name in row.attacks])

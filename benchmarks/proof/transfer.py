@@ -27,17 +27,15 @@ class Way(NamedTuple):
     options: Mapping[str, Any]
 
 
-def attacked(
-    folder: Path, attack: str, options: Mapping[str, Any], restarts: int, *, steady: bool = True
-) -> AttackFile | None:
+def attacked(folder: Path, attack: str, options: Mapping[str, Any], restarts: int) -> AttackFile | None:
     """The finished attack on a run that was asked in this way; one with errors is not finished."""
     for file in RunFolder(folder).attack_files() if folder.is_dir() else ():
         header = file.header()
         done = header.get("summary") and not header["summary"]["outcomes"]["error"]
         settings = header["settings"]
-        begun = settings.get("randomised", {})
-        asked = dict(settings.get("victim") or {}), begun.get("restarts", RESTARTS), begun.get("steady", True)
-        if done and header["attack"] == attack and asked == (dict(options), restarts, steady or not restarts):
+        begun = settings.get("randomised", {}).get("restarts", RESTARTS)
+        asked = dict(settings.get("victim") or {}), begun
+        if done and header["attack"] == attack and asked == (dict(options), restarts):
             return file
     return None
 

@@ -57,9 +57,7 @@ class AttackSettings:
     """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; as many of
     the clean text say how often it is answered rightly. 0: none."""
     restarts: int = RESTARTS
-    """How often an attack on a randomised victim begins anew, where its second looks did not confirm a success."""
-    steady: bool = True
-    """Whether a new beginning asks with the same draws throughout, as whoever controls the randomness could."""
+    """How often an attack on a randomised victim begins anew because its own second looks did not confirm a success."""
 
     def __post_init__(self) -> None:
         for name in ("budget", "budget_per_word"):
@@ -172,7 +170,7 @@ class WordAttack(ABC):
             yield from self.search(trial)
             if terms.randomised:
                 streams = (python_stream(settings.seed, example.id, again + 1) for again in range(settings.restarts))
-                yield from insist(attempts, self.search, terms.rules, streams, steady=settings.steady)
+                yield from insist(attempts, self.search, terms.rules, streams)
             outcome = "succeeded" if attempts.best.reached else "failed"
         except BudgetSpent:
             spent, outcome = True, "succeeded" if attempts.best.reached else "failed"

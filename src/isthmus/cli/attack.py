@@ -86,14 +86,6 @@ def attack(
         int,
         typer.Option("--restarts", help="New beginnings after a lucky draw or a failure.", rich_help_panel=_RANDOM),
     ] = 2,
-    steady: Annotated[
-        bool,
-        typer.Option(
-            "--steady/--no-steady",
-            help="New beginnings see the same draws throughout.",
-            rich_help_panel=_RANDOM,
-        ),
-    ] = True,
     trace: Annotated[
         bool,
         typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel=options.OUTPUT),
@@ -171,7 +163,6 @@ def attack(
         retry_errors=retry_errors,
         fresh=fresh,
         restarts=restarts,
-        steady=steady,
         command=command_line(),
     )
     report = _run(request, quiet)

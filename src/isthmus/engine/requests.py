@@ -35,23 +35,15 @@ class Score:
     """Class probabilities of `count` candidates. `exact` asks for full precision.
 
     `fresh` is no query of the attack but a look of whoever judges it: a randomised victim draws from a stream that the
-    attack never sees, nothing is counted, limited or remembered. All candidates whose `draws` is the same number are
-    answered by the same draws of the victim; where it is None, each has its own.
+    attack never sees, nothing is counted, limited or remembered.
     """
 
-    __slots__ = ("asked", "base", "count", "draws", "edits", "exact", "fresh")
+    __slots__ = ("asked", "base", "count", "edits", "exact", "fresh")
 
     def __init__(
-        self,
-        base: Draft,
-        edits: Edits = NO_EDITS,
-        count: int = 1,
-        exact: bool = False,
-        fresh: bool = False,
-        draws: int | None = None,
+        self, base: Draft, edits: Edits = NO_EDITS, count: int = 1, exact: bool = False, fresh: bool = False
     ) -> None:
         self.base, self.edits, self.count, self.exact, self.fresh = base, edits, count, exact, fresh
-        self.draws = draws
         self.asked = count  # candidates that the victim was asked about: fewer where the budget ended
 
 

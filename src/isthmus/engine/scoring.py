@@ -37,8 +37,6 @@ MOST_UNITS = 1 << 22
 
 _JUDGE = 0x6A756467655F6B65
 """Keeps the judge's stream apart from the attack's."""
-_SHARED = 1 << 62
-"""Numbers of draws that many queries share begin here."""
 
 
 @dataclass(slots=True)
@@ -215,7 +213,7 @@ class Scorer(ABC):
         return plan.scores[plan.inverse], failures
 
     def _streams(self, asked: Sequence[Asked]) -> Keys | None:
-        """A key for the randomness of every row, from the asker and the number of the query, or of the draws it shares.
+        """A key for the randomness of every row, from the asker and the number of the query.
 
         A judge's keys come from another stream than those of the attack it judges.
         """
@@ -223,15 +221,9 @@ class Scorer(ABC):
             return None
         counts = [item.request.count for item in asked]
         key = np.repeat(np.array([item.key for item in asked], np.uint64), counts)
-        return splitmix(key + splitmix(np.concatenate([_numbers(item) for item in asked])))
-
-
-def _numbers(item: Asked) -> Keys:
-    """What tells the draws of each candidate from those of others; no query comes near the numbers of shared draws."""
-    request = item.request
-    if request.draws is not None:
-        return np.full(request.count, _SHARED + request.draws, np.uint64)
-    return np.arange(item.first_query, item.first_query + request.count, dtype=np.uint64)
+        first = np.repeat(np.array([item.first_query for item in asked], np.uint64), counts)
+        offsets = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
+        return splitmix(key + splitmix(first + offsets))
 
 
 def at_last(wait: Later) -> Answers:
@@ -259,7 +251,7 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
 def sliced(request: Score, start: int, stop: int) -> Score:
     """The candidates start to stop of a request, as a request."""
     edits = sliced_edits(request.edits, start, stop)
-    return Score(request.base, edits, stop - start, request.exact, request.fresh, request.draws)
+    return Score(request.base, edits, stop - start, request.exact, request.fresh)
 
 
 def _split(item: Asked, most: int) -> Iterator[Asked]:

@@ -75,8 +75,6 @@ class AttackRequest(SampleRequest):
     """Fresh draws on which a success against a randomised model must hold."""
     restarts: int = RESTARTS
     """How often an attack on a randomised model begins anew after a lucky draw or a failure."""
-    steady: bool = True
-    """Whether a new beginning asks with the same draws throughout."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ A search stops at the first draw that goes its way, and a lucky draw is no adver
 because one draw went the victim's way. So
 
     second looks   the attack asks again, at the price of queries, and begins anew where its success was luck
-    new beginnings it begins anew after a search that failed, too; the new search asks with the same draws throughout,
-                   so that what it compares differs by the words alone
+    new beginnings it begins anew after a search that failed, too
     fresh draws    whoever judges looks at draws that the attack never saw, at whatever text it ended with: the attack
                    has succeeded if more than half of them say so, and reached / draws is the probability that the
                    text fools the victim
@@ -34,7 +33,6 @@ from isthmus.text.draft import Draft
 
 FRESH_DRAWS, RESTARTS = 20, 2
 SECOND_LOOKS = 5
-_CHOICES = 8
 
 
 class Attempts:
@@ -71,12 +69,7 @@ class Attempts:
 
 
 def insist(
-    attempts: Attempts,
-    search: Callable[[Trial], Search],
-    rules: Sequence[Rule],
-    streams: Iterable[random.Random],
-    *,
-    steady: bool,
+    attempts: Attempts, search: Callable[[Trial], Search], rules: Sequence[Rule], streams: Iterable[random.Random]
 ) -> Search:
     """Look again at a success, and search anew with the next stream until more than half of the looks confirm one.
 
@@ -90,38 +83,7 @@ def insist(
         rng = next(left, None)
         if attempts.shares[-1] > 0.5 or rng is None:
             return
-        trial = attempts.begin(rng, rules)
-        number = (yield from _steady(trial, len(attempts.trials))) if steady else None
-        yield from search(trial) if number is None else _with_draws(search(trial), number)
-
-
-def _steady(trial: Trial, turn: int) -> Generator[Request, Any, int | None]:
-    """The number of draws by which the clean text is answered so that there is something to reach; None if it is hard
-    to come by. The trial begins with their answer."""
-    for number in range(turn * _CHOICES, (turn + 1) * _CHOICES):
-        (scores,) = yield Score(trial.original, exact=True, draws=number)
-        if trial.goal.applies(scores, trial.label):
-            trial.accept(trial.original, scores, float(trial.goal.progress(scores, trial.label)))
-            trial.moves = 0
-            return number
-    return None
-
-
-def _with_draws(search: Search, number: int) -> Search:
-    """A search whose every query is answered by the same draws."""
-    try:
-        request = next(search)
-        while True:
-            if isinstance(request, Score):
-                request.draws = number
-            try:
-                answer = yield request
-            except Exception as spent:  # the budget, or the time
-                request = search.throw(spent)
-            else:
-                request = search.send(answer)
-    except StopIteration:
-        return
+        yield from search(attempts.begin(rng, rules))
 
 
 def looked_at_clean(

@@ -160,7 +160,6 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             engine=engine if trace is None else dataclasses.replace(engine, trace=trace),
             fresh=request.fresh,
             restarts=request.restarts,
-            steady=request.steady,
         )
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -172,8 +171,8 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         extra: dict[str, Any] = {}
         if request.preset is not None:
             extra = {"preset": request.preset, "preset_limits": plain(self.limits(name))}
-        if (request.fresh, request.restarts, request.steady) != (FRESH_DRAWS, RESTARTS, True):
-            extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts, "steady": request.steady}
+        if (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):
+            extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts}
         return {
             "attack": name,
             "parameters": plain(self.methods[name]),
