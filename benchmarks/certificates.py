@@ -119,7 +119,7 @@ def drawn(view: CertificateView, name: str, stem: Path) -> str:
     levels, by_radius = view.summary.levels, view.unit == "radius"
     places = [level.strength if by_radius else float(place) for place, level in enumerate(levels)]
     series = []
-    for name, rates in (
+    for which, rates in (
         ("certified", [level.certified for level in levels]),
         ("under attack", [level.empirical for level in levels]),
     ):
@@ -127,7 +127,7 @@ def drawn(view: CertificateView, name: str, stem: Path) -> str:
         if known:
             heights = tuple(rate.estimate for _, rate in known)
             bounds = tuple((rate.low, rate.high) for _, rate in known)
-            series.append(Series(name, tuple(place for place, _ in known), heights, y_bounds=bounds))
+            series.append(Series(which, tuple(place for place, _ in known), heights, y_bounds=bounds))
     plot = Plot(
         stem.name,
         name,

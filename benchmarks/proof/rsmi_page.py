@@ -181,18 +181,19 @@ def randomness(place: Path, found: dict[str, list[Seed]], changed: dict[str, lis
     lost = f"{100 * (gain - kept) / gain:.0f}" if gain and gain > 0 and kept is not None else "-"
     shares = transferred(place / "rsmi-seed0", FIXED)
     right = sum(share > 0.5 for share in shares.values())
-    held = f"{with_bounds(wilson(right, len(shares)))} of {len(shares)}" if shares else "-"
+    held = f"{with_bounds(wilson(right, len(shares)))} of {len(shares)}" if shares else ""
     lines = [
         [row, rate(models, attack, "racc"), expected(models, attack), change(models, base, attack) or "-", *more]
         for row, models, base, more in (
             ("standard", standard, [], ("", "")),
-            ("rsmi, every query with the same draws", fixed, standard, (held, "")),
-            (OURS, ours, standard, ("", lost)),
+            ("rsmi, every query with the same draws", fixed, standard, ("", held)),
+            (OURS, ours, standard, (lost, "")),
         )
     ]
     head = ["seed 0, TextFooler", "robust accuracy", "expected over fresh draws", "gain over standard, points"]
-    more = ["of what fooled it, right on fresh draws", "share of the gain lost with fixed draws, %"]
-    return table("How much is randomness", [*head, *more], lines)
+    head += ["share of the gain lost with fixed draws, %", "of what fooled it, right on fresh draws"]
+    used = len(head) if shares else len(head) - 1
+    return table("How much is randomness", head[:used], [line[:used] for line in lines])
 
 
 def carried_over(place: Path, found: dict[str, list[Seed]], seeds: int) -> str:
