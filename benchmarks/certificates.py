@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,14 +99,39 @@ def written(asked: argparse.Namespace, models: Sequence[Model]) -> str:
         f"embeddings for `gaussian`), each with its 95 % interval over {asked.n or 'all'} test examples. Made by "
         "`benchmarks/certificates.py`.",
     ]
+    found: dict[str, tuple[Path, CertificateView]] = {}
     for model in models:
         folder = RunFolder(model.run(asked))
         for view in certificates(folder) if folder.exists else ():
             name = f"{Path(model.backbone).name}, {model.defence}: {_called(view)}"
-            figure = drawn(view, name, asked.out / f"{folder.path.name}-{view.key}")
-            lines += ["", f"## {name}", "", *_described(view), "", *_table(view)]
-            lines += ["", f"![Certified accuracy of {name}]({figure})"]
+            found[name] = asked.out / f"{folder.path.name}-{view.key}", view
+    for unit, title, steps in (("words", "Words", _WORDS), ("radius", "Radius, in multiples of sigma", _SIGMAS)):
+        views = {name: view for name, (_, view) in found.items() if (view.unit == "radius") == (unit == "radius")}
+        lines += _glance(title, views, steps) if views else []
+    for name, (stem, view) in found.items():
+        lines += ["", f"## {name}", "", *_described(view), "", *_table(view)]
+        lines += ["", f"![Certified accuracy of {name}]({drawn(view, name, stem)})"]
     return "\n".join(lines) + "\n"
+
+
+_WORDS = (0.0, 1.0, 2.0, 3.0, math.inf)
+_SIGMAS = (0.0, 0.5, 1.0, 1.5, 2.0)
+
+
+def _glance(title: str, views: Mapping[str, CertificateView], steps: Sequence[float]) -> list[str]:
+    """Certified accuracy and accuracy under attack of all certificates of one kind, beside each other."""
+    named = ["all" if math.isinf(step) else f"{step:g}" for step in steps]
+    lines = ["", f"## {title}: certified / under attack, %", "", f"| | n | {' | '.join(named)} |"]
+    lines += ["|---" * (len(steps) + 2) + "|"]
+    for name, view in views.items():
+        unit = view.header["settings"]["parameters"].get("sigma") or 1.0
+        cells = []
+        for step in steps:
+            at = [level for level in view.summary.levels if math.isclose(level.strength, step * unit, abs_tol=1e-9)]
+            both = [(rate.certified, rate.empirical) for rate in at]
+            cells += [" / ".join(f"{100 * each.estimate:.1f}" for each in pair if each) for pair in both[:1]] or ["-"]
+        lines.append(f"| {name} | {view.summary.n} | {' | '.join(cells)} |")
+    return lines
 
 
 def _called(view: CertificateView) -> str:

@@ -143,9 +143,10 @@ class CertificateView:
         named = ", ".join(names)
         missing = len({str(row["id"]) for row in self.rows} - {key for ids in self.attacks.values() for key in ids})
         fooled = sum(map(is_fooled, texts))
+        held = "1 adversarial text" if len(texts) == 1 else f"{len(texts)} adversarial texts"
         told = (
-            f"{len(texts)} adversarial texts of {named} were held against the certificates: {fooled} of "
-            "them fool the certified classifier"
+            f"Held against the certificates: {held} of {named}, of which {fooled} fool{'s' if fooled == 1 else ''} the "
+            "certified classifier"
         )
         told += "." if self.refuted else ", none inside its certificate."
         if not texts:
@@ -155,7 +156,7 @@ class CertificateView:
         if not self.header.get("is_deployed"):
             told += " They were found against the model without this smoothing, so they are weaker than they could be."
         if missing:
-            told += f" {missing} examples have not been attacked, so accuracy under attack is not given."
+            told += f" Of {missing} of the examples no attack is known, so accuracy under attack is not given."
         return [told]
 
 
