@@ -102,7 +102,7 @@ def written(asked: argparse.Namespace, models: Sequence[Model]) -> str:
     found: dict[str, tuple[Path, CertificateView]] = {}
     for model in models:
         folder = RunFolder(model.run(asked))
-        for view in certificates(folder) if folder.exists else ():
+        for view in sorted(certificates(folder), key=_order) if folder.exists else ():
             name = f"{Path(model.backbone).name}, {model.defence}: {_called(view)}"
             found[name] = asked.out / f"{folder.path.name}-{view.key}", view
     for unit, title, steps in (("words", "Words", _WORDS), ("radius", "Radius, in multiples of sigma", _SIGMAS)):
@@ -129,9 +129,13 @@ def _glance(title: str, views: Mapping[str, CertificateView], steps: Sequence[fl
         for step in steps:
             at = [level for level in view.summary.levels if math.isclose(level.strength, step * unit, abs_tol=1e-9)]
             both = [(rate.certified, rate.empirical) for rate in at]
-            cells += [" / ".join(f"{100 * each.estimate:.1f}" for each in pair if each) for pair in both[:1]] or ["-"]
+            cells += [" / ".join(_rate(each) for each in pair if each) for pair in both[:1]] or ["-"]
         lines.append(f"| {name} | {view.summary.n} | {' | '.join(cells)} |")
     return lines
+
+
+def _order(view: CertificateView) -> tuple[str, float]:
+    return view.header["certificate"], view.header["settings"]["parameters"].get("sigma") or 0.0
 
 
 def _called(view: CertificateView) -> str:
