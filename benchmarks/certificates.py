@@ -109,8 +109,9 @@ def written(asked: argparse.Namespace, models: Sequence[Model]) -> str:
         views = {name: view for name, (_, view) in found.items() if (view.unit == "radius") == (unit == "radius")}
         lines += _glance(title, views, steps) if views else []
     for name, (stem, view) in found.items():
+        figure = drawn(view, f"{asked.name}, {name}", stem)
         lines += ["", f"## {name}", "", *_described(view), "", *_table(view)]
-        lines += ["", f"![Certified accuracy of {name}]({drawn(view, name, stem)})"]
+        lines += ["", f"![Certified accuracy of {name}]({figure})"]
     return "\n".join(lines) + "\n"
 
 
