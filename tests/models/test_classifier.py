@@ -483,3 +483,15 @@ def test_public_names_are_lazy_and_real() -> None:
         _ = public.nothing
     script = "import sys, isthmus.models, isthmus.models.victims; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_run_and_a_word_model_are_no_encoders_to_begin_with(encoder: Callable[[str], Path], tmp_path: Path) -> None:
+    Classifier.create(encoder("bert"), LABELS).save(tmp_path / "run" / "model")
+    with pytest.raises(ModelError, match=r"run is a run, not an encoder: its encoder lies in .*model"):
+        Classifier.create(tmp_path / "run", LABELS)
+    Classifier.create(tmp_path / "run" / "model", LABELS)
+    words = Classifier.create("cnn", LABELS, texts=["a quiet film"], options=WORD_OPTIONS)
+    words.save(tmp_path / "words" / "model")
+    for folder in (tmp_path / "words", tmp_path / "words" / "model"):
+        with pytest.raises(ModelError, match=r"no encoder to begin with: choose a form \(lstm, cnn\)"):
+            Classifier.create(folder, LABELS)

@@ -43,6 +43,7 @@ def create(
                 "question and context. Take minilm, mpnet or another transformer encoder"
             )
         return words.create(str(backbone), task, seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
+    _refuse_other_folders(Path(backbone))
     config = read_config(backbone, outputs_of(task))
     tokenizer = read_tokenizer(backbone)
     with seeded(seed, "backbone"):
@@ -51,6 +52,19 @@ def create(
     longest = token_limit(tokenizer, config)
     limit = max_tokens or (min(_WINDOW, longest) if isinstance(task, QuestionAnswering) else longest)
     return Classifier(body, tokenizer, task, max_tokens=limit, seed=seed).eval()
+
+
+def _refuse_other_folders(folder: Path) -> None:
+    """Say what a folder is that holds no encoder, but something else of ours."""
+    if (folder / "config.json").is_file():
+        return
+    if (folder / "model" / "config.json").is_file():
+        raise ModelError(f"{folder} is a run, not an encoder: its encoder lies in {folder / 'model'}")
+    if any((place / "isthmus.json").is_file() for place in (folder, folder / "model")):
+        raise ModelError(
+            f"the model in {folder} reads words of its own training texts and is no encoder to begin with: choose a "
+            f"form ({', '.join(words.FORMS)}) or an encoder such as minilm"
+        )
 
 
 def load_stock(source: str | Path) -> Classifier:
