@@ -57,7 +57,7 @@ class AttackSettings:
     """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; as many of
     the clean text say how often it is answered rightly. 0: none."""
     restarts: int = RESTARTS
-    """How often an attack on a randomised victim begins anew because its own second looks did not confirm a success."""
+    """How often an attack on a randomised victim begins anew after a success that was luck, or after a failure."""
 
     def __post_init__(self) -> None:
         for name in ("budget", "budget_per_word"):

@@ -93,8 +93,9 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
 
 def trained_on(results: Mapping[str, Any]) -> str:
     """How a model was trained, in one line."""
-    examples, steps = (int(results.get(key) or 0) for key in ("examples", "steps"))
-    parts = [f"trained on {examples:,} example{'s'[: examples != 1]} in {steps:,} step{'s'[: steps != 1]}"]
+    counts = {what: int(results.get(f"{what}s") or 0) for what in ("example", "step")}
+    examples, steps = (f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
+    parts = [f"trained on {examples} in {steps}"]
     if results.get("wall_s"):
         parts.append(f"{float(results['wall_s']):,.0f} s")
     if results.get("dev_accuracy") is not None:
