@@ -355,6 +355,8 @@ class TwoStepVictim(ClassifierVictim):
             return masking.flags(masking.drawn_from_all(words, keys, settings.masked), length)
         candidates, _ = self._candidates(model, inputs, "first saliency")
         places = masking.flags(masking.first(candidates, settings.masked), length)
+        if not settings.two_step:
+            return places
         settled = self._first(model, inputs)[:, -1] > 0
         if bool(settled.all()):
             return places
