@@ -358,3 +358,20 @@ def test_an_export_that_cannot_be_written_is_refused_first(isthmus: Any, place: 
     wrong = isthmus("export", "run", "x.csv", "--attack", "deepwordbugs")
     assert wrong.code == 2
     assert "Did you mean 'deepwordbug'?" in wrong.err
+
+
+def test_links_and_numbers_are_protected_by_kind(isthmus: Any, place: Path) -> None:
+    head, *reviews = (place / "reviews.csv").read_text().splitlines()
+    payload = "see www.good.example or call 0800 123 4567"
+    (place / "linked.csv").write_text("\n".join([head, *(f"{payload} {review}" for review in reviews)]))
+    for kinds, kept in (((), False), (("--protect-kind", "url,phone"), True)):
+        ended = attack(
+            isthmus, "--n", 20, "--out", f"linked{kept}", "-P", "deepwordbug.semantics=paper", *kinds, data="linked.csv"
+        )
+        assert ended.code == 0, ended.err
+        changed = [row["perturbed"]["text"] for row in rows_in(place / f"linked{kept}/attacks") if row["edits"]]
+        assert changed
+        assert all("www.good.example" in text and "0800 123 4567" in text for text in changed) is kept
+    wrong = attack(isthmus, "--protect-kind", "urls", "--out", "x")
+    assert wrong.code == 2
+    assert "Did you mean 'url'?" in wrong.err

@@ -56,6 +56,7 @@ def attack(
     ] = None,
     protect: options.Protect = None,
     protect_pattern: options.ProtectPattern = None,
+    protect_kind: options.ProtectKind = None,
     budget: Annotated[
         int | None, typer.Option("--budget", help="Most queries per example.", rich_help_panel=_LIMITS)
     ] = None,
@@ -148,6 +149,7 @@ def attack(
         goal=GoalRequest(target_label, from_label, threshold, at_fpr),
         protect=tuple(protect) if protect else None,
         protect_pattern=protect_pattern,
+        protect_kinds=options.names(protect_kind),
         budget=budget,
         budget_per_word=budget_per_word,
         time_limit=time_limit,

@@ -30,6 +30,7 @@ def certify(
     label_check: options.LabelCheck = True,
     protect: options.Protect = None,
     protect_pattern: options.ProtectPattern = None,
+    protect_kind: options.ProtectKind = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -79,6 +80,7 @@ def certify(
         labels=options.names(labels) or None,
         protect=tuple(protect) if protect else None,
         protect_pattern=protect_pattern,
+        protect_kinds=options.names(protect_kind),
         victim=options.victim(victim, headers),
         device=device,
         label_check=label_check,

@@ -74,6 +74,15 @@ ProtectPattern = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+ProtectKind = Annotated[
+    str | None,
+    typer.Option(
+        "--protect-kind",
+        metavar="url,email,phone",
+        help="No attacker changes links (bare domains too), mail addresses, phone numbers and short codes.",
+        rich_help_panel=DATA,
+    ),
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option("-P", "--parameter", metavar="KEY=VALUE", help="Parameter of the method; may be repeated."),

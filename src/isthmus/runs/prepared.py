@@ -111,7 +111,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         """What no edit may touch."""
         from isthmus.attacks.parts.protection import Protection
 
-        return Protection(self.request.protect, self.request.protect_pattern)
+        return Protection(self.request.protect, self.request.protect_pattern, self.request.protect_kinds)
 
     @cached_property
     def folder(self) -> RunFolder:

@@ -50,6 +50,7 @@ class SampleRequest(ModelRequest):
     """Of the method. ``key`` for every attack that has it, ``attack.key`` for one."""
     protect: tuple[str, ...] | None = None
     protect_pattern: str | None = None
+    protect_kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

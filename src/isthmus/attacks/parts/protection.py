@@ -1,4 +1,4 @@
-"""Which words an attack may touch: whole columns, or spans that match a pattern, can be protected.
+"""Which words an attack may touch: whole columns, spans that match a pattern, and links or numbers can be protected.
 
 The payload must survive: a phishing text without its link, or an injection without its command, has evaded nothing.
 """
@@ -8,30 +8,41 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.parts.payload import KINDS, check_kinds
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.text.words import Words
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Columns and patterns that no edit may touch.
+    """Columns, patterns and kinds of payload that no edit may touch.
 
     `columns` None leaves it to the attack: most protect the premise of a pair that has one.
     """
 
     columns: tuple[str, ...] | None = None
     pattern: str | None = None
+    kinds: tuple[str, ...] = ()
+    """Names in `isthmus.attacks.parts.payload.KINDS`: ``url``, ``email``, ``phone``."""
 
     def __post_init__(self) -> None:
+        check_kinds(self.kinds)
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
             except re.error as error:
                 raise UsageError(f"the pattern {self.pattern!r} is not a regular expression: {error}") from error
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides a result; kinds stand there only where some are protected, as in older folders."""
+        found: dict[str, Any] = {"columns": self.columns, "pattern": self.pattern}
+        return {**found, "kinds": sorted(self.kinds)} if self.kinds else found
 
     def check(self, fields: Sequence[str]) -> None:
         """Refuse columns that the data does not have, and protecting everything."""
@@ -49,14 +60,14 @@ class Protection:
         columns = self.columns
         if columns is None:
             columns = tuple(name for name in usual if name in texts) if len(texts) > 1 else ()
-        if not columns and self.pattern is None:
+        patterns = [KINDS[kind] for kind in self.kinds] + ([] if self.pattern is None else [self.pattern])
+        if not columns and not patterns:
             return None
-        pattern = re.compile(self.pattern) if self.pattern is not None else None
         masks = []
         for name, text in texts.items():
             spans = Words.of(text).offsets()
             mask = np.full(len(spans), name not in columns)
-            for match in pattern.finditer(text) if pattern is not None else ():
+            for match in (match for pattern in patterns for match in re.finditer(pattern, text)):
                 for index, (start, end) in enumerate(spans):
                     mask[index] &= end <= match.start() or start >= match.end()
             masks.append(mask)

@@ -184,7 +184,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
                 "budget_per_word": request.budget_per_word,
                 "time_limit": request.time_limit,
             },
-            "protection": {"columns": request.protect, "pattern": request.protect_pattern},
+            "protection": self.protection.settings,
             "precision": request.precision,
             "labels": request.labels,
             "data": data,

@@ -63,8 +63,9 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         """What the command protects, where the certificate is about words."""
         request = self.request
         pattern = f"words that match {request.protect_pattern}" if request.protect_pattern else ""
+        kinds = f"words of a {' or '.join(request.protect_kinds)}" if request.protect_kinds else ""
         columns = f"words of {', '.join(request.protect)}" if request.protect else ""
-        return " and ".join(part for part in (pattern, columns) if part) if self.method.unit == "words" else ""
+        return " and ".join(part for part in (pattern, kinds, columns) if part) if self.method.unit == "words" else ""
 
     @cached_property
     def examples(self) -> dict[str, Example]:
@@ -80,7 +81,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
             "parameters": plain(self.method),
             "resources": dict(self.method.resources(self.victim)),
             "seed": request.seed,
-            "protection": {"columns": request.protect, "pattern": request.protect_pattern},
+            "protection": self.protection.settings,
             "labels": request.labels,
             "data": {"split": self.data.split, "fingerprint": self.data.fingerprint},
             "model": self.fingerprint or self.source.shown,
