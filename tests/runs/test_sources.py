@@ -11,7 +11,7 @@ from isthmus.data import Dataset, Splits
 from isthmus.data.dataset import Rejected
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
 from isthmus.runs.goals import GoalRequest, make_goal
-from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
+from isthmus.runs.sources import DataRequest, ModelSource, chosen
 
 
 def dataset(split: str, n: int) -> Dataset:
@@ -21,33 +21,33 @@ def dataset(split: str, n: int) -> Dataset:
 
 def test_one_file_is_cut_so_that_nothing_is_seen_twice() -> None:
     whole = dataset("all", 100)
-    splits = trainable(Splits("toy", {"all": whole}), seed=3)
+    splits = Splits("toy", {"all": whole}).for_training(3)
     assert {name: len(part) for name, part in splits.items()} == {"train": 80, "dev": 10, "test": 10}
     ids = [example.id for part in splits.values() for example in part]
     assert sorted(ids) == sorted(example.id for example in whole)
     assert sum(splits.test.label_indices()) == 5
-    again = trainable(Splits("toy", {"all": whole}), seed=3)
+    again = Splits("toy", {"all": whole}).for_training(3)
     assert again.test.fingerprint == splits.test.fingerprint
-    assert trainable(Splits("toy", {"all": whole}), seed=4).test.fingerprint != splits.test.fingerprint
+    assert Splits("toy", {"all": whole}).for_training(4).test.fingerprint != splits.test.fingerprint
     with pytest.raises(DataError, match="too few"):
-        trainable(Splits("toy", {"all": whole[:2]}), seed=0)
+        Splits("toy", {"all": whole[:2]}).for_training(0)
 
 
 def test_too_few_rows_say_how_many_could_not_be_used() -> None:
     few = dataclasses.replace(dataset("all", 2), rejected=(Rejected("all:2", "the answer is not in its context"),) * 7)
     with pytest.raises(DataError, match=r"2 examples.*\(7 more could not be used: the answer is not in its context\)"):
-        trainable(Splits("toy", {"all": few}), 0)
+        Splits("toy", {"all": few}).for_training(0)
 
 
 def test_splits_that_are_there_stay() -> None:
     given = Splits("toy", {"train": dataset("train", 20), "dev": dataset("dev", 4), "test": dataset("test", 4)})
-    assert dict(trainable(given, 0)) == dict(given)
-    assert len(trainable(Splits("toy", {"train": dataset("train", 20)}), 0).dev) == 2
+    assert dict(given.for_training(0)) == dict(given)
+    assert len(Splits("toy", {"train": dataset("train", 20)}).for_training(0).dev) == 2
 
 
 def test_data_without_a_train_split_say_how_to_train_on_them() -> None:
     with pytest.raises(UsageError, match=r"no train split \(it has test\).*texts.jsonl"):
-        trainable(Splits("toy", {"test": dataset("test", 20)}), 0)
+        Splits("toy", {"test": dataset("test", 20)}).for_training(0)
 
 
 def test_the_split_to_attack() -> None:

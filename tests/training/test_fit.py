@@ -11,7 +11,7 @@ import training_toys as toys
 
 from isthmus.core.errors import DataError, RunError, TrainingError, UsageError
 from isthmus.core.types import Example
-from isthmus.data import Dataset, Splits
+from isthmus.data import Dataset, Splits, load_data
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.training import TrainingSettings, train
 
@@ -251,6 +251,16 @@ def test_a_model_with_other_label_order_is_trained_on_aligned_labels():
         },
     )
     assert toys.same_bits(toys.weights(trained(data=data)), toys.weights(trained(data=flipped)))
+
+
+def test_one_file_is_cut_as_the_command_line_cuts_it(tmp_path):
+    lines = [f"{example.texts['text']},{toys.TASK.labels[example.label]}" for example in toys.dataset("all", 40, 0)]
+    (tmp_path / "x.csv").write_text("\n".join(["text,label", *lines]))
+    data = load_data(tmp_path / "x.csv")
+    model = trained(data=data)
+    cut = data.for_training(0)
+    assert {part: len(cut[part]) for part in cut} == {"train": 32, "dev": 4, "test": 4}
+    assert toys.same_bits(toys.weights(model), toys.weights(trained(data=cut)))
 
 
 def test_without_a_dev_split_a_tenth_of_train_becomes_it(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -119,12 +120,22 @@ def train(
         bar.close()
     if done.was_finished:
         bar.meter.note(f"{done.folder.path} holds this model already; nothing was trained")
+    if done.made_splits:
+        bar.meter.note(_cut(done.made_splits, done.record.data.sizes))
     if done.rejected:
         bar.meter.note(_put_aside([row.reason for row in done.rejected]))
     view = read_run(done.folder)
     print_run(results(as_json, quiet), view, after="train")
     if as_json:
         print_json({**run_json(view), **(done.record.results or {})})
+
+
+def _cut(made: Sequence[str], sizes: Mapping[str, int]) -> str:
+    """What to say of splits that the data did not have."""
+    if made == ("dev",):
+        return f"the data has no dev split: {sizes['dev']:,} examples of train were set aside for it"
+    parts = ", ".join(f"{sizes[part]:,} {part}" for part in made)
+    return f"the data has no splits: its examples were cut into {parts}; attack and evaluate use test"
 
 
 def _put_aside(reasons: list[str]) -> str:

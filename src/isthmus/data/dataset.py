@@ -225,6 +225,37 @@ class Splits(Mapping[str, Dataset]):
             raise UsageError(f"{self.name} has neither test nor dev: choose one of its splits ({', '.join(self)})")
         return next(iter(self.values()))
 
+    @property
+    def is_one_file(self) -> bool:
+        """Whether these are texts that nobody has split: a file whose name says nothing about train, dev or test."""
+        return len(self) == 1 and not {"train", "dev", "test"} & set(self)
+
+    def for_training(self, seed: int = 0) -> Splits:
+        """Splits to train with: one file is cut into train, dev and test; where only dev is missing, see `with_dev`.
+
+        The file is cut 8 : 1 : 1, stratified, so that the model is attacked on texts it has not seen.
+        """
+        if not self.is_one_file:
+            if "train" not in self:
+                raise UsageError(
+                    f"{self.name} has no train split (it has {', '.join(self)}). To train on what it has, give one "
+                    "file under a name that is not a split's, such as texts.jsonl: it is cut into train, dev and test"
+                )
+            return self.with_dev(seed)
+        (whole,) = self.values()
+        tenth = max(1, len(whole) // 10)
+        place: dict[str, str] = {}
+        for together in whole.split_order(seed, "sample"):
+            part = "dev" if len(place) < tenth else "test" if len(place) < 2 * tenth else "train"
+            place |= {whole[row].id: part for row in together}
+        if "train" not in place.values():
+            raise DataError(f"{self.name} has {len(whole)} examples: too few to train on{_unusable(whole)}")
+        parts = {
+            part: replace(whole, split=part, rejected=(), examples=tuple(e for e in whole if place[e.id] == part))
+            for part in ("train", "dev", "test")
+        }
+        return Splits(self.name, parts)
+
     def with_dev(self, seed: int = 0, share: float = 0.1) -> Splits:
         """These splits; where there is no dev, a seeded stratified `share` of train becomes it."""
         if "dev" in self._splits:
@@ -242,6 +273,12 @@ class Splits(Mapping[str, Dataset]):
             "dev": Dataset(train.name, "dev", train.task, tuple(e for row, e in enumerate(train) if row in held_out)),
         }
         return Splits(self.name, {**parts, **{split: data for split, data in self.items() if split != "train"}})
+
+
+def _unusable(data: Dataset) -> str:
+    """How many rows could not be used, and why the first of them could not."""
+    count = len(data.rejected)
+    return f" ({count} more could not be used: {data.rejected[0].reason})" if count else ""
 
 
 def _too_few(data: Dataset) -> str:

@@ -15,7 +15,7 @@ from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.labelcheck import check_labels
 from isthmus.runs.observer import Observer
 from isthmus.runs.request import ModelRequest, SampleRequest
-from isthmus.runs.sources import DataRequest, ModelSource, chosen, trainable
+from isthmus.runs.sources import DataRequest, ModelSource, chosen
 from isthmus.runs.victims import names_in_data, numbering, open_victim, shown_labels, suit_fields
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         splits = self.data_request.load()
         if self.request.data is None and self.source.run is not None:
             record = self.source.run.record()
-            return trainable(splits, record.seed) if record.training is not None else splits
+            return splits.for_training(record.seed) if record.training is not None else splits
         return splits
 
     @cached_property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import DataError, RunError, UsageError
+from isthmus.core.errors import RunError, UsageError
 from isthmus.runs.folder import DataRecord, RunFolder, short_name
 from isthmus.runs.provenance import fingerprint, without_secrets
 
@@ -66,42 +66,6 @@ class DataRequest:
             fingerprints={split: data.fingerprint for split, data in parts.items()},
             sizes={split: len(data) for split, data in parts.items()},
         )
-
-
-def trainable(splits: Splits, seed: int) -> Splits:
-    """Splits to train with: where there is no dev split, one is kept aside.
-
-    A single file without splits is cut into train, dev and test (8 : 1 : 1, stratified), so that the model is attacked
-    on texts it has not seen.
-    """
-    from isthmus.data import Splits
-
-    if len(splits) != 1 or "train" in splits or "test" in splits or "dev" in splits:
-        if "train" not in splits:
-            raise UsageError(
-                f"{splits.name} has no train split (it has {', '.join(splits)}). To train on what it has, give one "
-                "file under a name that is not a split's, such as texts.jsonl: it is cut into train, dev and test"
-            )
-        return splits.with_dev(seed)
-    (whole,) = splits.values()
-    tenth = max(1, len(whole) // 10)
-    place: dict[str, str] = {}
-    for together in whole.split_order(seed, "sample"):
-        part = "dev" if len(place) < tenth else "test" if len(place) < 2 * tenth else "train"
-        place |= {whole[row].id: part for row in together}
-    if "train" not in place.values():
-        raise DataError(f"{splits.name} has {len(whole)} examples: too few to train on{_unusable(whole)}")
-    parts = {
-        part: replace(whole, split=part, rejected=(), examples=tuple(e for e in whole if place[e.id] == part))
-        for part in ("train", "dev", "test")
-    }
-    return Splits(splits.name, parts)
-
-
-def _unusable(data: Dataset) -> str:
-    """How many rows could not be used, and why the first of them could not."""
-    count = len(data.rejected)
-    return f" ({count} more could not be used: {data.rejected[0].reason})" if count else ""
 
 
 def chosen(splits: Splits, split: str | None) -> Dataset:

@@ -14,7 +14,7 @@ from isthmus.core.types import Example
 from isthmus.measures.base import Adversarial, Asked, Facts, Robustness, Source, Step, Subject
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord, is_attack_file
 from isthmus.runs.provenance import fingerprint
-from isthmus.runs.sources import DataRequest, ModelSource, trainable
+from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.summary import is_correct
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def load_run_data(record: RunRecord) -> Splits:
     splits = DataRequest.from_record(record.data).load()
     if record.training is None:
         return splits
-    splits = trainable(splits, record.seed)
+    splits = splits.for_training(record.seed)
     size = record.data.sizes.get("train")
     if size is not None and "train" in splits and size < len(splits.train):
         splits = Splits(splits.name, {**splits, "train": splits.train.sample(size, record.seed)})

@@ -15,7 +15,7 @@ from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.provenance import fingerprint, machine
 from isthmus.runs.settings import plain
-from isthmus.runs.sources import DataRequest, trainable
+from isthmus.runs.sources import DataRequest
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Rejected, Splits
@@ -51,6 +51,8 @@ class TrainReport:
     """Whether the folder held the finished model already."""
     rejected: tuple[Rejected, ...] = ()
     """Rows of the data that could not be used."""
+    made_splits: tuple[str, ...] = ()
+    """Splits that the data did not have and that were cut for this training."""
 
 
 def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
@@ -61,20 +63,21 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     defence: Defence = catalog.build("defences", request.defence, request.parameters)
     name = catalog.find("defences", request.defence).name
     loaded = request.data.load()
-    splits = _limited(trainable(loaded, request.seed), request.limit, request.seed)
+    splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
     fresh = not folder.exists
     record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
     rejected = tuple(row for data in loaded.values() for row in data.rejected)
+    made = tuple(part for part in splits if part not in loaded)
     if record.results is not None and folder.model_path.is_dir():
-        return TrainReport(folder, record, True, rejected)
+        return TrainReport(folder, record, True, rejected, made)
     try:
         record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
     except (DataError, ModelError, UsageError):
         if fresh and not folder.train_log():
             _give_up(folder)
         raise
-    return TrainReport(folder, record, False, rejected)
+    return TrainReport(folder, record, False, rejected, made)
 
 
 def _train(
