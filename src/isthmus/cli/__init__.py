@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 pass, 1 under the bar, 2 wrong usage or an error, 3 inconclusive."""
+    """Run the command line and exit with one of `isthmus.core.errors.ExitCode`."""
     from isthmus.cli.app import run
 
     sys.exit(run([*(sys.argv[1:] if arguments is None else arguments)]))

@@ -6,18 +6,20 @@ line, and the traceback in a file (or on stderr with ``--debug``).
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from isthmus.cli import assets, attack, certify, doctor, evaluate, export, measure, report, show, train
 from isthmus.cli import list as list_verb
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import ExitCode, IsthmusError, VictimError
 
 app = typer.Typer(
     name="isthmus",
@@ -29,17 +31,44 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("train", rich_help_panel="Work")(train.train)
-app.command("attack", rich_help_panel="Work")(attack.attack)
-app.command("evaluate", rich_help_panel="Work")(evaluate.evaluate)
-app.command("certify", rich_help_panel="Work")(certify.certify)
-app.command("measure", rich_help_panel="Work")(measure.measure)
-app.command("report", rich_help_panel="Look")(report.report)
-app.command("export", rich_help_panel="Look")(export.export)
-app.command("list", rich_help_panel="Look")(list_verb.list_methods)
-app.command("show", rich_help_panel="Look")(show.show)
-app.command("assets", rich_help_panel="Set up")(assets.assets)
-app.command("doctor", rich_help_panel="Set up")(doctor.doctor)
+
+def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
+    """Add a verb. Whatever ends it early is an error: foreign code must not choose the exit code.
+
+    A verb of ours returns, or raises `typer.Exit` with a code other than 0. A model or a library that calls
+    ``sys.exit(0)`` would otherwise end the command with the code that means "passed".
+    """
+
+    @functools.wraps(verb)
+    def guarded(*given: Any, **options: Any) -> None:
+        try:
+            verb(*given, **options)
+        except SystemExit as stop:
+            raise VictimError(f"the model, or code it calls, ended the process: sys.exit({stop.code!r})") from stop
+        except EOFError as error:  # typer would end with "Aborted" and the code of a failed gate.
+            raise RuntimeError(f"a file ended too early: {error}") from error
+        except typer.Exit as stop:
+            if not stop.exit_code:
+                raise VictimError("the model, or code it calls, ended the command before it had a result") from stop
+            raise
+
+    app.command(name, rich_help_panel=panel)(guarded)
+
+
+for _name, _panel, _function in (
+    ("train", "Work", train.train),
+    ("attack", "Work", attack.attack),
+    ("evaluate", "Work", evaluate.evaluate),
+    ("certify", "Work", certify.certify),
+    ("measure", "Work", measure.measure),
+    ("report", "Look", report.report),
+    ("export", "Look", export.export),
+    ("list", "Look", list_verb.list_methods),
+    ("show", "Look", show.show),
+    ("assets", "Set up", assets.assets),
+    ("doctor", "Set up", doctor.doctor),
+):
+    _verb(_name, _panel, _function)
 
 
 def _print_version(wanted: bool) -> None:
@@ -77,7 +106,7 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         _say("interrupted")
-        return 130
+        return ExitCode.INTERRUPTED
     except Exception as error:
         return _unexpected(error, debug)
     return 0
@@ -86,16 +115,16 @@ def run(arguments: list[str]) -> int:
 def _unexpected(error: Exception, debug: bool) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         _say("error: out of memory: attack fewer at once (--in-flight), train with a smaller --batch-size, or use --n")
-        return 2
+        return ExitCode.ERROR
     if debug:
         traceback.print_exc()
-        return 2
+        return ExitCode.ERROR
     handle, name = tempfile.mkstemp(prefix="isthmus-", suffix=".log", text=True)
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
         traceback.print_exc(file=stream)
     first = (str(error).splitlines() or [""])[0][:300]
     _say(f"error: {type(error).__name__}: {first}\nThis is a fault in isthmus. The traceback is in {Path(name)}")
-    return 2
+    return ExitCode.ERROR
 
 
 def _say(message: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import options
+from isthmus.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from isthmus.core.assets import AssetStatus
@@ -58,7 +59,7 @@ def assets(
     if as_json:
         print_json({"assets": [{"name": each.name, "state": each.state, "size": each.size} for each in statuses]})
     if action is Action.verify and any(each.state == "damaged" for each in statuses):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _chosen(names: list[str], action: Action) -> list[str]:

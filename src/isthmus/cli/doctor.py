@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import options
+from isthmus.core.errors import ExitCode
 
 _CORE = ("torch", "transformers", "accelerate", "numpy", "scipy", "safetensors", "typer", "rich")
 _EXTRAS = {
@@ -47,7 +48,7 @@ def doctor(
     else:
         _print(results(as_json=False), findings)
     if _broken(findings):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _broken(findings: list[Finding]) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.errors import ExitCode, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _RATES = ("racc", "sacc")
 CERTIFIED = ("certified", "clean")
 """Rates of a certificate."""
-PASSED, FAILED, INCONCLUSIVE = 0, 1, 3
+PASSED, FAILED, INCONCLUSIVE = ExitCode.PASSED, ExitCode.FAILED, ExitCode.INCONCLUSIVE
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from isthmus.cli.console import progress_console
+from isthmus.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -233,7 +234,7 @@ def shown(bar: RowsBar, quiet: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         bar.meter.stop()
         bar.meter.note("interrupted: finished examples are kept, the same command again continues")
-        raise typer.Exit(130) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         bar.meter.stop()
 

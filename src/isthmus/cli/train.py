@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.cli import options
+from isthmus.core.errors import ExitCode
 
 _TRAINING = "Training"
 
@@ -115,7 +116,7 @@ def train(
     except KeyboardInterrupt:
         bar.close()
         bar.meter.note("interrupted: the same command again continues from the last checkpoint")
-        raise typer.Exit(130) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         bar.close()
     if done.was_finished:

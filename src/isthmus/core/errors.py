@@ -16,19 +16,37 @@
     └── SuspiciousLabels            clean accuracy is at or under chance: the label map is probably swapped
 
 Every message names the thing, what was found, and what would work. The command line prints the message and no
-traceback; ``exit_code`` is what it exits with.
+traceback; ``exit_code`` is what it exits with (`ExitCode`).
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command exits with; docs/exit-codes.md holds the same table for users."""
+
+    PASSED = 0
+    """The work was done; with a gate, every rate was judged and passed."""
+    FAILED = 1
+    """A rate failed the gate, or `doctor` or `assets` found something missing."""
+    ERROR = 2
+    """Usage error, or the work could not be done; nothing was judged."""
+    INCONCLUSIVE = 3
+    """The gate could not be judged either way."""
+    BROKEN_CERTIFICATE = 4
+    """An attack succeeded inside a certificate."""
+    INTERRUPTED = 130
+    """Ctrl-C; the same command again continues."""
 
 
 class IsthmusError(Exception):
     """Root of every error isthmus raises on purpose."""
 
-    exit_code = 2
+    exit_code = ExitCode.ERROR
 
 
 class UsageError(IsthmusError):
@@ -94,7 +112,7 @@ class NewerRun(RunError):
 class BrokenCertificate(IsthmusError):
     """An attack succeeded inside a certificate. One of the two is wrong, and no figure of either can be trusted."""
 
-    exit_code = 4
+    exit_code = ExitCode.BROKEN_CERTIFICATE
 
 
 class SuspiciousLabels(IsthmusError):

@@ -209,7 +209,7 @@ def not_finite(values: Floats, failed: Failures) -> None:
         failed.setdefault(int(index), VictimError("the model returned NaN or infinity"))
 
 
-def as_victim_error(error: Exception) -> VictimError:
+def as_victim_error(error: BaseException) -> VictimError:
     """Any exception, as the error of a victim."""
     if isinstance(error, VictimError):
         return error

@@ -63,7 +63,7 @@ class TextScorer(Scorer):
                 except VictimTimeout as error:
                     # Asking again for each half would wait as long again: all of them are lost.
                     failed.update(dict.fromkeys(own, error))
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     if len(own) > 1:
                         rows.split = True
                         continue

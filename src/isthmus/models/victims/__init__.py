@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import ModelError, UsageError
+from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import Victim
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
@@ -152,6 +152,8 @@ def _python_object(spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise UsageError(f"cannot import {module_name!r} of {spec!r}: {error}") from error
+    except SystemExit as stop:
+        raise VictimError(f"{module_name!r} ended the process while it was imported: sys.exit({stop.code!r})") from stop
     for name in path.split("."):
         if not hasattr(found, name):
             raise UsageError(f"{module_name!r} has no attribute {path!r}")

@@ -75,7 +75,7 @@ class CallableVictim:
             raise VictimTimeout(f"{self.name} did not answer {len(texts)} texts within {self.timeout:g} s") from error
         except VictimError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit(0) would end the command as if all were well.
             raise VictimError(f"{self.name} raised {type(error).__name__}: {error}") from error
 
 
