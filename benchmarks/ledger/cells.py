@@ -1,0 +1,200 @@
+"""One cell of the ledger: its key, its outcomes, and both as a line."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import DataError
+from isthmus.runs.settings import plain
+
+OUTCOMES = {
+    "failed": ".",  # right, and the attack failed: still right
+    "succeeded": "x",
+    "skipped": "w",  # wrong without any attack
+    "abstained": "a",  # right before, and the model declines the text the attack ended with
+    "timed_out": "t",
+    "error": "e",
+}
+"""The character of each outcome. Of a cell without attack `.` is right and `w` is wrong."""
+
+RIGHT, WRONG, DECLINED = ".", "w", "d"
+"""`d`: the model declined the text as it was."""
+_PLAIN = 600
+"""Longest string of outcomes that is written as it is; the 9,824 of SNLI's test split take 1.5 kB packed."""
+_PACKED = "zlib:"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What decides the outcomes of a cell. Everything in it is plain JSON."""
+
+    data: Mapping[str, Any]
+    """Name, split and fingerprint of the texts, and the fingerprint of what the model was trained on."""
+    backbone: str
+    method: Mapping[str, Any]
+    """Name and every parameter of the defence."""
+    training: Mapping[str, Any]
+    seed: int
+    n: int
+    """Texts, the first of the split's seeded stratified order; of a whole split, in the order of the split."""
+    way: Mapping[str, Any] = field(default_factory=dict)
+    """Inference options; empty as the model is deployed."""
+    attack: Mapping[str, Any] | None = None
+    """Name, parameters, search and resources; None for clean accuracy."""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """Budget, time limit, preset: what is given."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, in the order of the fields; empty ones are left out."""
+        found = {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
+        return {name: value for name, value in found.items() if value not in (None, {})}
+
+    @cached_property
+    def id(self) -> str:
+        """12 hex digits that name this key, whatever the order of its entries."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A key and what came out."""
+
+    key: Key
+    outcomes: str
+    """One character a text, in sample order."""
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    row: str = ""
+    """What a table calls it."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.outcomes) != self.key.n:
+            raise DataError(f"a cell of {self.key.n} texts needs as many outcomes, not {len(self.outcomes)}")
+        allowed = "".join([*OUTCOMES.values(), DECLINED])
+        if unknown := sorted(set(self.outcomes) - set(allowed)):
+            raise DataError(f"unknown outcomes {''.join(unknown)!r}: an outcome is one of {allowed}")
+        if errors := self.outcomes.count(OUTCOMES["error"]):
+            raise DataError(f"{errors} of {self.key.n} texts ended in an error: a cell with errors is not finished")
+        if attacked := not self.key.attack and set(self.outcomes) - {RIGHT, WRONG, DECLINED}:
+            raise DataError(f"a cell without attack cannot hold {''.join(sorted(attacked))!r}")
+
+    @classmethod
+    def of_answers(
+        cls,
+        key: Key,
+        right: Iterable[bool] | NDArray[np.bool_],
+        *,
+        row: str = "",
+        provenance: Mapping[str, Any] | None = None,
+        **figures: float,
+    ) -> Self:
+        """A cell of clean accuracy: whether each text was right; more figures stand in the summary."""
+        marks = "".join(RIGHT if each else WRONG for each in right)
+        summary = {"accuracy": marks.count(RIGHT) / len(marks) if marks else None, **figures}
+        return cls(key, marks, summary, row, provenance or {})
+
+    @classmethod
+    def of_attack(
+        cls,
+        key: Key,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        row: str = "",
+        provenance: Mapping[str, Any] | None = None,
+        **figures: float,
+    ) -> Self:
+        """A cell of an attack, from its rows in sample order."""
+        from isthmus.runs.summary import summarise
+
+        found = summarise(rows).to_json()
+        names = ("sacc", "racc", "asr", "avg_queries", "words_changed", "no_candidates")
+        summary = {name: _short(found[name]) for name in names if found.get(name) is not None}
+        if fresh := found.get("fresh"):
+            summary["expected_racc"] = _short(fresh["expected_racc"])
+        marks = "".join(_mark(each) for each in rows)
+        return cls(key, marks, {**summary, **figures}, row, provenance or {})
+
+    @cached_property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether each text is right at the end."""
+        return self._is(RIGHT)
+
+    @property
+    def clean(self) -> NDArray[np.bool_]:
+        """Whether each text is right before anything is changed; of a single draw where the model draws."""
+        return ~(self._is(WRONG) | self._is(DECLINED))
+
+    def _is(self, mark: str) -> NDArray[np.bool_]:
+        return np.array([each == mark for each in self.outcomes], dtype=np.bool_)
+
+    def to_json(self) -> dict[str, Any]:
+        """The line."""
+        return {
+            "id": self.key.id,
+            "row": self.row,
+            "key": self.key.to_json(),
+            "summary": plain(self.summary),
+            "outcomes": pack(self.outcomes),
+            "provenance": plain(self.provenance),
+        }
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Self:
+        """Read a line back; one whose key does not have its id was changed by hand."""
+        try:
+            key = Key(**line["key"])
+            cell = cls(key, unpack(line["outcomes"]), line["summary"], line["row"], line["provenance"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"not a line of a ledger: {error}") from error
+        if key.id != line.get("id"):
+            raise DataError(f"cell {line.get('id')} has a key that was changed: its id would be {key.id}")
+        return cell
+
+    def differs_from(self, other: Cell) -> str:
+        """How another cell with the same key contradicts this one; empty where it does not."""
+        if self.outcomes != other.outcomes:
+            places = [i for i, (a, b) in enumerate(zip(self.outcomes, other.outcomes, strict=True)) if a != b]
+            return f"{len(places)} of {self.key.n} outcomes differ, the first at text {places[0]}"
+        ours, theirs = plain(self.summary), plain(other.summary)
+        changed = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+        return f"{', '.join(changed)} of the summary differ" if changed else ""
+
+
+def pack(outcomes: str) -> str:
+    """Outcomes as they stand in a line: plain where they are few, compressed where they are a whole test split."""
+    if len(outcomes) <= _PLAIN:
+        return outcomes
+    return _PACKED + base64.b85encode(zlib.compress(outcomes.encode(), 9)).decode()
+
+
+def unpack(text: str) -> str:
+    """One character a text."""
+    if not text.startswith(_PACKED):
+        return text
+    try:
+        return zlib.decompress(base64.b85decode(text.removeprefix(_PACKED))).decode()
+    except (ValueError, zlib.error) as error:
+        raise DataError(f"packed outcomes cannot be read: {error}") from error
+
+
+def _mark(row: Mapping[str, Any]) -> str:
+    from isthmus.runs.summary import is_correct
+
+    if row["outcome"] == "abstained" and not is_correct(row):
+        return DECLINED
+    return OUTCOMES[str(row["outcome"])]
+
+
+def _short(value: Any) -> Any:
+    return round(value, 5) if isinstance(value, float) else value
