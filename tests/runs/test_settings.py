@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.runs.provenance import fingerprint, machine, versions, without_secrets
+from isthmus.runs.provenance import fingerprint, machine, versions
 from isthmus.runs.settings import differences, plain, short_hash
 
 settings = st.dictionaries(
@@ -61,11 +61,6 @@ def test_a_model_is_known_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1235")
     assert fingerprint(tmp_path) != first
     assert fingerprint(tmp_path / "absent") is None
-
-
-def test_addresses_lose_their_secrets() -> None:
-    assert without_secrets("https://user:key@host:8000/classify?token=abc") == "https://host:8000/classify"
-    assert without_secrets("some/folder") == "some/folder"
 
 
 def test_provenance_names_what_computed_and_nobody() -> None:

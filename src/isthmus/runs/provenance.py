@@ -10,7 +10,6 @@ import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import isthmus
 
@@ -78,15 +77,6 @@ def memory_gib() -> float | None:
 def now() -> str:
     """The present moment in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
-
-
-def without_secrets(spec: str) -> str:
-    """A victim's address without user, password and query, which may hold keys."""
-    if "://" not in spec:
-        return spec
-    parts = urlsplit(spec)
-    host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def fingerprint(path: Path) -> str | None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import RunError, UsageError
+from isthmus.core.redaction import bare_url
 from isthmus.runs.folder import DataRecord, RunFolder, short_name
-from isthmus.runs.provenance import fingerprint, without_secrets
+from isthmus.runs.provenance import fingerprint
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits
@@ -107,7 +108,7 @@ class ModelSource:
     @property
     def shown(self) -> str:
         """How results name it."""
-        return self.run.name if self.run is not None else without_secrets(self.given)
+        return self.run.name if self.run is not None else bare_url(self.given)
 
     @property
     def name(self) -> str:
