@@ -24,6 +24,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Floats
 
 
 class ExitCode(IntEnum):
@@ -94,7 +98,15 @@ class VictimError(IsthmusError):
 
 
 class VictimTimeout(VictimError):
-    """A victim did not answer in time."""
+    """A victim did not answer in time.
+
+    Of a victim that is asked in several requests, `answered` has the rows of those that it did answer and NaN in the
+    place of the others; None where there are none.
+    """
+
+    def __init__(self, message: str = "", answered: Floats | None = None) -> None:
+        super().__init__(message)
+        self.answered = answered
 
 
 class TrainingError(IsthmusError):

@@ -61,8 +61,12 @@ class TextScorer(Scorer):
                 try:
                     scores[own] = self.victim.scores([texts[index] for index in own], keys)
                 except VictimTimeout as error:
-                    # Asking again for each half would wait as long again: all of them are lost.
-                    failed.update(dict.fromkeys(own, error))
+                    # Asking again for each half would wait as long again: all that was not answered is lost.
+                    lost = own
+                    if error.answered is not None:
+                        scores[own] = error.answered
+                        lost = [index for index in own if np.isnan(scores[index]).all()]
+                    failed.update(dict.fromkeys(lost, error))
                 except (Exception, SystemExit) as error:
                     if len(own) > 1:
                         rows.split = True

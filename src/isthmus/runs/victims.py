@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isthmus.data import Dataset
     from isthmus.runs.sources import ModelSource
 
-_HOW_TO_ASK = {"timeout", "batch_size", "requests_per_second", "retries", "backoff", "headers"}
+_HOW_TO_ASK = {"timeout", "batch_size", "concurrency", "requests_per_second", "retries", "backoff", "headers"}
 """Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
 
 

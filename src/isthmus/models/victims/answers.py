@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.errors import VictimError
+from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Floats, Texts
 
 Outputs = Literal["auto", "probabilities", "logits"]
@@ -35,6 +35,8 @@ class Reader:
     """
 
     def __init__(self, name: str, labels: Sequence[str] | None, outputs: Outputs = "auto") -> None:
+        if outputs not in get_args(Outputs):
+            raise UsageError(f"outputs is one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         self.name, self.outputs = name, outputs
         self.labels = None if labels is None else tuple(labels)
 

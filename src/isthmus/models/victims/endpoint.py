@@ -4,43 +4,56 @@
     POST {"texts": [{"premise": "...", "hypothesis": "..."}, ...]}   several fields
     200  {"scores": [[0.9, 0.1], ...]}                               one row per text, as `answers` lists them
 
-The names of both keys can be set, as can headers (for a token). A bare JSON list is understood as well.
+The names of both keys can be set, as can headers (for a token). A bare JSON list is understood as well. docs/victims.md
+has the whole contract.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.errors import UsageError, VictimError, VictimTimeout
+from isthmus.core.errors import VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
+from isthmus.models.victims._options import flag, name_of, number, whole
+from isthmus.models.victims._side_by_side import Pace, side_by_side
+from isthmus.models.victims._transport import LONGEST_ANSWER, Address, Reply, post
 from isthmus.models.victims.answers import Outputs, Reader
 from isthmus.models.victims.functions import plain
 
-_LONGEST_ANSWER = 64 * 1024 * 1024
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Answers after which asking again may help."""
+_ASKED_AT_ONCE = 64
+"""Texts that one call should hold at least."""
+_LONGEST_WAIT = 60.0
+"""Seconds between two tries, whatever the service asks for."""
 
 
 class HttpVictim:
     """A service behind an address.
 
+    Results do not depend on `concurrency`: answers are read in the order of the texts. A redirect is followed within
+    the same scheme, host and port only.
+
     Args:
-        url: http:// or https://.
+        url: http:// or https://; user and password in it are sent as basic authorisation.
         labels: class names; without them the service is asked once, and may answer with "labels" beside the scores.
-        batch_size: most texts in one request.
-        requests_per_second: the service is asked no more often; None asks as fast as it answers.
-        timeout: seconds to wait for one answer.
+        batch_size: maximum texts in one request.
+        concurrency: maximum requests at a time.
+        requests_per_second: the service is asked no more often, by all threads together; None: no limit.
+        timeout: seconds for one request, from connecting to the last byte of the answer.
         retries: how often a request is sent again after 408, 425, 429, 5xx, a lost connection or a time-out.
         backoff: seconds before the first repetition; each further one waits twice as long, or as long as the service
-            asks for by ``Retry-After``, a minute at most.
+            asks for by ``Retry-After``, which holds every thread; a minute at most.
     """
 
     def __init__(
@@ -49,6 +62,7 @@ class HttpVictim:
         labels: Sequence[str] | None = None,
         *,
         batch_size: int = 32,
+        concurrency: int = 4,
         requests_per_second: float | None = None,
         timeout: float = 30.0,
         retries: int = 4,
@@ -59,23 +73,20 @@ class HttpVictim:
         outputs: Outputs = "auto",
         stochastic: bool = False,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"an address starts with http:// or https://, {url!r} does not")
-        if (
-            batch_size < 1
-            or retries < 0
-            or timeout <= 0
-            or (requests_per_second is not None and requests_per_second <= 0)
-        ):
-            raise UsageError("batch_size, timeout and requests_per_second are positive, retries is not negative")
-        self.url, self.batch_size, self.timeout = url, batch_size, timeout
-        self.retries, self.backoff = retries, backoff
-        self.headers = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        self.texts_key, self.scores_key = texts_key, scores_key
-        self._pause = 0.0 if requests_per_second is None else 1.0 / requests_per_second
-        self._next = 0.0
-        self._stochastic = stochastic
-        self._reader = Reader(f"the service {url}", labels, outputs)
+        self._address = Address.of(url, headers)
+        self.url, self.timeout = url, number("timeout", timeout)
+        self.batch_size, self.concurrency = whole("batch_size", batch_size), whole("concurrency", concurrency)
+        self.retries, self.backoff = whole("retries", retries, least=0), number("backoff", backoff, zero=True)
+        self.texts_key, self.scores_key = name_of("texts_key", texts_key), name_of("scores_key", scores_key)
+        rate = None if requests_per_second is None else number("requests_per_second", requests_per_second)
+        self._pace = Pace(0.0 if rate is None else 1.0 / rate)
+        self._open = threading.BoundedSemaphore(self.concurrency)
+        self._stochastic = flag("stochastic", stochastic)
+        self._name = f"the service {self._address.shown}"
+        self._reader = Reader(self._name, labels, outputs)
+
+    def __repr__(self) -> str:
+        return f"HttpVictim({self._address.shown!r})"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -87,66 +98,84 @@ class HttpVictim:
         """As declared."""
         return self._stochastic
 
-    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; a service has no use for `keys`."""
-        rows = [
-            self._ask(plain(texts[start : start + self.batch_size])) for start in range(0, len(texts), self.batch_size)
-        ]
-        return np.concatenate(rows) if rows else np.empty((0, len(self.labels)), dtype=np.float32)
+    @property
+    def texts_at_once(self) -> int:
+        """Texts that keep all requests busy, in whole batches, so that the batches are the same for any concurrency."""
+        return self.batch_size * max(self.concurrency, -(-_ASKED_AT_ONCE // self.batch_size))
 
-    def _ask(self, texts: list[Any]) -> Floats:
-        body = json.dumps({self.texts_key: texts}).encode()
-        answer = self._answer(body)
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        """Class probabilities; a service has no use for `keys`.
+
+        Where requests timed out, the error holds the rows of the others.
+        """
+        batches = [plain(texts[start : start + self.batch_size]) for start in range(0, len(texts), self.batch_size)]
+        answers = side_by_side(self._answer_or_timeout, batches, self.concurrency)
+        rows = [
+            None if isinstance(answer, VictimTimeout) else self._read(answer, len(batch))
+            for answer, batch in zip(answers, batches, strict=True)
+        ]
+        late = next((answer for answer in answers if isinstance(answer, VictimTimeout)), None)
+        if late is not None:
+            raise VictimTimeout(str(late), _with_gaps(rows, [len(batch) for batch in batches])) from late
+        whole_rows = [part for part in rows if part is not None]
+        return np.concatenate(whole_rows) if whole_rows else np.empty((0, len(self.labels)), dtype=np.float32)
+
+    def _read(self, answer: Any, count: int) -> Floats:
+        """Done in the order of the texts, because the first answer decides how all are read."""
         if isinstance(answer, Mapping):
             if self._reader.labels is None and isinstance(answer.get("labels"), list):
                 self._reader.labels = tuple(str(name) for name in answer["labels"])
             if self.scores_key not in answer:
-                raise VictimError(
-                    f"the service {self.url} answered without {self.scores_key!r}; it has {', '.join(map(str, answer))}"
-                )
+                found = self._address.hide(", ".join(map(str, answer)))
+                raise VictimError(f"{self._name} answered without {self.scores_key!r}; it has {found:.200}")
             answer = answer[self.scores_key]
-        return self._reader.read(answer, len(texts))
+        return self._reader.read(answer, count)
+
+    def _answer_or_timeout(self, texts: list[Any]) -> Any:
+        try:
+            return self._answer(json.dumps({self.texts_key: texts}).encode())
+        except VictimTimeout as error:
+            return error
 
     def _answer(self, body: bytes) -> Any:
         for attempt in range(self.retries + 1):
-            self._wait_for_turn()
+            self._pace.wait_for_turn()
             try:
-                return self._send(body)
+                with self._open:
+                    return self._send(body)
             except _Passing as passing:
                 if attempt == self.retries:
                     raise passing.error from passing.__cause__
-                time.sleep(min(passing.wait or self.backoff * 2.0**attempt, 60.0))
+                if passing.wait is not None:
+                    self._pace.hold(min(passing.wait, _LONGEST_WAIT))
+                else:
+                    time.sleep(min(self.backoff * 2.0**attempt, _LONGEST_WAIT))
         raise AssertionError("unreachable")
 
-    def _wait_for_turn(self) -> None:
-        now = time.monotonic()
-        if now < self._next:
-            time.sleep(self._next - now)
-        self._next = max(now, self._next) + self._pause
-
     def _send(self, body: bytes) -> Any:
-        request = urllib.request.Request(self.url, data=body, headers=self.headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                content = response.read(_LONGEST_ANSWER + 1)
-        except urllib.error.HTTPError as error:
-            shown = error.read(200).decode("utf-8", "replace").strip()
-            refusal = VictimError(f"the service {self.url} answered {error.code} {error.reason}: {shown}")
-            if error.code in _PASSING:
-                raise _Passing(refusal, _seconds(error.headers.get("Retry-After"))) from error
-            raise refusal from error
-        except (TimeoutError, OSError) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            if isinstance(reason, TimeoutError):
-                late = VictimTimeout(f"the service {self.url} did not answer within {self.timeout:g} s")
-                raise _Passing(late) from error
-            raise _Passing(VictimError(f"the service {self.url} cannot be reached: {reason}")) from error
-        if len(content) > _LONGEST_ANSWER:
-            raise VictimError(f"the service {self.url} answered with more than {_LONGEST_ANSWER >> 20} MB")
+            reply = post(self._address, body, self.timeout)
+        except TimeoutError as error:
+            late = VictimTimeout(f"{self._name} did not answer within {self.timeout:g} s")
+            raise _Passing(late) from error
+        except OSError as error:
+            raise _Passing(VictimError(f"{self._name} cannot be reached: {self._address.hide(str(error))}")) from error
+        if not 200 <= reply.status < 300:
+            self._refuse(reply)
+        if len(reply.content) > LONGEST_ANSWER:
+            raise VictimError(f"{self._name} answered with more than {LONGEST_ANSWER >> 20} MB")
         try:
-            return json.loads(content)
-        except ValueError as error:
-            raise VictimError(f"the service {self.url} did not answer with JSON: {content[:80]!r}") from error
+            return json.loads(reply.content)
+        except (ValueError, RecursionError):
+            said = self._address.hide(reply.content[:200].decode("utf-8", "replace"))
+            raise VictimError(f"{self._name} did not answer with JSON: {said[:80]!r}") from None
+
+    def _refuse(self, reply: Reply) -> None:
+        said = self._address.hide(f"{reply.reason}: {reply.content.decode('utf-8', 'replace').strip()}")
+        refusal = VictimError(f"{self._name} answered {reply.status} {said}")
+        if reply.status in _PASSING:
+            raise _Passing(refusal, _seconds(reply.retry_after))
+        raise refusal
 
 
 class _Passing(Exception):
@@ -156,8 +185,25 @@ class _Passing(Exception):
         self.error, self.wait = error, wait
 
 
-def _seconds(header: str | None) -> float | None:
-    try:
-        return max(float(header), 0.0) if header else None
-    except ValueError:
+def _with_gaps(parts: Sequence[Floats | None], counts: Sequence[int]) -> Floats | None:
+    """The rows that were answered, NaN for the others; None where there are none."""
+    known = next((part for part in parts if part is not None), None)
+    if known is None:
         return None
+    gaps = (np.full((count, known.shape[1]), np.nan, dtype=np.float32) for count in counts)
+    return np.concatenate([gap if part is None else part for part, gap in zip(parts, gaps, strict=True)])
+
+
+def _seconds(header: str | None) -> float | None:
+    """``Retry-After``: seconds, or a date."""
+    if not header:
+        return None
+    try:
+        wait = float(header)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - datetime.now(UTC).timestamp()
+    return max(wait, 0.0) if math.isfinite(wait) else None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
+from isthmus.models.victims._options import flag, number, whole
 from isthmus.models.victims.answers import Outputs, Reader
 
 TIMEOUT = 120.0
@@ -41,13 +42,10 @@ class CallableVictim:
     ) -> None:
         if labels is not None and len(labels) < 2:
             raise UsageError(f"a victim needs at least two labels, not {list(labels)}")
-        if timeout is not None and timeout <= 0:
-            raise UsageError(f"timeout is a positive number of seconds, not {timeout}")
-        if batch_size < 1:
-            raise UsageError(f"batch_size is a positive whole number, not {batch_size}")
-        self.function, self.timeout, self.batch_size = function, timeout, batch_size
+        self.function, self.batch_size = function, whole("batch_size", batch_size)
+        self.timeout = None if timeout is None else number("timeout", timeout)
         self.name = name or f"the victim {getattr(function, '__name__', type(function).__name__)}"
-        self._stochastic = stochastic
+        self._stochastic = flag("stochastic", stochastic)
         self._reader = Reader(self.name, labels, outputs)
 
     @property
