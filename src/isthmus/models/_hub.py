@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import ModelError
+from isthmus.core.errors import IsthmusError, ModelError
+from isthmus.models._folder_checks import check_config, check_tokenizer_files, damaged_weights, label_names
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -57,14 +58,19 @@ def reading(source: str | Path) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except IsthmusError:
+        raise
+    except Exception as error:  # What is wrong with a folder shows wherever transformers happens to stumble over it.
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            raise
         raise ModelError(_complaint(str(source), error)) from error
 
 
 def _complaint(source: str, error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    if Path(locate(source)).is_dir():
-        return (
+    folder = Path(locate(source))
+    if folder.is_dir():
+        return damaged_weights(folder) or (
             f"cannot read a model from the folder {source!r}: {first} "
             "(needed: config.json, the tokenizer's files, and weights as safetensors)"
         )
@@ -113,6 +119,11 @@ def read_config(source: str | Path, labels: Sequence[str] | None = None) -> Pret
     """The configuration, with class names where given; one that would fetch foreign kernels is refused."""
     from transformers import AutoConfig
 
+    folder = Path(locate(source))
+    if folder.is_dir():
+        check_config(folder)
+        if labels is None and (folder / "config.json").is_file():
+            label_names(folder / "config.json")
     with reading(source):
         config: PretrainedConfig = AutoConfig.from_pretrained(**_access(source))
     attention = getattr(config, "_attn_implementation_internal", None)
@@ -137,8 +148,16 @@ def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
             f"the model folder {str(source)!r} has no tokenizer. Save it beside the weights: "
             "AutoTokenizer.from_pretrained(<the model it came from>).save_pretrained(<this folder>)"
         )
+    if folder.is_dir():
+        check_tokenizer_files(folder)
     with reading(source):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**_access(source))
+        fewest = tokenizer.num_special_tokens_to_add() + 1
+    if tokenizer.model_max_length < fewest:
+        raise ModelError(
+            f"model_max_length of the tokenizer in {str(source)!r} is {tokenizer.model_max_length}: with its special "
+            f"tokens a text of one word has {fewest}"
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

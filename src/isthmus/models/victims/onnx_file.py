@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import MissingExtra, ModelError, UsageError, VictimError
-from isthmus.core.files import read_json
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
+from isthmus.models._folder_checks import label_names
 from isthmus.models._hub import read_tokenizer
 from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.victims.answers import Outputs, Reader
@@ -152,7 +152,5 @@ def _folder_with_tokenizer(file: Path) -> Path:
 def _names(folder: Path) -> tuple[str, ...] | None:
     if not (folder / "config.json").is_file():
         return None
-    names = read_json(folder / "config.json").get("id2label")
-    if not isinstance(names, dict) or len(names) < 2:
-        return None
-    return tuple(str(name) for _, name in sorted(names.items(), key=lambda pair: int(pair[0])))
+    names = label_names(folder / "config.json")
+    return names if names and len(names) > 1 else None
