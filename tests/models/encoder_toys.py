@@ -59,6 +59,9 @@ CONFIGS = {
     "mpnet": lambda: transformers.MPNetConfig(**SMALL),
     "electra": lambda: transformers.ElectraConfig(**SMALL, embedding_size=16),
     "albert": lambda: transformers.AlbertConfig(**SMALL, embedding_size=16),
+    "xlnet": lambda: transformers.XLNetConfig(
+        vocab_size=SMALL["vocab_size"], d_model=32, n_layer=3, n_head=2, d_inner=48, pad_token_id=0
+    ),
     "t5": lambda: transformers.T5Config(
         vocab_size=SMALL["vocab_size"], d_model=32, d_kv=16, d_ff=48, num_layers=3, num_heads=2, pad_token_id=0
     ),

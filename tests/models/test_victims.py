@@ -100,7 +100,7 @@ def test_bits_do_not_depend_on_the_batch(minilm_shaped: ClassifierVictim, length
 
 
 @pytest.mark.parametrize(
-    "architecture", ["bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5", "lstm", "cnn"]
+    "architecture", ["bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "xlnet", "t5", "lstm", "cnn"]
 )
 def test_bits_do_not_depend_on_the_batch_in_any_architecture(architecture: str, encoder: Callable[[str], Path]) -> None:
     if architecture in ("lstm", "cnn"):
@@ -146,7 +146,7 @@ def test_training_mode_never_reaches_a_victim(classifier: Classifier) -> None:
     assert np.array_equal(gradient, victim.embedding_gradients(TokenBatch(np.full((1, 4), 7)), np.array([0])))
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "t5", "lstm", "cnn"])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "t5", "lstm", "cnn"])
 def test_gradients_are_those_of_the_loss(architecture: str, encoder: Callable[[str], Path]) -> None:
     if architecture in ("lstm", "cnn"):
         options = {"vectors": None, "width": 12, "hidden": 8, "filters": 6}

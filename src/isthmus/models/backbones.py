@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 
+_TOKENS_FIRST = ("xlnet",)
+"""Kinds of encoders that compute on [token, text, width] inside, and take the last token for the whole text."""
+
+
 class Encoded(NamedTuple):
     """One vector per text, and on request the hidden states of every block.
 
@@ -45,6 +49,9 @@ class Backbone(nn.Module):
 
     accepts_types: bool = False
     """Whether it reads segment ids."""
+
+    tokens_first: bool = False
+    """Whether its blocks hand on [token, text, width], with padding before the tokens, and not [text, token, width]."""
 
     pooled_size: int
     hidden_size: int
@@ -100,6 +107,7 @@ class StockBackbone(Backbone):
         self._head_path, head = _last_linear(model)
         self.pooled_size = head.in_features
         self.accepts_types = _accepts_types(model.base_model)
+        self.tokens_first = model.config.model_type in _TOKENS_FIRST
 
     @property
     def table(self) -> nn.Embedding:
@@ -130,11 +138,27 @@ class StockBackbone(Backbone):
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
     ) -> Encoded:
         """Logits, or the pooled vector once the head is taken away."""
+        if self.tokens_first and embeddings is None:
+            # It would look words up as [token, text], and whoever listens at the table would see them so.
+            embeddings = self.table(ids)
+        order = None
+        if self.tokens_first and mask is not None and embeddings is not None:
+            # Its summary is the last token, which must not be padding: padding goes to the left, where it belongs.
+            order = mask.argsort(dim=1, stable=True)
+            embeddings, mask = _in_order(embeddings, order), _in_order(mask, order)
+            types = None if types is None else _in_order(types, order)
         inputs = _inputs(ids, embeddings, types if self.accepts_types else None, hidden)
         output = self.model(attention_mask=attention_mask(self.model, mask), **inputs)
-        return Encoded(self._logits(output), output.hidden_states if hidden else None)
+        states = output.hidden_states if hidden else None
+        if order is None:
+            return Encoded(self._logits(output), states)
+        back = order.argsort(dim=1)
+        return Encoded(
+            self._logits(output, back), None if states is None else tuple(_in_order(each, back) for each in states)
+        )
 
-    def _logits(self, output: Any) -> Tensor:
+    def _logits(self, output: Any, back: Tensor | None = None) -> Tensor:
+        """What the head says; `back` puts what is said of single tokens in the order they were given in."""
         logits: Tensor = output.logits
         return logits
 
@@ -146,8 +170,9 @@ class SpanBackbone(StockBackbone):
         """Nothing could take its place: what follows it reads one vector per text."""
         raise ModelError(f"the span head of {type(self.model).__name__} cannot be taken away")
 
-    def _logits(self, output: Any) -> Tensor:
-        return torch.stack((output.start_logits, output.end_logits), dim=1)
+    def _logits(self, output: Any, back: Tensor | None = None) -> Tensor:
+        logits = torch.stack((output.start_logits, output.end_logits), dim=1)
+        return logits if back is None else logits.gather(2, back.unsqueeze(1).expand_as(logits))
 
 
 class EncoderBackbone(Backbone):
@@ -195,6 +220,12 @@ class SpanEncoderBackbone(EncoderBackbone):
 
     def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
         return states
+
+
+def _in_order(values: Tensor, order: Tensor) -> Tensor:
+    """Rows [batch, length, ...] with their tokens in another order."""
+    places = order if values.dim() == 2 else order.unsqueeze(-1).expand(-1, -1, values.shape[-1])
+    return values.gather(1, places)
 
 
 def _inputs(ids: Tensor | None, embeddings: Tensor | None, types: Tensor | None, hidden: bool) -> dict[str, Any]:

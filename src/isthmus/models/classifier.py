@@ -170,6 +170,11 @@ class Classifier(nn.Module):
                 f"noise on blocks {list(noise.layers)}, but this encoder has blocks 0 to {depth - 1} "
                 f"({EMBEDDINGS}: the word embeddings)"
             )
+        if self.backbone.tokens_first and set(noise.layers) - {EMBEDDINGS}:
+            raise ModelError(
+                f"noise cannot be put on the blocks of {type(self.backbone.encoder()[0]).__name__}: they hand on "  # type: ignore[index]
+                "[token, text] and not [text, token]. Choose another encoder, or a defence without noise inside it"
+            )
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Word embeddings, before positions and normalisation."""
@@ -263,7 +268,7 @@ class Classifier(nn.Module):
         """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
         watch = Watch(self.slots.noise, attention_mask, copies)
         hooks = self.on_embeddings(watch.enter)
-        if watch.noise is not None:
+        if watch.noise is not None and set(watch.noise.layers) - {EMBEDDINGS}:
             # First in line, so that recorded hidden states contain the noise.
             hooks += [block.register_forward_hook(watch.after, prepend=True) for block in self.backbone.blocks()]
             if are_several(copies):

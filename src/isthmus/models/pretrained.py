@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
+from isthmus.models._folder_checks import NO_LIMIT
 from isthmus.models._hub import read_config, read_tokenizer, read_weights, seeded
 from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _UNLIMITED = 512
-"""Where neither tokenizer nor positions set a limit (T5)."""
+"""Where neither tokenizer nor positions set a limit (T5, XLNet)."""
 _WINDOW = 384
 """Tokens that a model reads of a question and its context at once, unless told otherwise."""
 _POSITIONS = ("start", "end")
@@ -128,6 +129,8 @@ def encoder_backbone(source: str | Path, config: PretrainedConfig, task: Task) -
 def token_limit(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig | None) -> int:
     """The longest input that both the tokenizer and the position embeddings allow."""
     positions = getattr(config, "max_position_embeddings", None) or _UNLIMITED
+    if positions == NO_LIMIT:
+        positions = _UNLIMITED
     if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"):
         positions -= (config.pad_token_id or 0) + 1  # type: ignore[union-attr]  # positions start after the padding id
     return int(min(tokenizer.model_max_length, positions))

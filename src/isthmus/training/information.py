@@ -43,8 +43,8 @@ Total = Callable[[Tensor], Tensor]
 class Tally:
     """Sums over the batches of one pass, from which the figures follow."""
 
-    def __init__(self, width: int, classes: int) -> None:
-        self.width, self.classes = width, classes
+    def __init__(self, width: int, classes: int, tokens_first: bool = False) -> None:
+        self.width, self.classes, self.tokens_first = width, classes, tokens_first
         self.features: list[Tensor] = []
         """What entered the first block in the pass under way."""
         self._sums: Tensor | None = None
@@ -60,6 +60,9 @@ class Tally:
         tokens = self.features[0] if self.features else batch.inputs["vectors"].unsqueeze(1)
         self.features.clear()
         mask = batch.inputs.get("attention_mask")
+        if self.tokens_first:
+            # Inside such a model padding comes before the tokens; sums do not care which token is which.
+            tokens, mask = tokens.transpose(0, 1), None if mask is None else mask.sort(dim=1).values
         return tokens.float(), torch.ones(tokens.shape[:2], device=tokens.device) if mask is None else mask.float()
 
     def _of_tokens(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
@@ -125,7 +128,7 @@ class Information:
         if not wanted or self.sample is None:
             yield None
             return
-        tally = Tally(self.width, self.classes)
+        tally = Tally(self.width, self.classes, isinstance(self.model, Classifier) and self.model.backbone.tokens_first)
         with self._catching(tally):
             yield tally
 
