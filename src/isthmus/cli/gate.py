@@ -108,7 +108,7 @@ def _passes_whatever_was_refused(view: EvaluationView, interval: Interval, least
     return verdict(wilson(round(interval.estimate * answered), answered + view.errors), least) == PASSED
 
 
-def say(console: Console, code: int, what: str, interval: Interval, least: float, remedy: str) -> None:
+def say(console: Console, code: ExitCode, what: str, interval: Interval, least: float, remedy: str) -> None:
     """One line about a rate and its bar, and what to do where the sample cannot tell."""
     from rich.text import Text
 
@@ -123,12 +123,12 @@ def say(console: Console, code: int, what: str, interval: Interval, least: float
         console.print(Text(f"  {remedy}", style="dim"))
 
 
-def worst(codes: Sequence[int]) -> int:
+def worst(codes: Sequence[ExitCode]) -> ExitCode:
     """The exit code of several verdicts."""
     return next((code for code in (FAILED, INCONCLUSIVE) if code in codes), PASSED)
 
 
-def verdict(interval: Interval, least: float) -> int:
+def verdict(interval: Interval, least: float) -> ExitCode:
     """0 where the rate is at least the bar, 1 where it is under it, 3 where the sample cannot tell."""
     if interval.low >= least:
         return PASSED
