@@ -6,6 +6,7 @@ quantile          order statistics x_(l), x_(u) with P(Binomial(n, q) < l) ≤ �
 paired bootstrap  percentiles of mean(a* - b*) over resampled pairs
 cluster bootstrap percentiles of Σ total* / Σ size* over resampled groups
 McNemar           2 · P(Binomial(b+c, ½) ≤ min(b, c)), exact
+Holm              p_(i) becomes the largest (m - j + 1) p_(j) with j ≤ i, at most 1
 AUC               P(positive > negative) + ½ P(positive = negative)
 """
 
@@ -54,7 +55,7 @@ class McNemar:
 def wilson(k: int, n: int, level: float = 0.95) -> Interval:
     """Wilson's score interval of a rate of `k` in `n`; (0, 1) with estimate NaN where n is 0."""
     _check_counts(k, n)
-    _check_share("level", level)
+    check_share("level", level)
     if n == 0:
         return Interval(math.nan, 0.0, 1.0, level)
     z = NormalDist().inv_cdf(0.5 + level / 2)
@@ -71,7 +72,7 @@ def wilson(k: int, n: int, level: float = 0.95) -> Interval:
 def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
     """The two-sided exact interval: covers the truth with probability at least `level`, for every truth."""
     _check_counts(k, n)
-    _check_share("level", level)
+    check_share("level", level)
     if n == 0:
         return Interval(math.nan, 0.0, 1.0, level)
     tail = (1 - level) / 2
@@ -81,7 +82,7 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
 def clopper_pearson_lower(k: int, n: int, alpha: float) -> float:
     """The one-sided exact bound: the truth is below it with probability at most `alpha`."""
     _check_counts(k, n)
-    _check_share("alpha", alpha)
+    check_share("alpha", alpha)
     return _beta_lower(k, n, alpha)
 
 
@@ -102,8 +103,8 @@ def quantile(values: ArrayLike, share: float, level: float = 0.95) -> Interval:
     from scipy.special import bdtr
 
     found = np.sort(_vector("values", values))
-    _check_share("share", share)
-    _check_share("level", level)
+    check_share("share", share)
+    check_share("level", level)
     n = len(found)
     if n == 0:
         return Interval(math.nan, -math.inf, math.inf, level)
@@ -142,7 +143,7 @@ def bootstrap_ratio(
     total, size = _vector("totals", totals), _vector("sizes", sizes)
     if len(total) != len(size) or (size <= 0).any():
         raise UsageError("every group needs a total and a size that is greater than 0")
-    _check_share("level", level)
+    check_share("level", level)
     if not len(total):
         return Interval(math.nan, math.nan, math.nan, level)
     rng = numpy_stream(seed, "bootstrap")
@@ -156,7 +157,7 @@ def bootstrap_ratio(
 
 
 def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:
-    _check_share("level", level)
+    check_share("level", level)
     if draws < 1:
         raise UsageError(f"draws must be at least 1, not {draws}")
     if len(values) == 0:
@@ -189,6 +190,20 @@ def _sign_test(k: int, n: int) -> float:
     from scipy.special import bdtr
 
     return min(1.0, 2.0 * float(bdtr(k, n, 0.5)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several comparisons, corrected for their number by Holm's steps.
+
+    Where those at most 0.05 are called differences, the chance of any false one among them is at most 0.05.
+    """
+    if any(not 0 <= value <= 1 for value in p_values):
+        raise UsageError(f"p-values lie between 0 and 1, not {[value for value in p_values if not 0 <= value <= 1]}")
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
 
 
 def auc(positives: ArrayLike, negatives: ArrayLike) -> float:
@@ -242,6 +257,7 @@ def _check_counts(k: int, n: int) -> None:
         raise UsageError(f"a rate needs 0 <= k <= n, not k={k}, n={n}")
 
 
-def _check_share(name: str, value: float) -> None:
+def check_share(name: str, value: float) -> None:
+    """Refuse a level, power or quantile that is not strictly between 0 and 1."""
     if not 0 < value < 1:
         raise UsageError(f"{name} must lie strictly between 0 and 1, not {value}")
