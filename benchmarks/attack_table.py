@@ -12,7 +12,6 @@ continues a smaller one.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from isthmus.core import catalog
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import read_json
 from isthmus.runs.attack import AttackRequest, attack
-from isthmus.runs.folder import RunFolder
+from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.sources import DataRequest
 from isthmus.runs.summary import summarise, together
 from isthmus.runs.train import TrainRequest, train
@@ -179,11 +178,7 @@ def section(plan: Plan, folder: RunFolder) -> list[str]:
 
 def union(folder: RunFolder, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The summary of all attacks together."""
-    tables = []
-    for header in found:
-        # Not splitlines: a text may hold characters that it takes for the end of a line.
-        rows = (folder.attacks_path / f"{header['attack']}.jsonl").read_text(encoding="utf-8").split("\n")
-        tables.append([json.loads(line) for line in rows if line])
+    tables = [AttackFile(folder.attacks_path, header["attack"]).rows() for header in found]
     return summarise(together(tables)).to_json()
 
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.errors import RunError
-from isthmus.runs.journal import Journal, encode, read_rows
+from isthmus.core.lines import encode, read_line, sealed
+from isthmus.runs.journal import Journal, read_rows
 
 any_text = st.text(st.characters())  # lone surrogates included
 values = st.recursive(
@@ -31,6 +32,15 @@ def test_a_row_survives_as_one_line_of_valid_utf8(row: dict[str, Any]) -> None:
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert json.loads(line.decode("utf-8")) == row
+
+
+@given(st.dictionaries(any_text, values, max_size=4))
+def test_a_checksum_is_the_last_key_of_a_valid_line_and_is_not_part_of_the_row(row: dict[str, Any]) -> None:
+    line = sealed(row)
+    assert line.count(b"\n") == 1
+    assert list(json.loads(line.decode("utf-8")))[-1] == "check" or "check" in row
+    read = read_line(line)
+    assert (read.row, read.is_sealed, read.is_damaged) == (row, True, False)
 
 
 def test_nan_becomes_null() -> None:
@@ -129,7 +139,7 @@ def test_a_full_disk_keeps_the_rows_written_before(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(os, "write", half_then_full)
         with pytest.raises(RunError, match="disk is full"):
             journal.append({"id": "b"})
-    assert path.read_text() == '{"id": "a"}\n'
+    assert path.read_text() == '{"id": "a", "check": "af678071"}\n'
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -162,3 +172,77 @@ def test_rows_appended_before_a_kill_are_all_there(tmp_path: Path) -> None:
     with Journal(path) as journal:
         assert [int(key) for key in journal.rows] == list(range(len(journal)))
         assert len(journal) >= 51
+
+
+ROWS = [{"id": "a", "text": "né", "scores": [0.25, 0.75]}, {"id": "b", "text": ""}, {"id": "c"}]
+
+
+def write_journal(path: Path, rows: list[dict[str, Any]] = ROWS) -> bytes:
+    with Journal(path) as journal:
+        for row in rows:
+            journal.append(row)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], ROWS[2:]])
+def test_no_flipped_bit_is_accepted(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    path = tmp_path / "rows.jsonl"
+    content = write_journal(path, rows)
+    for place in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        if place // 8 == len(content) - 1:  # Without its line break the last row is torn, and made again.
+            assert read_rows(path) == rows[:-1]
+            continue
+        with pytest.raises(RunError, match=rf"line {1 + content[: place // 8].count(10)} .*Delete that line"):
+            read_rows(path)
+
+
+def test_a_damaged_row_is_made_again_once_its_line_is_deleted_as_the_message_says(tmp_path: Path) -> None:
+    path = tmp_path / "it's.jsonl"
+    content = write_journal(path)
+    path.write_bytes(content.replace(b'"text": ""', b'"text": "x"'))
+    with pytest.raises(RunError, match=r"line 2 does not match its checksum") as raised:
+        Journal(path)
+    command = str(raised.value).partition("(")[2].partition(")")[0]
+    subprocess.run(command, shell=True, check=True)
+    with Journal(path) as journal:
+        assert list(journal.rows) == ["a", "c"]
+        journal.append(ROWS[1])
+        journal.finish(["a", "b", "c"])
+    assert path.read_bytes() == content
+
+
+def test_a_row_that_is_there_twice_counts_once_everywhere(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    content = write_journal(path)
+    lines = content.splitlines(keepends=True)
+    path.write_bytes(content + lines[1] + sealed({**ROWS[0], "text": "another"}))
+    assert read_rows(path) == ROWS
+    with Journal(path) as journal:
+        assert list(journal.rows.values()) == ROWS
+        journal.finish(["a", "b", "c"])
+    assert path.read_bytes() == content
+
+
+def test_rows_without_ids_are_all_there_and_equal_lines_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    rows = [{"step": 1, "loss": 0.5}, {"step": 1, "dev_accuracy": 0.5}, {"step": 2, "loss": 0.5}]
+    path.write_bytes(b"".join(sealed(row) for row in [*rows, rows[0]]))
+    assert read_rows(path) == rows
+
+
+def test_a_journal_without_checksums_is_read_and_gets_them_with_its_next_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    content = write_journal(path)
+    plain = b"".join(encode(row) for row in ROWS[:2])
+    path.write_bytes(plain)
+    assert read_rows(path) == ROWS[:2]
+    with Journal(path) as journal:
+        assert path.read_bytes() == plain
+        journal.append(ROWS[2])
+    assert path.read_bytes() == content
+    path.write_bytes(content + encode({"id": "d"}))
+    with pytest.raises(RunError, match="line 4 has no checksum"):
+        read_rows(path)

@@ -1,7 +1,8 @@
 """What is done of a long piece of work, line by line in a file, so that a killed process goes on where it was.
 
 Whoever may be killed names the file (`kept_in`); whoever works deep inside asks for it (`kept`) and finds the rows of
-the last time. A torn last line is dropped. Where nobody named a file nothing is kept.
+the last time. A torn last line is dropped, and so is a damaged one with all that follows it. Where nobody named a file
+nothing is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.files import writing
+from isthmus.core.lines import read_line, seal
 
 _place: ContextVar[Path | None] = ContextVar("unfinished", default=None)
 
@@ -36,16 +38,16 @@ class Kept:
         self._path = path
         self.rows: list[dict[str, Any]] = []
         if path is not None and path.is_file():
-            whole = 0
-            for line in path.read_bytes().splitlines(keepends=True):
-                try:
-                    row = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:
-                    row = None
-                if not isinstance(row, dict):
+            whole, seen = 0, set()
+            *lines, _ = path.read_bytes().split(b"\n")
+            for line in lines:
+                read = read_line(line)
+                if read.row is None or read.is_damaged:
                     break
-                self.rows.append(row)
-                whole += len(line)
+                if line not in seen:
+                    self.rows.append(read.row)
+                seen.add(line)
+                whole += len(line) + 1
             with writing(path), path.open("r+b") as stream:
                 stream.truncate(whole)
 
@@ -54,8 +56,8 @@ class Kept:
         if self._path is not None:
             with writing(self._path):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(row) + "\n")
+                with self._path.open("ab") as stream:
+                    stream.write(seal(json.dumps(row).encode()))
 
 
 def kept() -> Kept:

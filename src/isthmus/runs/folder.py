@@ -284,7 +284,7 @@ class RunFolder:
 
     def train_log(self) -> list[dict[str, Any]]:
         """The rows of the training log; empty where nothing was trained."""
-        return read_rows(self.train_log_path)
+        return read_rows(self.train_log_path, "its step is then missing from the curves")
 
     def attack_files(self) -> tuple[AttackFile, ...]:
         """Every attack that has a header, plain names before other settings of the same attack."""

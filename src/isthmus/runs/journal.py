@@ -1,25 +1,27 @@
 """A file of JSON lines that survives being killed.
 
 Each finished piece of work is one line, handed to the system in one write before the next begins, so a killed process
-loses at most the work in flight. A line torn by the kill is dropped when the journal is opened again. `finish` puts the
-lines in the order asked for, which makes the file independent of the order in which the work happened to end and of how
-often it was interrupted.
+loses at most the work in flight. A line torn by the kill is dropped when the journal is opened again. Each line carries
+a checksum (`isthmus.core.lines`): one that does not fit is an error that names the line. `finish` puts the lines in the
+order asked for, which makes the file independent of the order in which the work happened to end and of how often it was
+interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from isthmus.core.errors import RunError
 from isthmus.core.files import write_atomic, writing
+from isthmus.core.lines import damaged, encode, read_line, seal, sealed
 
 Row = Mapping[str, Any]
 
@@ -33,58 +35,55 @@ class BusyError(RunError):
         super().__init__(f"another process is writing {path}: wait for it to end, or choose another --out")
 
 
-def encode(row: Row) -> bytes:
-    """One line that any JSON reader takes: keys in the order given, NaN as null, half a surrogate pair escaped."""
-    try:
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        line = json.dumps(_finite(row), ensure_ascii=False, allow_nan=False)
-    # The backslash form of a lone surrogate is also its JSON escape.
-    return line.encode("utf-8", errors="backslashreplace") + b"\n"
+def read_rows(path: Path, remedy: str = "") -> list[dict[str, Any]]:
+    """The rows of a journal, without touching it: each once, and without a torn last line; a damaged one is an error.
+
+    Rows of the same ``id``, and lines that are equal, are one. `remedy` says what follows from deleting a damaged line.
+    """
+    rows: dict[Any, dict[str, Any]] = {}
+    for read in _scan(path, remedy):
+        rows.setdefault(read.key, read.row)
+    return list(rows.values())
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return value
+@dataclass(frozen=True)
+class _Read:
+    """A whole row of a file."""
+
+    row: dict[str, Any]
+    key: str | bytes
+    """Its id, or the line itself where it has none."""
+    end: int
+    """The offset at which it ends."""
+    is_sealed: bool
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a journal, without touching it: a torn last line is left out, a broken line elsewhere is an error."""
-    return [row for row, _ in _scan(path)]
-
-
-def _scan(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each whole row with the offset at which it ends."""
+def _scan(path: Path, remedy: str = "") -> Iterator[_Read]:
+    """Each whole row; what follows the last line break is torn, and left out."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    lines = content.split(b"\n")
+    *lines, _ = content.split(b"\n")
     end = 0
+    sealed_before: bool | None = None
     for number, line in enumerate(lines, start=1):
-        whole = number < len(lines)  # What follows the last line break is empty, or torn.
-        row = _parse(line) if whole else None
-        if row is None:
-            if any(rest.strip() for rest in lines[number:]):
-                raise RunError(f"{path} line {number} is not a JSON object: the file was changed; remove that line")
-            return
         end += len(line) + 1
-        yield row, end
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
+        if not line.strip():
+            if any(rest.strip() for rest in lines[number:]):
+                raise damaged(path, number, "is not a JSON object", remedy)
+            return
+        read = read_line(line)
+        if read.is_damaged:
+            raise damaged(path, number, "does not match its checksum", remedy)
+        if read.row is None:
+            raise damaged(path, number, "is not a JSON object", remedy)
+        if sealed_before is not None and sealed_before != read.is_sealed:
+            raise damaged(path, number, f"has {'a' if read.is_sealed else 'no'} checksum, unlike those before", remedy)
+        sealed_before = read.is_sealed
+        yield _Read(read.row, str(read.row["id"]) if "id" in read.row else line, end, read.is_sealed)
 
 
 class Journal:
@@ -101,9 +100,10 @@ class Journal:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             _lock(self._handle, path)
-            end = 0
-            for row, end in _scan(path):  # noqa: B007 - the last offset is where the whole rows end
-                self.rows.setdefault(str(row.get("id")), row)
+            end, self._is_sealed = 0, True
+            for read in _scan(path):
+                self.rows.setdefault(str(read.row.get("id")), read.row)
+                end, self._is_sealed = read.end, read.is_sealed
             with writing(path):
                 os.ftruncate(self._handle, end)
         except BaseException:
@@ -124,7 +124,10 @@ class Journal:
 
     def append(self, row: Row) -> None:
         """Write one row; it is safe from a kill when this returns, and from a power cut half a second later."""
-        line = encode(row)
+        if not self._is_sealed:  # Written before there were checksums: all of its lines get theirs now.
+            self._rewrite(list(self.rows))
+        plain = encode(row)
+        line = seal(plain)
         with writing(self.path):
             start = os.lseek(self._handle, 0, os.SEEK_END)
             try:
@@ -138,7 +141,7 @@ class Journal:
             if time.monotonic() - self._synced > _SYNC_EVERY_S:
                 self._sync()
         # What was written is what a resumed run would read.
-        self.rows[str(row["id"])] = json.loads(line)
+        self.rows[str(row["id"])] = json.loads(plain)
 
     def forget(self, ids: Sequence[str]) -> None:
         """Drop rows so that their work is done again."""
@@ -162,8 +165,9 @@ class Journal:
 
     def _rewrite(self, keys: Sequence[str]) -> None:
         self.rows = {key: self.rows[key] for key in keys}
-        content = b"".join(encode(row) for row in self.rows.values())
+        content = b"".join(sealed(row) for row in self.rows.values())
         write_atomic(self.path, content)
+        self._is_sealed = True
         # The lock belongs to the file that was just replaced: take the new one.
         fresh = os.open(self.path, os.O_RDWR | os.O_APPEND)
         _lock(fresh, self.path)

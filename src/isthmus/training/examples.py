@@ -7,7 +7,6 @@ they are being made what is there already in ``examples/<epoch>.part.jsonl``.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from isthmus.core import unfinished
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import read_json, write_atomic, write_json
+from isthmus.core.lines import read_line, sealed
 from isthmus.core.types import Answer, Example, Label
 from isthmus.defences.base import Made
 from isthmus.training import processes
@@ -52,7 +52,7 @@ class ExampleStore:
     def _write(self, epoch: int, made: Made) -> None:
         if made.notes:  # First: the examples are what says that all is there.
             write_json(self._file(epoch).with_suffix(".json"), made.notes)
-        write_atomic(self._file(epoch), "".join(json.dumps(_row(example)) + "\n" for example in made.examples))
+        write_atomic(self._file(epoch), b"".join(sealed(_row(example)) for example in made.examples))
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.jsonl"
@@ -65,7 +65,10 @@ class ExampleStore:
     def _read(self, epoch: int) -> Examples:
         path = self._file(epoch)
         try:
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+            lines = [read_line(line) for line in path.read_bytes().split(b"\n") if line]
+            if any(line.row is None or line.is_damaged for line in lines):
+                raise ValueError("a line does not match its checksum")
+            rows = [line.row for line in lines if line.row is not None]
             return tuple(Example(row["id"], row["fields"], _label(row["label"])) for row in rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"cannot read the generated examples in {path} ({error}): delete the file") from error

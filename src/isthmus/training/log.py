@@ -6,8 +6,9 @@
 
     {"step": 200, "epoch": 1, "selection": "begins"}
 
-The last kind says that the best weights are looked for from there on, where a defence begins later than the training. A
-checkpoint remembers how long the file was; a resumed run cuts it back to that length, so the same lines follow.
+The last kind says that the best weights are looked for from there on, where a defence begins later than the training.
+Each line ends with its checksum (`isthmus.core.lines`). A checkpoint remembers how long the file was; a resumed run
+cuts it back to that length, so the same lines follow.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.files import writing
+from isthmus.core.lines import seal
 
 
 def judged(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -47,5 +49,5 @@ class TrainLog:
     def write(self, row: Mapping[str, Any]) -> None:
         """Append one row; it has reached the operating system when this returns."""
         if self._path is not None:
-            with writing(self._path), self._path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
+            with writing(self._path), self._path.open("ab") as stream:
+                stream.write(seal(json.dumps(row).encode()))

@@ -5,13 +5,13 @@
 Lines are written as the answers come and reach the system before the row of their example does, so that a finished row
 always has its trace. Lines of examples without a row (a kill, an error that is tried again) are dropped when the attack
 goes on; at the end the file is put in the order of the rows, which makes it the same however often it was interrupted.
-An example whose row is there but whose lines are not (the attack ran without ``--trace``) is attacked again.
+An example whose row is there but whose lines are not (the attack ran without ``--trace``, or a line does not match its
+checksum) is attacked again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from isthmus.core.files import sync_folder, writing
-from isthmus.runs.journal import encode
+from isthmus.core.lines import read_line, sealed
 
 _BUFFER = 1 << 20
 
@@ -65,7 +65,7 @@ class Trace:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         row = {"id": name, "query": number, "texts": dict(texts), "scores": _rounded(scores)}
         with writing(self.path):
-            self._stream.write(encode(row))
+            self._stream.write(sealed(row))
 
     def flush(self) -> None:
         """Hand everything noted so far to the system."""
@@ -106,19 +106,16 @@ def _size(path: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
-    """The example of each whole line, and where the line begins and ends."""
+    """The example of each whole line, and where the line begins and ends; a damaged line is as if it were not there."""
     if not path.exists():
         return
     start = end = 0
     with writing(path), path.open("rb") as stream:
         for line in stream:
             start, end = end, end + len(line)
-            try:
-                row = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                row = None
-            if isinstance(row, dict):
-                yield str(row.get("id")), start, end
+            read = read_line(line)
+            if line.endswith(b"\n") and read.row is not None and not read.is_damaged:
+                yield str(read.row.get("id")), start, end
 
 
 def _copy(path: Path, spans: Sequence[tuple[int, int]]) -> None:
