@@ -12,11 +12,13 @@ import certify_toys as toys
 import pytest
 
 from isthmus.cli.app import run as run_command
+from isthmus.core.lines import sealed
 from isthmus.models import wrap
 from isthmus.report.certificates import curve, read_certificate
 from isthmus.report.page import render
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.journal import read_rows
 
 WORDS = ("fine", "dull", "good", "flat", "great", "boring", "movie", "film")
 TEXTS = [f"the {a} was {b}" for a in ("film", "plot") for b in WORDS]
@@ -53,7 +55,7 @@ def certify(capsys, monkeypatch, place):
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_rows(path)
 
 
 def test_accuracy_under_the_attack_lies_above_certified_accuracy_and_below_the_distances(certify, place):
@@ -109,7 +111,7 @@ def test_a_certificate_that_claims_too_much_is_broken(certify, place):
     distance = abs(toys.distance(toys.linear(), TEXTS[int(chosen["id"].rpartition(":")[2])]))
     assert chosen["strength"] < distance
     inflated = [{**row, "strength": 1.5 * distance + 0.5} if row["id"] == chosen["id"] else row for row in rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in inflated))
+    path.write_bytes(b"".join(map(sealed, inflated)))
     code, _, told = certify()
     assert code == 4
     assert f"example {chosen['id']}: embedding_pgd found a point within its certificate" in told
@@ -118,5 +120,5 @@ def test_a_certificate_that_claims_too_much_is_broken(certify, place):
     assert [each.rpartition("/")[0] for each in header["refuted"]] == [f"embedding_pgd/{chosen['id']}"]
     view = read_certificate(next(iter(RunFolder(place / "out").certificate_files())))
     assert any("refuted, which is a bug" in note for note in view.notes())
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_bytes(b"".join(map(sealed, rows)))
     assert certify()[0] == 0, "the right rows are not to blame"

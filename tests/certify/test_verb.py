@@ -17,11 +17,13 @@ import certify_toys as toys
 import pytest
 
 from isthmus.cli.app import run as run_command
+from isthmus.core.lines import sealed
 from isthmus.defences import SAFER
 from isthmus.models import wrap
 from isthmus.report.page import render
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.journal import read_rows
 
 PARTS = (
     ["the film was", "the plot and movie was", "very"],
@@ -274,9 +276,9 @@ def test_certified_is_at_most_empirical_and_both_are_shown(isthmus, place, model
 
 
 def doctored(path: Path, key: str, **changes: Any) -> None:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = read_rows(path)
     assert any(row["id"] == key for row in rows)
-    path.write_text("".join(json.dumps({**row, **(changes if row["id"] == key else {})}) + "\n" for row in rows))
+    path.write_bytes(b"".join(sealed({**row, **(changes if row["id"] == key else {})}) for row in rows))
 
 
 @pytest.mark.parametrize(("model", "name"), [("cnn", "exact"), ("smoothed", "synonym")])

@@ -65,7 +65,7 @@ def finish(command: list[str]) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def kill_when(command: list[str], ready: Callable[[], bool]) -> None:
+def kill_when(command: list[str], ready: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
     try:
         deadline = time.monotonic() + 240
@@ -73,6 +73,8 @@ def kill_when(command: list[str], ready: Callable[[], bool]) -> None:
             assert time.monotonic() < deadline, "it never got as far"
             time.sleep(0.002)
         assert process.poll() is None, "it ended before it could be killed"
+        process.send_signal(signal.SIGSTOP)
+        meanwhile()
         process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
@@ -127,12 +129,22 @@ def test_a_killed_training_ends_with_the_same_model(model_folder: Path, data: Pa
 
     finish(command("whole"))
     log = tmp_path / "killed/train.jsonl"
-    kill_when(command("killed"), lambda: count_lines(log) >= 4)
+
+    def second_is_refused() -> None:
+        before = log.read_bytes()
+        second = subprocess.run(command("killed"), capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+        assert second.returncode == 2
+        assert "in use by `isthmus train` (process" in second.stderr
+        assert log.read_bytes() == before
+
+    kill_when(command("killed"), lambda: count_lines(log) >= 4, second_is_refused)
+    assert (tmp_path / "killed/.lock").exists()
     assert not (tmp_path / "killed/model").exists()
     finish(command("killed"))
     for name in ("model/model.safetensors", "train.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not (tmp_path / "killed/checkpoints").exists()
+    assert not (tmp_path / "killed/.lock").exists()
     check_the_finished_run(tmp_path / "killed", command("killed"))
 
 

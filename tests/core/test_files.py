@@ -1,10 +1,24 @@
 import errno
 import os
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import make_folder, read_json, write_atomic, write_json, writing
+from isthmus.core.files import (
+    guarded,
+    make_folder,
+    read_json,
+    remove_file,
+    remove_tree,
+    replacing,
+    replacing_folder,
+    write_atomic,
+    write_json,
+    writing,
+)
 
 
 def test_round_trip_keeps_order_and_every_character(tmp_path):
@@ -92,3 +106,116 @@ def test_missing_json(tmp_path):
         read_json(tmp_path / "x.json")
     with pytest.raises(RunError, match="cannot read"):
         read_json(tmp_path)
+
+
+KILLED = textwrap.dedent(
+    """
+    import os, signal, sys
+    from isthmus.core import files
+    real, os.getpid = os.getpid(), lambda: int(sys.argv[2])
+    kind = files.replacing_folder if sys.argv[1].endswith("model") else files.replacing
+    with kind(sys.argv[1]):
+        os.kill(real, signal.SIGKILL)
+    """
+)
+
+
+def killed_while_writing(target, pid):
+    """A process of that number is killed while it writes the target."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(target), str(pid)])
+    assert ended.returncode == -9
+
+
+@pytest.mark.parametrize("name", ["a.json", "model"])
+def test_what_a_killed_process_left_is_removed_also_where_every_process_has_the_same_number(tmp_path, name):
+    target = tmp_path / name
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (os.getpid(), gone.pid):
+        killed_while_writing(target, pid)
+        assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+        write(target)
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        remove_tree(target) if name == "model" else remove_file(target)
+
+
+def write(target):
+    if target.name == "model":
+        with replacing_folder(target) as folder:
+            (folder / "x").write_text("new")
+    else:
+        write_atomic(target, "new")
+
+
+@pytest.mark.parametrize("name", ["a.json", "model"])
+def test_what_is_being_written_is_left_alone(tmp_path, name):
+    target = tmp_path / name
+    with (replacing_folder if name == "model" else replacing)(target):
+        (unfinished,) = tmp_path.iterdir()
+        write(target)
+        assert unfinished.exists()
+        others = [".a.json.1.aa.part", f".b.json.{os.getpid()}.aa.part", ".a.json.notes.part", ".a.json.x.7.part"]
+        for other in others:  # A process that runs, another file, and what is not ours.
+            (tmp_path / other).touch()
+        write(target)
+    assert set(others) <= {path.name for path in tmp_path.iterdir()}
+    assert target.exists()
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "model"
+    write(target)
+    (target / "old").touch()
+    with pytest.raises(ZeroDivisionError), replacing_folder(target) as folder:
+        (folder / "x").write_text(str(1 / 0))
+    assert sorted(path.name for path in target.iterdir()) == ["old", "x"]
+    write(target)
+    assert [path.name for path in target.iterdir()] == ["x"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A folder whose links lead out of it, and what they lead to."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious.jsonl").write_text("content\n")
+    for folder in ("attacks", "real"):
+        (run / folder).mkdir(parents=True)
+    (run / "attacks" / "x.jsonl").symlink_to(outside / "precious.jsonl")
+    (run / "away").symlink_to(outside)
+    (run / "within").symlink_to(run / "real")
+    return run
+
+
+def test_nothing_is_written_or_deleted_through_a_link_that_leads_out(linked):
+    outside = linked.parent / "outside"
+    actions = [
+        lambda: write_atomic(linked / "attacks" / "x.jsonl", ""),
+        lambda: write_atomic(linked / "away" / "new", ""),
+        lambda: make_folder(linked / "away" / "deep"),
+        lambda: remove_file(linked / "away" / "precious.jsonl"),
+        lambda: remove_tree(linked / "away"),
+        lambda: write(linked / "away" / "model"),
+        lambda: write_atomic(linked / "attacks" / ".." / "away" / "new", ""),
+    ]
+    with guarded(linked):
+        for action in actions:
+            with pytest.raises(RunError, match=r"leads out of .* by a link"):
+                action()
+        assert [path.name for path in outside.iterdir()] == ["precious.jsonl"]
+        assert (outside / "precious.jsonl").read_text() == "content\n"
+        write_atomic(linked / "within" / "a", "inside")
+    assert (linked / "real" / "a").read_text() == "inside"
+    write_atomic(linked / "away" / "new", "")  # Outside of a run it is the user's own link.
+
+
+def test_a_folder_that_is_itself_a_link_is_the_users_choice(linked, tmp_path):
+    (tmp_path / "chosen").symlink_to(linked)
+    with guarded(tmp_path / "chosen"):
+        write_atomic(tmp_path / "chosen" / "real" / "a", "x")
+        write_atomic(linked / "real" / "b", "x")
+        with pytest.raises(RunError, match="by a link"):
+            write_atomic(tmp_path / "chosen" / "away" / "a", "x")
+        with pytest.raises(RunError, match="by a link"):
+            write_atomic(linked / "away" / "a", "x")

@@ -299,7 +299,7 @@ def test_an_unwritable_folder_is_one_clear_error(tmp_path):
 
 def test_a_file_in_the_way_of_the_folder_is_one_clear_error(tmp_path):
     (tmp_path / "run").write_text("")
-    with pytest.raises(RunError, match="a part of the path is a file"):
+    with pytest.raises(RunError, match="a file is in the way"):
         trained(folder=tmp_path / "run")
 
 

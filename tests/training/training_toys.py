@@ -152,9 +152,9 @@ class Recorder:
 
 
 def rows(folder: Any) -> list[dict[str, float]]:
-    import json
+    from isthmus.runs.journal import read_rows
 
-    return [json.loads(line) for line in (Path(folder) / "train.jsonl").read_text().splitlines()]
+    return read_rows(Path(folder) / "train.jsonl")
 
 
 def flat(row: dict[str, Any]) -> dict[str, float]:

@@ -1,8 +1,11 @@
 """Files that are either whole or not there.
 
 Everything is written to a temporary name in the same folder, flushed to the disk and renamed, so that a reader never
-sees half a file and a process killed in between leaves the old one. What the disk refuses becomes a `RunError` that
-says what to do about it.
+sees half a file and a process killed in between leaves the old one. What it leaves under the temporary name is deleted
+by the next one that writes there. What the disk refuses becomes a `RunError` that says what to do about it.
+
+A folder that came from elsewhere may hold links. Inside `guarded` nothing is written, made or deleted in that folder
+through a link that leads out of it.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ import contextlib
 import errno
 import json
 import os
+import re
+import shutil
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from isthmus.core.errors import RunError
 
@@ -32,13 +39,56 @@ _REMEDIES = {
 }
 
 
+_guarded: Counter[Path] = Counter()
+_PART = re.compile(r"(\d+)(?:\.\w+)?\.part")
+"""How a temporary name goes on behind the name of its target: the process, something random, the ending."""
+_parts_lock = threading.Lock()
+_own_parts: set[str] = set()
+
+
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turn what the disk refuses inside the block into a `RunError` about `path`."""
+    """Turn what the disk refuses inside the block into a `RunError` about `path`; a link out of its run is refused."""
+    refuse_link_out(path)
+    with appending(path):
+        yield
+
+
+@contextlib.contextmanager
+def appending(path: Path | str) -> Iterator[None]:
+    """As `writing`, for a file that is open already."""
     try:
         yield
     except OSError as error:
         raise RunError(f"cannot write {path}: {explain(error)}") from error
+
+
+@contextlib.contextmanager
+def guarded(root: Path | str) -> Iterator[None]:
+    """Inside, nothing in `root` is written through a link that leads out of it; `root` itself may be a link."""
+    place = Path(os.path.abspath(root))  # noqa: PTH100 - as it is named: what its links lead to is the question
+    _guarded[place] += 1
+    try:
+        yield
+    finally:
+        _guarded[place] -= 1
+        if not _guarded[place]:
+            del _guarded[place]
+
+
+def refuse_link_out(path: Path | str) -> None:
+    """Refuse a path in a guarded folder that a link leads out of it."""
+    named = Path(os.path.abspath(path))  # noqa: PTH100
+    for root in list(_guarded):
+        real_root = os.path.realpath(root)
+        if not (named.is_relative_to(root) or named.is_relative_to(real_root)):
+            continue
+        real = os.path.realpath(named)
+        if not Path(real).is_relative_to(real_root):
+            raise RunError(
+                f"{path} leads out of {root} by a link, to {real}: nothing is written there. Remove the link, or "
+                "choose another folder"
+            )
 
 
 def explain(error: OSError) -> str:
@@ -59,14 +109,25 @@ def make_folder(path: Path | str) -> Path:
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:
     """Write a file so that it is either whole or not there, even after a crash; its folder is made if need be."""
-    target = Path(path)
     data = content.encode("utf-8", errors="surrogatepass") if isinstance(content, str) else content
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path | str) -> Iterator[IO[bytes]]:
+    """A stream whose content becomes the file when the block ends; the old one stays where it does not."""
+    target = Path(path)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".part", dir=target.parent)
+        with _parts_lock:
+            _sweep(target)
+            handle, temporary = tempfile.mkstemp(prefix=_part_prefix(target), suffix=".part", dir=target.parent)
+            _own_parts.add(temporary)
         try:
             with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
+                _mark_as_used(handle)
+                yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
             # mkstemp makes private files; a shared results folder should follow the user's mask.
@@ -76,7 +137,123 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
             raise
+        finally:
+            _own_parts.discard(temporary)
         sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path | str) -> Iterator[Path]:
+    """An empty folder that takes the place of `path` when the block ends; the old one stays where it does not."""
+    target = Path(path)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _parts_lock:
+            _sweep(target)
+            temporary = tempfile.mkdtemp(prefix=_part_prefix(target), suffix=".part", dir=target.parent)
+            _own_parts.add(temporary)
+        fresh, aside = Path(temporary), Path(temporary.removesuffix(".part") + "_old.part")
+        _own_parts.add(str(aside))
+        try:
+            with _used_folder(fresh):
+                fresh.chmod(0o777 & ~_umask())
+                yield fresh
+                if target.exists():
+                    os.replace(target, aside)  # noqa: PTH105
+                os.replace(fresh, target)  # noqa: PTH105
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            _own_parts.difference_update((temporary, str(aside)))
+        sync_folder(target.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder and all in it, as far as possible; a link out of its run is refused."""
+    with writing(path):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_file(path: Path) -> None:
+    """Delete a file if it is there; in a folder that a link leads out of its run, refuse."""
+    with writing(path.parent):
+        path.unlink(missing_ok=True)
+
+
+def _part_prefix(target: Path) -> str:
+    return f".{target.name[:64]}.{os.getpid()}."
+
+
+def _sweep(target: Path) -> None:
+    """Delete what killed processes left beside `target` under temporary names."""
+    prefix = f".{target.name[:64]}."
+    with os.scandir(target.parent) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(prefix)]
+    for name in found:
+        match = _PART.fullmatch(Path(name).name, len(prefix))
+        if match is not None and name not in _own_parts and _is_left(name, int(match[1])):
+            with contextlib.suppress(OSError):
+                if Path(name).is_dir() and not Path(name).is_symlink():
+                    shutil.rmtree(name)
+                else:
+                    os.unlink(name)  # noqa: PTH108
+
+
+def _is_left(name: str, pid: int) -> bool:
+    """Whether no process uses a temporary file any more.
+
+    In a container every process may have the same number: what has ours, and is not ours, was left too.
+    """
+    if pid != os.getpid() and is_running(pid):
+        return False
+    try:
+        handle = os.open(name, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return True
+    try:
+        return _mark_as_used(handle)
+    finally:
+        os.close(handle)
+
+
+def _mark_as_used(handle: int) -> bool:
+    """Lock an open file; False where another process has locked it."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows, and some network file systems.
+        pass
+    return True
+
+
+@contextlib.contextmanager
+def _used_folder(folder: Path) -> Iterator[None]:
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows
+        yield
+        return
+    try:
+        _mark_as_used(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine is alive; where the system does not tell, it is taken to be."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _umask() -> int:

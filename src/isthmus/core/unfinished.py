@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.files import writing
+from isthmus.core.files import remove_file, writing
 from isthmus.core.lines import read_line, seal
 
 _place: ContextVar[Path | None] = ContextVar("unfinished", default=None)
@@ -26,7 +26,7 @@ def kept_in(path: Path) -> Iterator[None]:
     token = _place.set(path)
     try:
         yield
-        path.unlink(missing_ok=True)
+        remove_file(path)
     finally:
         _place.reset(token)
 

@@ -16,8 +16,6 @@ code that came with the folder.
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from isthmus.core.errors import ModelError, RunError, UsageError
-from isthmus.core.files import read_json, write_json, writing
+from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._hub import quiet, read_config, read_tokenizer, seeded
@@ -45,17 +43,8 @@ def save(model: Classifier, folder: Path) -> None:
     """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
     if folder.exists() and any(folder.iterdir()) and not _is_model(folder):
         raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    with writing(folder):
-        fresh.mkdir(parents=True)
-        try:
-            _write(model, fresh)
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.replace(fresh, folder)  # noqa: PTH105
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
+    with replacing_folder(folder) as fresh:
+        _write(model, fresh)
 
 
 def _write(model: Classifier, folder: Path) -> None:

@@ -173,7 +173,8 @@ def write_figures(measured: Measured, console: Console | None = None) -> list[Pa
             written += there
             continue
         try:
-            written += plots.save(plot, stem)
+            with measured.folder.hold("measure"):
+                written += plots.save(plot, stem)
         except MissingExtra as error:
             if console is not None:
                 console.print(str(error), markup=False)

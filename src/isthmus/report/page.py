@@ -76,7 +76,8 @@ class Gallery:
 def write_report(folder: RunFolder) -> Path:
     """Write report.html from what the run folder holds."""
     page = render(read_run(folder))
-    write_atomic(folder.report_path, page.encode("utf-8", errors="replace"))
+    with folder.hold("report"):
+        write_atomic(folder.report_path, page.encode("utf-8", errors="replace"))
     return folder.report_path
 
 

@@ -12,12 +12,14 @@
     certificates/<name>.challenges.jsonl  what the certified classifier says of texts that attacks found
     measures.json               what was measured on the model; its figures are in figures/
     report.html                 the page
+    .lock                       who is at work in it, while somebody is
 
 Everything after `train` and `attack` only reads it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -30,6 +32,7 @@ from typing import Any, Self
 import isthmus
 from isthmus.core.errors import NewerRun, RunError
 from isthmus.core.files import make_folder, read_json, write_json
+from isthmus.core.lock import hold
 from isthmus.runs.journal import BusyError, Journal, is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
@@ -266,6 +269,10 @@ class RunFolder:
         """Write run.json; the folder is made if need be."""
         make_folder(self.path)
         write_json(self.record_path, plain(record))
+
+    def hold(self, verb: str, *, exclusive: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Keep other processes from training in the folder; with `exclusive`, from writing anything in it."""
+        return hold(self.path, verb, exclusive=exclusive)
 
     def claim(self, record: RunRecord) -> RunRecord:
         """Write run.json, or continue the run that is there if it is the same one.

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import write_atomic, writing
+from isthmus.core.files import appending, write_atomic, writing
 from isthmus.core.lines import damaged, encode, read_line, seal, sealed
 
 Row = Mapping[str, Any]
@@ -128,7 +128,7 @@ class Journal:
             self._rewrite(list(self.rows))
         plain = encode(row)
         line = seal(plain)
-        with writing(self.path):
+        with appending(self.path):
             start = os.lseek(self._handle, 0, os.SEEK_END)
             try:
                 _write_all(self._handle, line)

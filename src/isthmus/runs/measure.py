@@ -19,6 +19,7 @@ import isthmus
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.core.files import read_json, write_json
+from isthmus.core.lock import serialised
 from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.provenance import fingerprint
@@ -135,10 +136,22 @@ def _take(
     key = _key(method.name, short_hash(settings), known)
     if key in known and known[key].get("stamp") == plain(stamp):
         return _measured(first, key, known[key])
-    subject = make_subject(first, asked, request.device, step)
-    subject.others = tuple(make_subject(other, asked, request.device, step) for other in others)
-    measurement = method.measure(subject)
-    entry = {
+    with first.hold("measure"):
+        subject = make_subject(first, asked, request.device, step)
+        subject.others = tuple(make_subject(other, asked, request.device, step) for other in others)
+        entry = _entry(settings, stamp, request, method.measure(subject))
+        # One at a time, and read again: another command may have measured something else in the meantime.
+        with serialised(first.measures_path, "measure"):
+            known = _entries(first)
+            key = _key(method.name, short_hash(settings), known)
+            write_json(first.measures_path, {**known, key: entry})
+    return dataclasses.replace(_measured(first, key, entry), was_there=False)
+
+
+def _entry(
+    settings: Mapping[str, Any], stamp: Mapping[str, Any], request: MeasureRequest, measurement: Measurement
+) -> dict[str, Any]:
+    return {
         "settings": plain(settings),
         "hash": short_hash(settings),
         "stamp": plain(stamp),
@@ -146,9 +159,6 @@ def _take(
         "command": request.command,
         "measurement": measurement.to_json(),
     }
-    # Read again: another command may have measured something else in the meantime.
-    write_json(first.measures_path, {**_entries(first), key: entry})
-    return dataclasses.replace(_measured(first, key, entry), was_there=False)
 
 
 def _named_files(method: Measure) -> dict[str, Any]:

@@ -6,8 +6,9 @@ A command that only asks for rows that exist already loads no model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from isthmus.core.errors import RunError, UsageError, VictimTimeout
 from isthmus.core.files import make_folder
@@ -30,8 +31,23 @@ AskedOfSample = TypeVar("AskedOfSample", bound=SampleRequest)
 class PreparedModel(Generic[Asked]):
     """The model of a command."""
 
+    verb: str
+    """What the command is called."""
+
     def __init__(self, request: Asked, observer: Observer) -> None:
         self.request, self.observer = request, observer
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the run folder."""
+        self._held.close()
+
+    def hold(self, folder: RunFolder) -> None:
+        """Keep others from training in the folder until the command is done."""
+        self._held.enter_context(folder.hold(self.verb))
 
     @cached_property
     def source(self) -> ModelSource:
@@ -121,6 +137,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
             folder = RunFolder(self.request.out)
         else:
             folder = run if run is not None and own else RunFolder(default_path(self.source.name, self.data.name))
+        self.hold(folder)
         if run is not None and folder.path.resolve() == run.path.resolve():
             if not own:
                 raise RunError(f"{run.path} was made with other data than {self.data.name}: choose another --out")

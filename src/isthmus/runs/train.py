@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
 from isthmus.core.errors import DataError, ModelError, UsageError
+from isthmus.core.files import remove_file
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.provenance import fingerprint, machine
 from isthmus.runs.settings import plain
@@ -57,6 +58,7 @@ class TrainReport:
 
 def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
     """Train into a run folder; a finished run of the same settings is left as it is."""
+    from isthmus.training import processes
     from isthmus.training.settings import settings_for
 
     settings = request.settings or settings_for(request.data.task, request.backbone)
@@ -65,18 +67,20 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     loaded = request.data.load()
     splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
-    fresh = not folder.exists
-    record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
     rejected = tuple(row for data in loaded.values() for row in data.rejected)
     made = tuple(part for part in splits if part not in loaded)
-    if record.results is not None and folder.model_path.is_dir():
-        return TrainReport(folder, record, True, rejected, made)
-    try:
-        record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
-    except (DataError, ModelError, UsageError):
-        if fresh and not folder.train_log():
-            _give_up(folder)
-        raise
+    # Of several processes that train together one holds the folder for all.
+    with folder.hold("train", exclusive=True) if processes.is_main() else contextlib.nullcontext():
+        fresh = not folder.exists
+        record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
+        if record.results is not None and folder.model_path.is_dir():
+            return TrainReport(folder, record, True, rejected, made)
+        try:
+            record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
+        except (DataError, ModelError, UsageError):
+            if fresh and not folder.train_log():
+                _give_up(folder)
+            raise
     return TrainReport(folder, record, False, rejected, made)
 
 
@@ -146,9 +150,7 @@ def _give_up(folder: RunFolder) -> None:
 
     CheckpointFolder(folder.path / "checkpoints").delete()
     for path in (folder.train_log_path, folder.record_path):
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # Not empty, or another process was faster.
-        folder.path.rmdir()
+        remove_file(path)
 
 
 def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | None]:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import IsthmusError, RunError, TrainingError, UsageError
-from isthmus.core.files import make_folder, read_json, write_json, writing
+from isthmus.core.files import make_folder, read_json, remove_tree, write_json, writing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -81,7 +80,7 @@ class CheckpointFolder:
         counting = {checkpoint.path for checkpoint in self.found()}
         for path in self.path.glob("epoch-*/checkpoint-*"):
             if path not in counting:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
 
     @property
     def is_begun(self) -> bool:
@@ -130,13 +129,13 @@ class CheckpointFolder:
     def prune(self) -> None:
         """Keep the newest two."""
         for checkpoint in self.found()[:-KEPT]:
-            shutil.rmtree(checkpoint.path, ignore_errors=True)
+            remove_tree(checkpoint.path)
 
     def delete(self) -> None:
         """Delete everything; the mark of an unfinished training goes first, in case we are killed half-way."""
         with writing(self.path):
             (self.path / _IDENTITY).unlink(missing_ok=True)
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -176,6 +175,7 @@ def _write(path: Path, write: Callable[[str], None]) -> None:
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.unlink(missing_ok=True)  # A link there would be followed.
             write(str(temporary))
             temporary.replace(path)
     except SafetensorError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.calibration import BINS, Doubles
+from isthmus.core.files import remove_file
 from isthmus.core.types import Bools, Output
 from isthmus.defences.base import Batch
 from isthmus.training.numerics import Autocast
@@ -145,7 +146,7 @@ class Selection:
         if self.folder is not None and self.writes and self.best_step is not None:
             for path in self.folder.glob("best-*.safetensors"):
                 if path != self._file(self.best_step):
-                    path.unlink()
+                    remove_file(path)
 
     def _file(self, step: int) -> Path:
         assert self.folder is not None

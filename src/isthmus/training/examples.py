@@ -7,14 +7,13 @@ they are being made what is there already in ``examples/<epoch>.part.jsonl``.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from isthmus.core import unfinished
 from isthmus.core.errors import DataError, RunError
-from isthmus.core.files import read_json, write_atomic, write_json
+from isthmus.core.files import read_json, remove_tree, write_atomic, write_json
 from isthmus.core.lines import read_line, sealed
 from isthmus.core.types import Answer, Example, Label
 from isthmus.defences.base import Made
@@ -47,7 +46,7 @@ class ExampleStore:
 
     def clear(self) -> None:
         """Forget all epochs."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
 
     def _write(self, epoch: int, made: Made) -> None:
         if made.notes:  # First: the examples are what says that all is there.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.core import progress as work
 from isthmus.core.errors import DataError, TrainingError, UsageError
+from isthmus.core.lock import hold
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, QuestionAnswering
 from isthmus.data import Splits
@@ -71,7 +72,8 @@ def train(
     _check(data, device)
     splits = data.for_training(seed)
     defence.plan(settings.epochs)  # refuses too few epochs before anything is written
-    with preserved_randomness(), _folder_or_temporary(folder) as place, work.watched(progress):
+    held = _held(folder)
+    with held, preserved_randomness(), _folder_or_temporary(folder) as place, work.watched(progress):
         session = _Session(splits, defence, settings, place, folder is not None, seed, progress, device)
         return session.run(backbone)
 
@@ -92,6 +94,13 @@ def _check(data: Splits, device: str | None) -> None:
         raise DataError(f"{data.name} has no training examples")
     if "dev" in data and len(data.dev) == 0:
         raise DataError(f"{data.name} has an empty dev split: remove it, and a tenth of train is taken instead")
+
+
+def _held(folder: str | Path | None) -> contextlib.AbstractContextManager[None]:
+    """The folder for this training alone; of several processes that train together one holds it for all."""
+    if folder is None or not processes.is_main():
+        return contextlib.nullcontext()
+    return hold(folder, "train", exclusive=True)
 
 
 @contextlib.contextmanager

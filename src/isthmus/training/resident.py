@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import DataError
+from isthmus.core.lock import hold
 from isthmus.core.seeds import derive
 from isthmus.core.types import Ints
 from isthmus.defences.base import Batch, Defence
@@ -103,8 +104,8 @@ def train_resident(
         defence = Standard()
     if len(data) == 0 or len(dev) == 0:
         raise DataError(f"{len(data)} training and {len(dev)} development examples: at least one of each is needed")
-    with preserved_randomness():
-        place = None if folder is None else Path(folder)
+    place = None if folder is None else Path(folder)
+    with contextlib.nullcontext() if place is None else hold(place, "train", exclusive=True), preserved_randomness():
         loop = _Loop(data, model, defence, dev, settings or TrainingSettings(), place, seed, progress, whole, snapshot)
         return loop.run()
 

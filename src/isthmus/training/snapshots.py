@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import RunError
+from isthmus.core.files import remove_file
 from isthmus.training.checkpoints import save_tensors
 
 if TYPE_CHECKING:
@@ -65,4 +66,4 @@ def load_snapshot(model: nn.Module, path: Path) -> None:
 def clear_snapshots(folder: Path) -> None:
     """Remove what an earlier training in the same folder left."""
     for path in (folder / FOLDER).glob("*.safetensors"):
-        path.unlink()
+        remove_file(path)

@@ -62,10 +62,10 @@ class AttackReport:
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
     """Run every attack of the request."""
-    prepared = PreparedAttacks(request, observer or Silent())
-    prepared.check()
-    suite = choose(prepared)
-    return AttackReport(prepared.folder, tuple(_Attack(prepared, suite, name).run() for name in suite.attacks))
+    with PreparedAttacks(request, observer or Silent()) as prepared:
+        prepared.check()
+        suite = choose(prepared)
+        return AttackReport(prepared.folder, tuple(_Attack(prepared, suite, name).run() for name in suite.attacks))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class PreparedAttacks(PreparedSample[AttackRequest]):
     """One command."""
 
+    verb = "attack"
+
     def __init__(self, request: AttackRequest, observer: Observer) -> None:
         super().__init__(request, observer)
         self.unavailable: dict[str, str] = {}

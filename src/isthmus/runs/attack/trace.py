@@ -12,7 +12,6 @@ checksum) is attacked again.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +19,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from isthmus.core.files import sync_folder, writing
+from isthmus.core.files import appending, replacing, writing
 from isthmus.core.lines import read_line, sealed
 
 _BUFFER = 1 << 20
@@ -64,13 +63,13 @@ class Trace:
         name = self._ids[key]
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         row = {"id": name, "query": number, "texts": dict(texts), "scores": _rounded(scores)}
-        with writing(self.path):
+        with appending(self.path):
             self._stream.write(sealed(row))
 
     def flush(self) -> None:
         """Hand everything noted so far to the system."""
         if self._stream is not None:
-            with writing(self.path):
+            with appending(self.path):
                 self._stream.flush()
 
     def order(self, ids: Sequence[str]) -> None:
@@ -120,18 +119,7 @@ def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
 
 def _copy(path: Path, spans: Sequence[tuple[int, int]]) -> None:
     """Replace a file by these parts of it; a trace may be too large for the memory."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with writing(path):
-        try:
-            with path.open("rb") as source, temporary.open("wb") as target:
-                for start, end in spans:
-                    source.seek(start)
-                    target.write(source.read(end - start))
-                target.flush()
-                os.fsync(target.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        sync_folder(path.parent)
+    with writing(path), path.open("rb") as source, replacing(path) as target:
+        for start, end in spans:
+            source.seek(start)
+            target.write(source.read(end - start))

@@ -52,7 +52,12 @@ class CertifyReport:
 
 def certify(request: CertifyRequest, observer: Observer | None = None) -> CertifyReport:
     """Certify the examples that have no row yet, then hold all rows against the run's attacks."""
-    ready = PreparedCertificate(request, observer or Silent())
+    with PreparedCertificate(request, observer or Silent()) as ready:
+        return _run(ready)
+
+
+def _run(ready: PreparedCertificate) -> CertifyReport:
+    request = ready.request
     ready.check()
     asked = ids(ready.sample)
     file, opened = claim(lambda: ready.file)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class PreparedCertificate(PreparedSample[CertifyRequest]):
     """One command."""
 
+    verb = "certify"
+
     def check(self) -> None:
         """Find what is wrong before anything is certified."""
         if self.request.precision != "fp32":

@@ -37,10 +37,10 @@ class EvaluateReport:
 
 def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> EvaluateReport:
     """Evaluate the model on every set of the request."""
-    ready = PreparedEvaluation(request, observer or Silent())
-    ready.check()
-    kind: type[Evaluation] = QuestionEvaluation if ready.task == "qa" else TextEvaluation
-    evaluations = [kind(ready, part) for part in ready.sets]
-    for each in evaluations:
-        each.check()
-    return EvaluateReport(ready.folder, tuple(each.run() for each in evaluations))
+    with PreparedEvaluation(request, observer or Silent()) as ready:
+        ready.check()
+        kind: type[Evaluation] = QuestionEvaluation if ready.task == "qa" else TextEvaluation
+        evaluations = [kind(ready, part) for part in ready.sets]
+        for each in evaluations:
+            each.check()
+        return EvaluateReport(ready.folder, tuple(each.run() for each in evaluations))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class PreparedEvaluation(PreparedModel[EvaluateRequest]):
     """One command."""
 
+    verb = "evaluate"
+
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
         request = self.request
@@ -80,6 +82,7 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         run, first = self.source.run, self.sets[0]
         out = self.request.out or (run.path if run is not None else default_path(self.source.name, first.data.name))
         folder = RunFolder(out)
+        self.hold(folder)
         if run is None or folder.path.resolve() != run.path.resolve():
             self._claim(folder, first)
         make_folder(folder.evaluations_path)
