@@ -6,13 +6,14 @@ The payload must survive: a phishing text without its link, or an injection with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.parts._matching import find_spans
 from isthmus.attacks.parts.payload import KINDS, check_kinds
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.text.words import Words
@@ -52,6 +53,17 @@ class Protection:
         if self.columns is not None and set(fields) <= set(self.columns):
             raise UsageError(f"all columns ({', '.join(fields)}) are protected: nothing is left to attack")
 
+    def try_on(self, texts: Iterable[Mapping[str, str]]) -> None:
+        """Match the pattern once on every text, so that one that takes too long is refused before anything begins."""
+        for text in texts if self.pattern is not None else ():
+            for field in text.values():
+                self._matches(field)
+
+    def _matches(self, text: str) -> list[tuple[int, int]]:
+        """Where a pattern or a kind of payload is found; only patterns of ours are known to end."""
+        own = [match.span() for kind in self.kinds for match in re.finditer(KINDS[kind], text)]
+        return own if self.pattern is None else [*own, *find_spans(self.pattern, text)]
+
     def editable(self, texts: Mapping[str, str], usual: Sequence[str] = ("premise",)) -> NDArray[np.bool_] | None:
         """For every word of all fields whether it may be touched; None where everything may.
 
@@ -60,15 +72,14 @@ class Protection:
         columns = self.columns
         if columns is None:
             columns = tuple(name for name in usual if name in texts) if len(texts) > 1 else ()
-        patterns = [KINDS[kind] for kind in self.kinds] + ([] if self.pattern is None else [self.pattern])
-        if not columns and not patterns:
+        if not columns and not self.kinds and self.pattern is None:
             return None
         masks = []
         for name, text in texts.items():
             spans = Words.of(text).offsets()
             mask = np.full(len(spans), name not in columns)
-            for match in (match for pattern in patterns for match in re.finditer(pattern, text)):
+            for first, last in self._matches(text):
                 for index, (start, end) in enumerate(spans):
-                    mask[index] &= end <= match.start() or start >= match.end()
+                    mask[index] &= end <= first or start >= last
             masks.append(mask)
         return np.concatenate(masks)

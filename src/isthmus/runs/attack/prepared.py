@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,12 +41,16 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
         check_precision(self.request.precision)
+        limit = self.request.time_limit
+        if limit is not None and not 0 < limit < math.inf:
+            raise UsageError(f"--time-limit is a positive number of seconds, not {limit}")
         if min(self.request.fresh, self.request.restarts) < 0:
             raise UsageError("--fresh and --restarts count draws and new beginnings: they are at least 0")
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
         self.protection.check(self.data.fields)
+        self.protection.try_on(example.texts for example in self.sample)
         self.request.goal.target(self.data)
         if self.request.goal.at_fpr is not None and "dev" not in self.splits:
             raise UsageError(
@@ -65,8 +70,10 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     @cached_property
     def methods(self) -> dict[str, WordAttack]:
         """The attacks by name, with their parameters."""
-        wanted = catalog.names("attacks") if "all" in self.request.attacks else self.request.attacks
-        entries = {entry.name: entry for entry in (catalog.find("attacks", name) for name in wanted)}
+        named = [catalog.find("attacks", name) for name in self.request.attacks if name != "all"]
+        if "all" in self.request.attacks:
+            named = [catalog.find("attacks", name) for name in catalog.names("attacks")]
+        entries = {entry.name: entry for entry in named}
         if not entries:
             raise UsageError(f"name at least one attack: --attack {','.join(catalog.names('attacks'))}")
         given = parameters_of(self.request.parameters, entries)
