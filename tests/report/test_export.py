@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import load_data
+from isthmus.data.adversarial import read_textattack
 from isthmus.report.export import COLUMNS, adversarial, export, format_of, textattack_row
 from isthmus.report.view import AttackView, read_run
 from isthmus.runs.folder import RunFolder
@@ -56,6 +57,25 @@ def test_insertions_and_deletions_are_marked_where_they_are(make_row: MakeRow) -
     found = textattack_row(AttackView("clare", {}, [row]), row)
     assert found["original_text"] == "a [[very]] good film"
     assert found["perturbed_text"] == "a good [[big]] film"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+49 30 1234", "-lol", "@someone", "\t=1", "＝1", "'=1", "[[x]] y", "[[[[Text]]]]: =1", "=a\nb", "plain"],
+)
+def test_no_cell_is_a_formula_and_every_text_is_read_back(text: str, tmp_path: Path) -> None:
+    row = {**PAIR, "original": {"review": text}, "perturbed": {"review": text + " x"}, "edits": []}
+    view = AttackView("deepwordbug", {"labels": ["no", "yes"]}, [row])
+    export([view], tmp_path / "r.csv", "textattack-csv")
+    with (tmp_path / "r.csv").open(newline="") as stream:
+        cells = next(csv.DictReader(stream))
+    assert tuple(cells) == COLUMNS
+    for cell in (cells["original_text"], cells["perturbed_text"]):
+        assert cell[0] not in "=+-@\t\r＝＋－＠"
+    if "[[" not in text:  # TextAttack has no way to tell its own brackets from those of a text.
+        read = read_textattack(tmp_path / "r.csv", ["Successful"])
+        assert list(read.originals.values()) == [{"text": text}]
+        assert [example.texts for example in read.data] == [{"text": text + " x"}]
 
 
 def test_errors_and_time_outs_are_no_failed_attacks(run_folder: RunFolder, tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ TextAttack's score is how far the goal is reached: 1 - p(true class), or p(targe
 line breaks and the borders of a pair are written <SPLIT>. It knows no errors, time-outs or abstentions: those rows
 have a result type of their own (Error, TimedOut, Abstained), so that nobody counts them as robust.
 
+A text that a spreadsheet would take for a formula stands behind the name of a field, as TextAttack writes the texts of
+a pair ([[[[Text]]]]: =1+1); `isthmus.data.adversarial` reads it back as it was.
+
 Rows of a randomised model have in both formats, with their 95 % intervals, the probability that the text the attack
 ended with fools it (where it seemed to) and the probability that the clean text is answered rightly.
 """
@@ -43,6 +46,8 @@ _RESULT_TYPES = {
     "abstained": "Abstained",
 }
 _BREAK = "<SPLIT>"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+"""A cell that begins so is a formula to a spreadsheet, which may run programs and send cells elsewhere."""
 
 
 def format_of(path: Path | str, asked: str | None = None) -> Format:
@@ -143,6 +148,8 @@ def _printed(fields: Mapping[str, str]) -> str:
     texts = list(fields.values())
     if len(texts) > 1:
         texts = [f"[[[[{name.capitalize()}]]]]: {text}" for name, text in fields.items()]
+    elif texts and texts[0].startswith(_FORMULA):
+        texts = [f"[[[[Text]]]]: {texts[0]}"]
     return _BREAK.join(texts).replace("\n", _BREAK)
 
 

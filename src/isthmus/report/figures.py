@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core.errors import MissingExtra
+from isthmus.report.marks import visible
 from isthmus.report.view import AttackView, RunView
 
 if TYPE_CHECKING:
@@ -298,5 +299,7 @@ def _dress(svg: str, description: str) -> str:
     body = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", body)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
-    label = escape(description, quote=True)
+    # Class names and texts come from elsewhere: none may turn the page's reading direction, or be no XML.
+    body = visible(body, everything=True)
+    label = escape(visible(description, everything=True), quote=True)
     return body.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()

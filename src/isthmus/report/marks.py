@@ -145,6 +145,8 @@ def odd_ones(text: str, most: int = 8) -> str:
 
 def visible(text: str, *, everything: bool = False) -> str:
     """`text` without characters that steer a terminal; with `everything`, invisible ones are spelled out as well."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(_shown(character, everything) for character in text)
 
 
