@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,3 +140,126 @@ def test_a_file_that_may_not_be_read(isthmus: Any, model: Path, name: str) -> No
     (model / name).chmod(0)
     ended = isthmus("attack", model, "--data", "reviews.csv", "--attack", "deepwordbug", "--n", 4)
     refused(ended, name)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
+def test_weights_that_cannot_be_read(
+    isthmus: Any, model: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    import safetensors
+    import safetensors.torch
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(safetensors, "safe_open", refuse)
+    monkeypatch.setattr("transformers.modeling_utils.safe_open", refuse, raising=False)
+    (model / "model.safetensors").write_bytes(b"")
+    ended = isthmus("attack", model, "--data", "reviews.csv", "--attack", "deepwordbug", "--n", 4)
+    refused(ended, "model.safetensors")
+
+
+# ---------------------------------------------------------------------- options, addresses, names
+
+ATTACK = ("attack", "toy:classify", "--data", "reviews.csv", "--attack", "deepwordbug", "--n", "4")
+LONG = "n" * 5000
+
+OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "timeout a word": ((*ATTACK, "-V", "timeout=abc"), ("timeout", "'abc'")),
+    "timeout nan": ((*ATTACK, "-V", "timeout=nan"), ("timeout", "nan")),
+    "timeout negative": ((*ATTACK, "-V", "timeout=-1"), ("timeout", "-1")),
+    "batch size a fraction": ((*ATTACK, "-V", "batch_size=1.5"), ("batch_size", "1.5")),
+    "outputs unknown": ((*ATTACK, "-V", "outputs=foo"), ("outputs", "foo", "logits")),
+    "stochastic a word": ((*ATTACK, "-V", "stochastic=maybe"), ("stochastic", "maybe")),
+    "option unknown": ((*ATTACK, "-V", "colour=red"), ("colour",)),
+    "time limit nan": ((*ATTACK, "--time-limit", "nan"), ("--time-limit", "nan")),
+    "time limit infinite": ((*ATTACK, "--time-limit", "inf"), ("--time-limit", "inf")),
+    "time limit zero": ((*ATTACK, "--time-limit", "0"), ("--time-limit", "0")),
+    "device gpu": ((*ATTACK, "--device", "gpu"), ("device", "'gpu'", "cpu")),
+    "device of a number": ((*ATTACK, "--device", "cuda:x"), ("device", "cuda:x")),
+    "device that is not there": ((*ATTACK, "--device", "cuda:99"), ("device", "cuda:99", "cpu")),
+    "device in training": (("train", "--data", "reviews.csv", "--device", "gpu"), ("device", "'gpu'")),
+    "all and another": (
+        ("attack", "toy:classify", "--data", "reviews.csv", "--attack", "all,foo"),
+        ("attack", "'foo'"),
+    ),
+    "module unknown": (("attack", "absent_module:f", "--data", "reviews.csv"), ("absent_module",)),
+    "module does not parse": (("attack", "broken:f", "--data", "reviews.csv"), ("broken.py", "line 1")),
+    "module raises": (("attack", "raising:f", "--data", "reviews.csv"), ("raising", "ZeroDivisionError")),
+    "attribute unknown": (("attack", "toy:absent", "--data", "reviews.csv"), ("toy", "absent")),
+    "address with a bad port": (("attack", "http://host:port/", "--data", "reviews.csv"), ("port",)),
+    "address with a port too large": (("attack", "http://host:70000/", "--data", "reviews.csv"), ("port",)),
+    "address without a host": (("attack", "http://", "--data", "reviews.csv"), ("host",)),
+    "address with a broken host": (("attack", "http://[::1/", "--data", "reviews.csv"), ("host",)),
+    "address with a space": (("attack", "http://host/a b", "--data", "reviews.csv"), ("%20",)),
+    "address unreachable": (
+        ("attack", "http://127.0.0.1:9/", "--data", "reviews.csv", "-V", "retries=0"),
+        ("127.0.0.1:9", "cannot be reached"),
+    ),
+    "header with a line break": (
+        ("attack", "http://host/", "--data", "reviews.csv", "--header", "A: b\nC: d"),
+        ("header",),
+    ),
+    "model name too long": (("attack", LONG, "--data", "reviews.csv"), ("nnn", "too long")),
+    "data name too long": (("attack", "toy:classify", "--data", f"./{LONG}.csv"), ("nnn", "too long")),
+    "out too long": ((*ATTACK, "--out", LONG), ("nnn", "too long")),
+    "NUL in out": ((*ATTACK, "--out", "a\0b"), ("NUL",)),
+    "NUL in the model": (("attack", "a\0b", "--data", "reviews.csv"), ("NUL",)),
+    "out under a file": ((*ATTACK, "--out", "reviews.csv/out"), ("reviews.csv",)),
+    "out a device": ((*ATTACK, "--out", "/dev/full"), ("/dev/full",)),
+    "export to a device": ((*ATTACK, "--export", "/dev/full/x.csv"), ("/dev/full",)),
+    "the root as a model": (("attack", "/", "--data", "reviews.csv"), ("'/'", "no model")),
+    "the root as a backbone": (("train", "--backbone", "/", "--data", "reviews.csv", "--out", "out"), ("'/'",)),
+    "an empty folder as a model": (("attack", ".", "--data", "reviews.csv"), ("'.'", "no model")),
+    "pattern not a pattern": ((*ATTACK, "--protect-pattern", "(a"), ("(a",)),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_a_bad_option(isthmus: Any, place: Path, case: str) -> None:
+    (place / "broken.py").write_text("def f(:\n")
+    (place / "raising.py").write_text("1 / 0\n")
+    arguments, named = OPTIONS[case]
+    refused(isthmus(*arguments), *named)
+
+
+def test_a_pattern_that_takes_for_ever(isthmus: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.attacks.parts._matching.SECONDS", 0.5)
+    rows = [f"{'a' * 50}! film number {number},{'positive' if number % 2 else 'negative'}" for number in range(20)]
+    (place / "long.csv").write_text("\n".join(["text,label", *rows]))
+    began = time.monotonic()
+    ended = isthmus("attack", "toy:classify", "--data", "long.csv", "--protect-pattern", "(a+)+$", "--out", "out")
+    refused(ended, "'(a+)+$'", "repeats inside repeats")
+    assert time.monotonic() - began < 20
+    assert not (place / "out").exists()
+
+
+def test_no_secret_of_an_address_is_written_anywhere(isthmus: Any, place: Path) -> None:
+    key, word = "sk-0123456789", "hunter22"
+    address = f"http://ann:{word}@127.0.0.1:9/classify?api_key={key}"
+    ended = isthmus(
+        "attack", address, "--data", "reviews.csv", "--attack", "deepwordbug", "--n", 4, "--out", "out",
+        "--labels", "negative,positive", "--no-label-check", "-V", "retries=0", "--header", f"X-Key: {key}",
+    )  # fmt: skip
+    assert ended.code == 2
+    isthmus("report", "out")
+    written = b"".join(file.read_bytes() for file in (place / "out").rglob("*") if file.is_file())
+    for secret in (key, word):
+        assert secret not in ended.err + ended.out
+        assert secret.encode() not in written
+
+
+def test_no_secret_reaches_the_log_of_a_fault(isthmus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from isthmus.core import catalog
+
+    def broken(name: str) -> None:
+        raise ZeroDivisionError("http://ann:hunter22@host/?api_key=sk-0123456789")
+
+    monkeypatch.setattr(catalog, "search", broken)
+    for ended in (isthmus("show", "pwws"), isthmus("show", "pwws", "--debug")):
+        log = ended.err.rsplit(" ", 1)[1].strip()
+        said = ended.err + (Path(log).read_text() if Path(log).is_file() else "")
+        Path(log).unlink(missing_ok=True)
+        assert "ZeroDivisionError" in said
+        assert "hunter22" not in said
+        assert "sk-0123456789" not in said

@@ -19,7 +19,9 @@ import typer
 
 from isthmus.cli import assets, attack, certify, doctor, evaluate, export, measure, report, show, train
 from isthmus.cli import list as list_verb
-from isthmus.core.errors import ExitCode, IsthmusError, VictimError
+from isthmus.core.errors import ExitCode, IsthmusError, RunError, UsageError, VictimError
+from isthmus.core.files import explain
+from isthmus.core.redaction import redact
 
 app = typer.Typer(
     name="isthmus",
@@ -91,17 +93,31 @@ def _options(
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
+    from isthmus.cli.streams import steady_streams
+
+    with steady_streams():
+        code = _run(arguments)
+        try:
+            sys.stdout.flush()
+        except RunError as error:  # What was not written is lost: this is not "passed".
+            _say(f"error: {error}")
+            return code or ExitCode.ERROR
+        return code
+
+
+def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments or bool(os.environ.get("ISTHMUS_DEBUG"))
     # Wherever it stands: who adds it has just seen an error and appends it to the line.
     arguments = [argument for argument in arguments if argument != "--debug"]
     _prepare_libraries()
     try:
+        _refuse_nul(arguments)
         app(arguments, prog_name="isthmus")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except IsthmusError as error:
         if debug:
-            traceback.print_exc()
+            _print_traceback()
         _say(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
@@ -117,14 +133,31 @@ def _unexpected(error: Exception, debug: bool) -> int:
         _say("error: out of memory: attack fewer at once (--in-flight), train with a smaller --batch-size, or use --n")
         return ExitCode.ERROR
     if debug:
-        traceback.print_exc()
+        _print_traceback()
+        return ExitCode.ERROR
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        # What the system refuses about a file is for the user to mend, wherever it came up.
+        _say(f"error: cannot use {str(error.filename)[:200]}: {explain(error)}")
         return ExitCode.ERROR
     handle, name = tempfile.mkstemp(prefix="isthmus-", suffix=".log", text=True)
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
-        traceback.print_exc(file=stream)
-    first = (str(error).splitlines() or [""])[0][:300]
+        stream.write(redact(traceback.format_exc()))
+    first = (redact(str(error)).splitlines() or [""])[0][:300]
     _say(f"error: {type(error).__name__}: {first}\nThis is a fault in isthmus. The traceback is in {Path(name)}")
     return ExitCode.ERROR
+
+
+def _refuse_nul(arguments: list[str]) -> None:
+    """No shell can pass one, but a program can, and no file system takes it."""
+    for argument in arguments:
+        if "\0" in argument:
+            raise UsageError(f"an argument holds a NUL character: {argument!r:.200}")
+
+
+def _print_traceback() -> None:
+    from isthmus.cli.console import to_stderr
+
+    to_stderr(redact(traceback.format_exc()).rstrip())
 
 
 def _say(message: str) -> None:

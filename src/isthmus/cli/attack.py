@@ -160,7 +160,7 @@ def attack(
         in_flight=in_flight,
         precision=precision,
         victim=options.victim(victim, headers),
-        device=device,
+        device=options.device(device),
         label_check=label_check,
         retry_errors=retry_errors,
         fresh=fresh,

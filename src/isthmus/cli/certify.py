@@ -82,7 +82,7 @@ def certify(
         protect_pattern=protect_pattern,
         protect_kinds=options.names(protect_kind),
         victim=options.victim(victim, headers),
-        device=device,
+        device=options.device(device),
         label_check=label_check,
         retry_errors=retry_errors,
         command=command_line(),

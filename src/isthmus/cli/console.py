@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,14 +15,37 @@ def results(as_json: bool, quiet: bool = False) -> Console:
     """The console of tables and texts: stdout, or stderr where stdout is kept for the JSON object."""
     from rich.console import Console
 
-    return Console(stderr=as_json, quiet=quiet and as_json, highlight=False, soft_wrap=False)
+    return _spelling(Console(stderr=as_json, quiet=quiet and as_json, highlight=False, soft_wrap=False))
 
 
 def progress_console(quiet: bool) -> Console:
     """The console of progress and notes: stderr."""
     from rich.console import Console
 
-    return Console(stderr=True, quiet=quiet, highlight=False)
+    return _spelling(Console(stderr=True, quiet=quiet, highlight=False))
+
+
+def _spelling(console: Console) -> Console:
+    """The console, on which nothing printed can steer the terminal: names and texts are other people's."""
+    from rich.console import ConsoleOptions, RenderableType, RenderHook
+    from rich.segment import Segment
+
+    from isthmus.report.marks import visible
+
+    class Spelled:
+        def __init__(self, inside: RenderableType) -> None:
+            self.inside = inside
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+            for segment in console.render(self.inside, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[Any]) -> list[Any]:
+            return [Spelled(each) for each in renderables]
+
+    console.push_render_hook(Hook())
+    return console
 
 
 def to_stderr(message: str) -> None:

@@ -125,7 +125,7 @@ def evaluate(
         labels=options.names(labels) or None,
         victim=options.victim(victim, headers),
         precision=precision,
-        device=device,
+        device=options.device(device),
         label_check=label_check,
         retry_errors=retry_errors,
         command=command_line(),

@@ -65,7 +65,7 @@ def measure(
         parameters=options.key_values(parameter),
         asked=Asked(n, options.names(split), seed, epochs == "all", tuple(text or ())),
         against=against,
-        device=device,
+        device=options.device(device),
         command=command_line(),
     )
     bar = MeasureBar(quiet)

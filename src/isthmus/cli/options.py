@@ -191,6 +191,14 @@ def _value(text: str) -> Any:
     return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
+def device(given: str | None) -> str | None:
+    """The device that a command names, if there is such a one."""
+    from isthmus.core.hardware import check_device
+
+    check_device(given)
+    return given
+
+
 def task_name(given: str) -> TaskName:
     """The task that a command names."""
     if given == "qa":

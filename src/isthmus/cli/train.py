@@ -106,7 +106,7 @@ def train(
         limit=limit,
         seed=seed,
         out=options.folder(out),
-        device=device,
+        device=options.device(device),
         command=command_line(),
     )
     bar = TrainingBar(quiet)

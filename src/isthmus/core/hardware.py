@@ -10,11 +10,31 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import time
 import warnings
 
+from isthmus.core.errors import UnknownName, UsageError
+
 _PATIENCE = 20.0
 """Seconds a product of two small matrices may take before the child counts as hung."""
+
+
+def check_device(device: str | None) -> None:
+    """Refuse a device that there is not, and say which there are."""
+    if device is None or device == "cpu":
+        return
+    kind, _, index = str(device).partition(":")
+    if kind not in ("cpu", "cuda", "mps") or not re.fullmatch(r"\w+(:\d+)?", str(device)):
+        raise UnknownName("device", str(device), ("cpu", "cuda", "cuda:0", "mps"))
+    import torch
+
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UsageError(f"the device {device!r} is not available here: use cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and int(index or 0) >= count:
+        found = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda" if count else "no CUDA device"
+        raise UsageError(f"the device {device!r} is not available: torch finds {found} here. cpu always works")
 
 
 def has_fast_bfloat16(device_type: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -35,8 +36,8 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if self.in_flight is not None and self.in_flight < 1:
             raise UsageError(f"in_flight must be at least 1, not {self.in_flight}")
-        if self.time_limit is not None and self.time_limit <= 0:
-            raise UsageError(f"the time limit must be positive, not {self.time_limit}")
+        if self.time_limit is not None and not 0 < self.time_limit < math.inf:
+            raise UsageError(f"the time limit is a positive number of seconds, not {self.time_limit}")
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import RunError, UsageError
+from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.redaction import bare_url
 from isthmus.runs.folder import DataRecord, RunFolder, short_name
 from isthmus.runs.provenance import fingerprint
@@ -77,6 +77,13 @@ def chosen(splits: Splits, split: str | None) -> Dataset:
     return data
 
 
+def _refuse_other_folder(folder: Path) -> None:
+    """Refuse a folder that holds no model before all that lies in it is read for a fingerprint."""
+    places = [place / name for place in (folder, folder / "model") for name in ("config.json", "isthmus.json")]
+    if folder.is_dir() and not any(file.is_file() for file in places):
+        raise ModelError(f"the folder {str(folder)!r} holds no model: no isthmus.json and no config.json in it")
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """A model as a user names it: a run folder, or anything `load_victim` takes."""
@@ -92,6 +99,7 @@ class ModelSource:
         if not folder.exists:
             if Path(given).is_dir() and (Path(given) / "checkpoints").is_dir():
                 raise RunError(f"{given} holds an unfinished training and no run.json: run `isthmus train` first")
+            _refuse_other_folder(Path(given))
             return cls(given, None)
         folder.record()
         if not folder.model_path.is_dir():

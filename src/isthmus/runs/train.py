@@ -186,4 +186,4 @@ def _record(request: TrainRequest, splits: Splits, defence: MethodRecord, settin
 def _backbone_fingerprint(backbone: str) -> str | None:
     """Of a backbone given as a folder, so that changed weights are another run."""
     path = Path(backbone).expanduser()
-    return fingerprint(path) if path.is_dir() else None
+    return fingerprint(path) if (path / "config.json").is_file() else None

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import ModelError, UsageError, VictimError
+from isthmus.core.hardware import check_device
 from isthmus.core.types import Victim
+from isthmus.models.victims._options import number
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
 from isthmus.models.victims.onnx_file import OnnxVictim
@@ -59,6 +61,8 @@ def load_victim(
     a string or a path goes to `wrap`. `labels` replaces the class names, `timeout` the seconds that functions and
     services are given for one batch; `options` go to the victim's class.
     """
+    if timeout is not None:
+        number("timeout", timeout)
     if not isinstance(spec, (str, Path)):
         return wrap(spec, labels=labels, device=device, precision=precision, timeout=timeout, **options)
     name = str(spec)
@@ -89,6 +93,7 @@ def wrap(
         return victim
     model = _classifier(victim, labels)
     if model is not None:
+        check_device(device)
         return _deployed(model.to(device or _best_device(model)), precision, **options)
     if hasattr(victim, "predict") and hasattr(victim, "fit"):
         return sklearn_victim(victim, labels, **_given(timeout=timeout))
@@ -152,6 +157,13 @@ def _python_object(spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise UsageError(f"cannot import {module_name!r} of {spec!r}: {error}") from error
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise UsageError(f"cannot import {module_name!r} of {spec!r}: {error.msg} ({where})") from error
+    except Exception as error:
+        raise UsageError(
+            f"cannot import {module_name!r} of {spec!r}: it raised {type(error).__name__}: {error}"
+        ) from error
     except SystemExit as stop:
         raise VictimError(f"{module_name!r} ended the process while it was imported: sys.exit({stop.code!r})") from stop
     for name in path.split("."):
