@@ -14,9 +14,9 @@ Three seeds that agree by chance say little about other seeds. A rate has Wilson
 is worth. A difference is the same layout of right_a - right_b, and its p-value is where `half` is as long as that.
 
 Why this one: `benchmarks/interval_coverage.py` counts the simulated studies in which each way of computing an interval
-covers the truth. Over 48 kinds of study the worst coverage of this one was 93 % (300 studies of each kind); that of bootstraps
-over texts, of Student's t over seeds and of bootstraps over both was 27, 67 and 75 %. One variance with Satterthwaite's
-degrees of freedom fell to 90 %.
+covers the truth. Over 48 kinds of study the worst coverage of this one was 93 % (300 studies of each kind), that of
+bootstraps over texts, of Student's t over seeds and of bootstraps over both was 15, 67 and 73 %. One variance with
+Satterthwaite's degrees of freedom fell to 90 %.
 
 The smallest difference that could have been seen is half(level) + half(power): a true difference of that size is found
 with about the probability `power`. It stands beside every difference that is not significant.

@@ -1,0 +1,221 @@
+"""Tables of docs/results, written from the ledger between markers.
+
+    <!-- table: defences data=sst2 attack=textfooler against=standard -->
+    … written by `python benchmarks/tables.py write`; nothing here is edited by hand …
+    <!-- end -->
+
+The first word names the file, `results/defences.jsonl`. The others choose its cells: `data`, `backbone`, `attack` and
+`n` by their names. Rows are what cells call themselves, one for every way of training and asking; each has the accuracy
+on whole test splits (cells without attack) and the accuracy under the attack. Every row is compared with the row
+`against`, on the seeds and texts that both have. Intervals count seeds and texts (`isthmus.core.crossed`), p-values are
+corrected by Holm over the table, and beside every difference that is not significant stands the smallest one that could
+have been seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.crossed import Comparison, crossed_difference, crossed_rate
+from isthmus.core.errors import DataError
+from isthmus.core.statistics import holm
+from ledger.cells import Cell
+from ledger.store import Ledger
+
+_MARKED = re.compile(r"(<!-- table: (?P<spec>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+_OPENED = re.compile(r"<!-- table:")
+_CHOICES = ("data", "backbone", "attack", "n", "against")
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a marker asks for."""
+
+    ledger: str
+    choices: Mapping[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> Spec:
+        """The words of a marker."""
+        ledger, *words = text.split() or [""]
+        pairs = [word.partition("=") for word in words]
+        if not ledger or any(not value or name not in _CHOICES for name, _, value in pairs):
+            raise DataError(f"a table is named by a ledger and {', '.join(_CHOICES)}=…, not by {text!r}")
+        return cls(ledger, {name: value for name, _, value in pairs})
+
+    def wants(self, cell: Cell) -> bool:
+        """Whether a cell is one of the table's."""
+        key = cell.key
+        own = {"data": key.data["name"], "backbone": key.backbone}
+        if key.attack is not None:
+            own |= {"attack": key.attack["name"], "n": str(key.n)}
+        return all(own.get(name, value) == value for name, value in self.choices.items() if name != "against")
+
+
+@dataclass
+class Row:
+    """The cells of one way of training and asking, by seed."""
+
+    name: str
+    clean: dict[int, Cell] = field(default_factory=dict)
+    attacked: dict[int, Cell] = field(default_factory=dict)
+
+    def add(self, cell: Cell) -> None:
+        """Take a cell in; one that differs in more than the seed has no place in the same row."""
+        group = self.clean if cell.key.attack is None else self.attacked
+        for other in group.values():
+            if (changed := _changed(cell, other)) or cell.key.seed == other.key.seed:
+                where = changed or "nothing: there are two cells of one seed"
+                raise DataError(f"cells of the row {self.name!r} differ in {where}; name their rows apart")
+        group[cell.key.seed] = cell
+
+
+def _changed(a: Cell, b: Cell) -> str:
+    ours, theirs = a.key.to_json(), b.key.to_json()
+    # A limited training set is drawn with the seed, so that its fingerprint is the seed's, too.
+    for each in (ours, theirs):
+        each.pop("seed")
+        each["data"] = {name: value for name, value in each["data"].items() if name != "trained_on"}
+    return ", ".join(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+
+
+def render(spec: Spec, cells: Iterable[Cell]) -> str:
+    """The table as Markdown, with the sentence that says how to read it."""
+    rows: dict[str, Row] = {}
+    for cell in cells:
+        if spec.wants(cell):
+            rows.setdefault(cell.row, Row(cell.row)).add(cell)
+    if not rows:
+        return "Not yet run.\n"
+    base = rows.get(spec.choices.get("against", ""))
+    ordered = sorted(rows.values(), key=lambda row: row is not base)
+    compared = _compare(ordered, base)
+    attack = _attack_name(ordered)
+    groups = ["clean", "attacked"] if attack else ["clean"]
+    head = ["", "seeds"]
+    for group in groups:
+        head += [f"accuracy after {attack}" if group == "attacked" else "accuracy"]
+        head += [f"against {base.name}", "p"] if base is not None else []
+    lines = [head, ["---"] * len(head)]
+    for row in ordered:
+        shown = [row.name, _seeds(row)]
+        for group in groups:
+            shown.append(_rate(getattr(row, group)))
+            shown += _told(compared.get((row.name, group))) if base is not None else []
+        lines.append(shown)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{_caption(ordered, attack, len(compared))}\n\n{table}\n"
+
+
+def _attack_name(rows: Sequence[Row]) -> str | None:
+    names = {str(cell.key.attack["name"]) for row in rows for cell in row.attacked.values() if cell.key.attack}
+    if len(names) > 1:
+        raise DataError(f"a table is of one attack: choose one of {', '.join(sorted(names))} by attack=…")
+    return next(iter(names), None)
+
+
+def _matrix(cells: Mapping[int, Cell], seeds: Iterable[int]) -> NDArray[np.float64]:
+    return np.array([cells[seed].right for seed in seeds], dtype=np.float64)
+
+
+def _rate(cells: Mapping[int, Cell]) -> str:
+    if not cells:
+        return "not yet run"
+    found = crossed_rate(_matrix(cells, sorted(cells)))
+    return f"{100 * found.estimate:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def _compare(rows: Sequence[Row], base: Row | None) -> dict[tuple[str, str], tuple[Comparison, float]]:
+    """Every row against the base, with p-values corrected over the table."""
+    found: dict[tuple[str, str], Comparison] = {}
+    for row in rows if base is not None else ():
+        for group in ("clean", "attacked"):
+            ours: dict[int, Cell] = getattr(row, group)
+            theirs: dict[int, Cell] = getattr(base, group)
+            seeds = sorted(ours.keys() & theirs.keys())
+            if row is base or not seeds:
+                continue
+            first, second = ours[seeds[0]].key, theirs[seeds[0]].key
+            if (first.data["fingerprint"], first.n) != (second.data["fingerprint"], second.n):
+                raise DataError(f"{row.name!r} and {base.name!r} were asked about different texts")  # type: ignore[union-attr]
+            found[row.name, group] = crossed_difference(_matrix(ours, seeds), _matrix(theirs, seeds))
+    corrected = holm([each.p_value for each in found.values()])
+    return {name: (each, p) for (name, each), p in zip(found.items(), corrected, strict=True)}
+
+
+def _told(found: tuple[Comparison, float] | None) -> list[str]:
+    if found is None:
+        return ["", ""]
+    comparison, p_value = found
+    change = comparison.difference
+    text = f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+    if p_value > _LEVEL:
+        text += f", seen from {100 * comparison.detectable:.1f}"
+    return [text, "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"]
+
+
+def _seeds(row: Row) -> str:
+    counts = [len(group) for group in (row.clean, row.attacked) if group]
+    return "-".join(str(count) for count in sorted(set(counts)))
+
+
+def _caption(rows: Sequence[Row], attack: str | None, comparisons: int) -> str:
+    sizes = {
+        group: sorted({cell.key.n for row in rows for cell in getattr(row, group).values()})
+        for group in ("clean", "attacked")
+    }
+    clean = " or ".join(f"{size:,}" for size in sizes["clean"])
+    parts = [f"In per cent, on {clean} test texts" if clean else "In per cent"]
+    if attack:
+        parts.append(f"after {attack} on {' or '.join(f'{size:,}' for size in sizes['attacked'])}")
+    told = f"{' and '.join(parts)}; 95 % intervals count seeds and texts."
+    if comparisons:
+        told += (
+            f' p-values are corrected over the {comparisons} comparisons of the table (Holm). "Seen from": the smallest'
+            " difference that this study would have found with a probability of 80 %."
+        )
+    return _wrapped(told)
+
+
+def _wrapped(text: str, width: int = 120) -> str:
+    import textwrap
+
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def written(page: str, results: Path) -> str:
+    """The text of a page with every table between markers written from its ledger; the rest stays."""
+    if len(_OPENED.findall(page)) != len(_MARKED.findall(page)):
+        raise DataError("a table is opened and not closed: every `<!-- table: … -->` needs its `<!-- end -->`")
+    known: dict[str, list[Cell]] = {}
+
+    def table(match: re.Match[str]) -> str:
+        spec = Spec.read(match["spec"])
+        if spec.ledger not in known:
+            known[spec.ledger] = list(Ledger(results / f"{spec.ledger}.jsonl"))
+        return f"{match[1]}{render(spec, known[spec.ledger])}{match[4]}"
+
+    return _MARKED.sub(table, page)
+
+
+def stale(pages: Iterable[Path], results: Path) -> list[Path]:
+    """Pages whose tables differ from the ledger."""
+    return [page for page in pages if (text := page.read_text(encoding="utf-8")) != written(text, results)]
+
+
+def figures(cells: Iterable[Cell]) -> dict[str, Any]:
+    """How many cells, by data set and attack, for a list on the terminal."""
+    counts: dict[str, int] = {}
+    for cell in cells:
+        attack = cell.key.attack["name"] if cell.key.attack else "no attack"
+        name = f"{cell.key.data['name']}, {cell.key.backbone}, {attack}"
+        counts[name] = counts.get(name, 0) + 1
+    return counts
