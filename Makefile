@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 SST2   ?= data/sst2
 
-.PHONY: help install demo test lint types imports unit bench-textattack bench clean
+.PHONY: help install demo test lint types imports unit dist bench-textattack bench clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -38,6 +38,9 @@ imports: install ## imports run downward only
 
 unit: install    ## the tests
 	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
+
+dist: install    ## build the wheel; two builds of one commit are the same file, byte for byte
+	@$(BIN)/python -m hatchling build -t wheel -d dist && sha256sum dist/*.whl
 
 bench-textattack: ## TextAttack in its own environment, for benchmarks
 	@benchmarks/setup_textattack.sh
