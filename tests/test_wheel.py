@@ -19,7 +19,9 @@ def built(place: Path, mask: int) -> Path:
     place.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (place / name).write_bytes((ROOT / name).read_bytes())
-    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy)
+    shutil.copytree(
+        ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+    )
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "out"]
     subprocess.run(build, cwd=place, check=True, capture_output=True, preexec_fn=lambda: os.umask(mask))
     (wheel,) = (place / "out").iterdir()

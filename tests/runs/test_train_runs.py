@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from isthmus.report.reliability import of_run
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.sources import DataRequest
+from isthmus.runs.subject import load_run_data
 from isthmus.runs.train import TrainRequest, train
 from isthmus.training import TrainingSettings
 
@@ -58,3 +60,12 @@ def test_the_page_of_a_run_that_was_only_trained_draws_it(run: RunFolder, tmp_pa
     assert 'id="calibration"' in page
     assert "Reliability diagrams. development data: expected calibration error" in page
     assert "weighted by the texts" in page
+
+
+@pytest.mark.parametrize("limit", [12, 32, 99])
+def test_a_limited_training_finds_its_data_again(run: RunFolder, limit: int, tmp_path: Path) -> None:
+    source = DataRequest.from_record(run.record().data)
+    backbone, settings = str(run.path.parent / "backbone"), dataclasses.replace(SETTINGS, epochs=1)
+    request = TrainRequest(source, backbone, settings=settings, limit=limit, out=tmp_path / "run", device="cpu")
+    record = train(request).record
+    assert len(load_run_data(record).train) == min(limit, 32)

@@ -167,8 +167,8 @@ def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | N
 def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:
     from isthmus.data import Splits
 
-    if limit is None:
-        return splits
+    if limit is None or limit >= len(splits.train):
+        return splits  # A sample of everything would only be another order of it.
     return Splits(splits.name, {**splits, "train": splits.train.sample(limit, seed)})
 
 
