@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import training_toys as toys
@@ -25,7 +27,7 @@ SETTINGS = TrainingSettings(precision="fp32", epochs=3, batch_size=8, learning_r
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("trained")
     toys.classifier().save(place / "backbone")
     for split, size in {"train": 32, "dev": 40}.items():
@@ -33,10 +35,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         rows = [{"text": each.texts["text"], "label": data.labels[int(each.label)]} for each in data]  # type: ignore[arg-type]
         (place / "data").mkdir(exist_ok=True)
         (place / "data" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    request = TrainRequest(
-        DataRequest(str(place / "data")), str(place / "backbone"), settings=SETTINGS, out=place / "run", device="cpu"
+    return place
+
+
+def request(place: Path, out: Path) -> TrainRequest:
+    return TrainRequest(
+        DataRequest(str(place / "data")), str(place / "backbone"), settings=SETTINGS, out=out, device="cpu"
     )
-    return train(request).folder
+
+
+@pytest.fixture(scope="module")
+def run(place: Path) -> RunFolder:
+    return train(request(place, place / "run")).folder
 
 
 def test_the_calibration_of_the_finished_model_is_noted_with_its_interval(run: RunFolder) -> None:
@@ -69,3 +79,47 @@ def test_a_limited_training_finds_its_data_again(run: RunFolder, limit: int, tmp
     request = TrainRequest(source, backbone, settings=settings, limit=limit, out=tmp_path / "run", device="cpu")
     record = train(request).record
     assert len(load_run_data(record).train) == min(limit, 32)
+
+
+def results(folder: RunFolder) -> dict[str, Any]:
+    """What is known of a finished training, without the time it took."""
+    return {key: value for key, value in (folder.record().results or {}).items() if key != "wall_s"}
+
+
+@pytest.mark.parametrize("moment", ["isthmus.runs.train._calibration", "isthmus.runs.train.machine"])
+def test_killed_after_the_training_the_same_command_finds_out_what_is_missing(
+    run: RunFolder, place: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(moment, stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(request(place, folder.path))
+    assert folder.model_path.is_dir()
+    assert folder.record().results is None
+    progress = toys.Recorder()
+    done = train(request(place, folder.path), progress)
+    assert not progress.calls, "nothing is trained again"
+    assert results(folder) == results(run)
+    assert done.record.results == folder.record().results
+    assert (folder.model_path / "model.safetensors").read_bytes() == (run.model_path / "model.safetensors").read_bytes()
+    assert not (folder.path / "checkpoints").exists()
+
+
+def stop(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_what_an_older_version_lost_is_computed_and_checkpoints_left_by_a_kill_are_deleted(
+    run: RunFolder, place: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(run.path, folder.path)
+    known = folder.record()
+    lost = {key: value for key, value in (known.results or {}).items() if key != "dev_calibration"}
+    folder.write(dataclasses.replace(known, results=lost))
+    (folder.path / "checkpoints").mkdir()
+    done = train(request(place, folder.path))
+    assert done.was_finished
+    assert folder.record().results == run.record().results
+    assert not (folder.path / "checkpoints").exists()

@@ -1,6 +1,7 @@
 """A training that was killed (with a real SIGKILL) and started again ends as if nothing had happened."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,107 @@ def test_two_checkpoints_are_kept_and_a_broken_one_does_not_count(tmp_path, whol
     assert progress.calls[0][0] == 9
     assert toys.same_bits(toys.weights(model), toys.weights(models["plain"]))
     assert log(tmp_path) == log(root / "plain")
+
+
+class Notes(toys.Recorder):
+    """A progress object that is told what happens."""
+
+    def __init__(self):
+        super().__init__()
+        self.notes = []
+
+    def on_note(self, message):
+        self.notes.append(message)
+
+    def on_work(self, title, done, total, figures):
+        pass
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A training that was interrupted with two checkpoints written, those of steps 8 and 9."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(folder, progress=Stops(11))
+    return folder
+
+
+def halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def clear(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "checkpoint-9/optimizer.pt": (halve, 8),
+    "checkpoint-9/rng_state.pth": (clear, 8),
+    "checkpoint-9/scheduler.pt": (empty, 8),
+    "checkpoint-9/model.safetensors": (flip, 8),
+    "checkpoint-9/checksums.json": (halve, 8),
+    "checkpoint-9/position.json": (clear, 8),
+    "checkpoint-*/optimizer.pt": (halve, None),
+    "../best-*.safetensors": (flip, None),
+    "../settings.json": (clear, None),
+}
+"""What is damaged, how, and the step that the training continues from (None: from none)."""
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_continued(name, interrupted, whole, tmp_path):
+    (root, models), folder = whole, tmp_path / "run"
+    shutil.copytree(interrupted, folder)
+    damage, step = DAMAGES[name]
+    damaged = list((folder / "checkpoints" / "epoch-0").glob(name))
+    assert damaged
+    for path in damaged:
+        damage(path)
+    progress = Notes()
+    model = train_toy(folder, progress=progress)
+    (note,) = progress.notes
+    assert name.rpartition("/")[2].replace("*.safetensors", "") in note
+    assert ("begins again" if step is None else f"continues from step {step}") in note
+    assert progress.calls[0][0] == (step or 0) + 1
+    assert toys.same_bits(toys.weights(model), toys.weights(models["plain"]))
+    assert log(folder) == log(root / "plain")
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "train.jsonl"]
+
+
+def test_a_damaged_checkpoint_of_resident_tensors_is_noticed(whole, tmp_path, caplog):
+    root, models = whole
+    with pytest.raises(KeyboardInterrupt):
+        train_vectors(tmp_path, Stops(14))
+    halve(max((tmp_path / "checkpoints" / "epoch-0").iterdir(), key=lambda path: path.name) / "state.safetensors")
+    model = train_vectors(tmp_path)
+    assert "state.safetensors. The training continues from step" in caplog.text
+    assert toys.same_bits(toys.weights(model), toys.weights(models["resident"]))
+    assert log(tmp_path) == log(root / "resident")
+
+
+def test_a_checkpoint_without_checksums_of_an_older_version_is_continued(interrupted, whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(interrupted, folder)
+    for path in (folder / "checkpoints").rglob("checksums.json"):
+        path.unlink()
+    settings = folder / "checkpoints" / "settings.json"
+    known = json.loads(settings.read_text())
+    known.pop("checksums.json")
+    settings.write_text(json.dumps(known))
+    progress = Notes()
+    model = train_toy(folder, progress=progress)
+    assert (progress.calls[0][0], progress.notes) == (10, [])
+    assert toys.same_bits(toys.weights(model), toys.weights(whole[1]["plain"]))
 
 
 def test_nothing_pickled_but_tensors_and_plain_values_is_read(tmp_path, monkeypatch):

@@ -74,6 +74,8 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
         fresh = not folder.exists
         record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
         if record.results is not None and folder.model_path.is_dir():
+            if processes.is_main():
+                record = _complete(request, splits, settings, folder, record)
             return TrainReport(folder, record, True, rejected, made)
         try:
             record = _train(request, splits, defence, settings, folder, record, progress, len(rejected))
@@ -97,7 +99,31 @@ def _train(
     from isthmus.training import train as fit
 
     began = time.perf_counter()
-    model = fit(
+
+    def finish(model: Classifier) -> None:
+        """Write what is known of the finished model; written in one piece, none of it can be lost."""
+        log = folder.train_log()
+        results: dict[str, Any] = {
+            "examples": len(splits.train),
+            "steps": max((int(row["step"]) for row in log if "step" in row), default=0),
+            **_best(log, "dev_f1" if model.answers_questions else "dev_accuracy"),
+            "dev_examples": len(splits.dev),
+            "dev_single_pass": model.deployment is not None and not model.deployment.in_one_pass,
+            "rejected": rejected,
+            "wall_s": round(time.perf_counter() - began, 2),
+        }
+        if not model.answers_questions:
+            results["dev_calibration"] = _calibration(model, splits.dev, settings)
+        folder.write(
+            dataclasses.replace(
+                record,
+                model=dataclasses.replace(record.model, labels=tuple(model.labels)),
+                results=results,
+                machine=machine(str(model.device)),
+            )
+        )
+
+    fit(
         splits,
         request.backbone,
         defence,
@@ -106,30 +132,29 @@ def _train(
         seed=request.seed,
         progress=progress,
         device=request.device,
+        finish=finish,
     )
-    log = folder.train_log()
-    results = {
-        "examples": len(splits.train),
-        "steps": max((int(row["step"]) for row in log if "step" in row), default=0),
-        **_best(log, "dev_f1" if model.answers_questions else "dev_accuracy"),
-        "dev_examples": len(splits.dev),
-        "dev_single_pass": model.deployment is not None and not model.deployment.in_one_pass,
-        "rejected": rejected,
-        "wall_s": round(time.perf_counter() - began, 2),
-    }
-    labels = tuple(model.labels)
-    finished = dataclasses.replace(
-        record,
-        model=dataclasses.replace(record.model, labels=labels),
-        results=results,
-        machine=machine(str(model.device)),
-    )
-    folder.write(finished)  # Before anything else: the checkpoints are gone, and nothing must train it again.
-    if not model.answers_questions:
-        found = _calibration(model, splits.dev, settings)
-        finished = dataclasses.replace(finished, results={**results, "dev_calibration": found})
-        folder.write(finished)
-    return finished
+    return folder.record()
+
+
+def _complete(
+    request: TrainRequest, splits: Splits, settings: TrainingSettings, folder: RunFolder, record: RunRecord
+) -> RunRecord:
+    """Do what a kill after the training left undone: delete checkpoints, compute what older versions could lose."""
+    import torch
+
+    from isthmus.models import load_model
+    from isthmus.training.checkpoints import CheckpointFolder
+
+    CheckpointFolder(folder.path / "checkpoints").delete()
+    results = record.results or {}
+    if "dev_calibration" in results or "dev_f1" in results:
+        return record
+    model = load_model(folder.model_path, device=request.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    found = _calibration(model, splits.dev, settings)
+    record = dataclasses.replace(record, results={**results, "dev_calibration": found})
+    folder.write(record)
+    return record
 
 
 def _calibration(model: Classifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:

@@ -5,20 +5,23 @@
         epoch-0/checkpoint-100/         one stage per folder, one checkpoint per so many of its steps
         best-200.safetensors            the best weights so far
 
-A checkpoint counts only if its marker, the file written last, parses. The newest that counts is resumed, the one before
-it is kept as well, and all are deleted when the training is over. The presence of ``settings.json`` is what says that
-a training is unfinished.
+A checkpoint counts only if it holds ``checksums.json``, the file written last. Before one is resumed its files, and the
+best weights it refers to, are compared with their checksums. The newest that is as it was written is resumed, the one
+before it is kept as well, and all are deleted when the training is over. The presence of ``settings.json`` is what says
+that a training is unfinished.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.core import progress
 from isthmus.core.errors import IsthmusError, RunError, TrainingError, UsageError
 from isthmus.core.files import make_folder, read_json, remove_tree, write_json, writing
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 KEPT = 2
 _IDENTITY = "settings.json"
 _POSITION = "position.json"
+_CHECKSUMS = "checksums.json"
 
 
 @dataclass(frozen=True)
@@ -68,19 +72,57 @@ class CheckpointFolder:
     def open(self, identity: dict[str, Any]) -> None:
         """Begin, or get ready to continue.
 
-        What was left half-written is removed. A folder that holds the unfinished training of something else is refused.
+        What was left half-written or is damaged is removed. A folder that holds the unfinished training of something
+        else is refused.
         """
-        if not self.is_begun:
-            self.delete()
+        if self.is_begun:
             make_folder(self.path)
-            write_json(self.path / _IDENTITY, identity)
-            return
+            if self._is_usable(identity):
+                return
+        self.delete()
         make_folder(self.path)
-        self._check(identity)
-        counting = {checkpoint.path for checkpoint in self.found()}
-        for path in self.path.glob("epoch-*/checkpoint-*"):
-            if path not in counting:
+        write_json(self.path / _IDENTITY, {**identity, _CHECKSUMS: True})
+
+    def _is_usable(self, identity: dict[str, Any]) -> bool:
+        """Remove what cannot be continued from; False where the training must begin again."""
+        try:
+            self._check(identity)
+        except RunError as error:
+            progress.note(f"{error}: the training begins again")
+            return False
+        counting = {checkpoint.path: checkpoint for checkpoint in self.found()}
+        damaged: list[str] = []
+        for path in sorted(self.path.glob("epoch-*/checkpoint-*")):
+            fault = self._fault(path, counting.get(path))
+            if fault is not None:
                 remove_tree(path)
+                counting.pop(path, None)
+                damaged += [fault] if fault else []
+        if damaged:
+            last = self.newest()
+            step = "begins again" if last is None else f"continues from step {last.position.step}"
+            progress.note(f"damaged: {', '.join(damaged)}. The training {step}")
+        return bool(counting) or not damaged
+
+    def _fault(self, path: Path, checkpoint: Checkpoint | None) -> str | None:
+        """What is damaged in a checkpoint: nothing (None), or a file of it; empty where it was only half-written."""
+        try:
+            sums = read_json(path / _CHECKSUMS) if (path / _CHECKSUMS).is_file() else None
+        except RunError:
+            return str(path / _CHECKSUMS)
+        if sums is None:  # Written before there were checksums, or killed before all was written.
+            return None if checkpoint is not None else ""
+        for name, code in sums.items() if isinstance(sums, dict) else ():
+            file = self.path / name
+            if not file.is_file() or _digest(file) != code:
+                return str(file)
+        return None if checkpoint is not None else str(path / _POSITION)
+
+    def seal(self, path: Path, best: Path | None) -> None:
+        """Make a checkpoint count: write down the checksums of its files, and of the best weights so far."""
+        files = [*sorted(path.iterdir()), *([] if best is None else [best])]
+        sums = {file.relative_to(self.path).as_posix(): _digest(file) for file in files if file.name != _CHECKSUMS}
+        write_json(path / _CHECKSUMS, sums)
 
     @property
     def is_begun(self) -> bool:
@@ -103,11 +145,17 @@ class CheckpointFolder:
         found = []
         for path in self.path.glob("epoch-*/checkpoint-*"):
             try:
-                read_json(path / self.marker)
+                read_json(path / (_CHECKSUMS if self._has_checksums else self.marker))
                 found.append(Checkpoint(path, Position(**read_json(path / _POSITION))))
             except (IsthmusError, TypeError):
                 continue
         return sorted(found, key=lambda checkpoint: checkpoint.position.step)
+
+    @property
+    def _has_checksums(self) -> bool:
+        """Whether the training was begun by a version that writes them."""
+        known = read_json(self.path / _IDENTITY) if self.is_begun else None
+        return isinstance(known, dict) and _CHECKSUMS in known
 
     def newest(self) -> Checkpoint | None:
         """The checkpoint to continue from."""
@@ -126,6 +174,10 @@ class CheckpointFolder:
                 left = f"What was learnt until step {last.position.step} is kept in {last.path}."
             raise TrainingError(f"{error} {left}") from error
 
+    def best_steps(self) -> set[int]:
+        """The steps whose weights a checkpoint refers to as the best."""
+        return {int(each.position.selection["best_step"] or 0) for each in self.found()}
+
     def prune(self) -> None:
         """Keep the newest two."""
         for checkpoint in self.found()[:-KEPT]:
@@ -136,6 +188,11 @@ class CheckpointFolder:
         with writing(self.path):
             (self.path / _IDENTITY).unlink(missing_ok=True)
         remove_tree(self.path)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

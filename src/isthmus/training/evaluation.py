@@ -141,11 +141,17 @@ class Selection:
 
             load_weights(model, self._file(self.best_step))
 
-    def tidy(self) -> None:
+    @property
+    def file(self) -> Path | None:
+        """Where the best weights lie."""
+        return None if self.folder is None or self.best_step is None else self._file(self.best_step)
+
+    def tidy(self, referred: Iterable[int]) -> None:
         """Delete weights that no checkpoint refers to any more; called once a checkpoint is whole."""
         if self.folder is not None and self.writes and self.best_step is not None:
+            kept = {self._file(step) for step in (*referred, self.best_step)}
             for path in self.folder.glob("best-*.safetensors"):
-                if path != self._file(self.best_step):
+                if path not in kept:
                     remove_file(path)
 
     def _file(self, step: int) -> Path:

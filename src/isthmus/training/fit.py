@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +52,7 @@ def train(
     seed: int = 0,
     progress: Progress | None = None,
     device: str | None = None,
+    finish: Callable[[Classifier], None] | None = None,
 ) -> Classifier:
     """Train a model with a defence, and return it with the weights of the best development accuracy (F1 of answers).
 
@@ -66,6 +67,8 @@ def train(
         seed: of initialisation, order, dropout and everything a defence draws.
         progress: told about every step.
         device: ``cpu`` or ``cuda``; by default the accelerator if there is one.
+        finish: called with the model once it is saved in `folder`, and before the checkpoints go: after a kill the
+            same call comes here again.
     """
     defence = _default_defence() if defence is None else defence
     settings = settings_for(data.task.name, backbone) if settings is None else settings
@@ -74,7 +77,7 @@ def train(
     defence.plan(settings.epochs)  # refuses too few epochs before anything is written
     held = _held(folder)
     with held, preserved_randomness(), _folder_or_temporary(folder) as place, work.watched(progress):
-        session = _Session(splits, defence, settings, place, folder is not None, seed, progress, device)
+        session = _Session(splits, defence, settings, place, folder is not None, seed, progress, device, finish)
         return session.run(backbone)
 
 
@@ -125,6 +128,7 @@ class _Session:
     seed: int
     progress: Progress | None
     device: str | None
+    finish: Callable[[Classifier], None] | None = None
 
     def run(self, backbone: str | Path | Classifier) -> Classifier:
         """Begin or continue, run the stages that are left, choose the best weights, and tidy up."""
@@ -150,10 +154,16 @@ class _Session:
         model.eval()
         processes.wait()
         if self.keeps and processes.is_main():
-            # Only once the model is on the disk may the checkpoints go.
-            model.save(self.folder / "model")
-            checkpoints.delete()
+            self._save(model, checkpoints)
+        processes.wait()
         return model
+
+    def _save(self, model: Classifier, checkpoints: CheckpointFolder) -> None:
+        """Put the model on the disk, with what belongs to it; only then may the checkpoints go."""
+        model.save(self.folder / "model")
+        if self.finish is not None:
+            self.finish(model)
+        checkpoints.delete()
 
     def _run_head(self, backbone: str | Path | Classifier) -> Classifier:
         """Train what follows the encoder, on vectors computed once."""
@@ -181,8 +191,7 @@ class _Session:
         )
         model.eval()
         if self.keeps:
-            model.save(self.folder / "model")
-            CheckpointFolder(self.folder / "checkpoints").delete()
+            self._save(model, CheckpointFolder(self.folder / "checkpoints"))
         return model
 
     def _model(self, backbone: str | Path | Classifier) -> Classifier:

@@ -63,7 +63,7 @@ class Flow(TrainerCallback):
         run, self.saved = self.trainer.run, self.trainer.step
         if run.checkpoints is not None and self.trainer.is_world_process_zero():
             run.checkpoints.prune()
-            run.selection.tidy()
+            run.selection.tidy(run.checkpoints.best_steps())
         return control
 
     def _report(self, steps_of_stage: int) -> None:

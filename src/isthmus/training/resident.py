@@ -240,10 +240,10 @@ class _Loop:
         folder = self.checkpoints.path / "epoch-0" / f"checkpoint-{self.step}"
         save_weights(self.model, folder / "model.safetensors")
         save_tensors(_optimizer_tensors(self.optimizer) | _random_tensors(), folder / "state.safetensors")
-        # The position is written last: a folder without it does not count.
         Position(0, 0, self.step, self.log.length, self.selection.state(), self.finished).write(folder)
+        self.checkpoints.seal(folder, self.selection.file)
         self.checkpoints.prune()
-        self.selection.tidy()
+        self.selection.tidy(self.checkpoints.best_steps())
 
     def _load(self, start: Checkpoint) -> None:
         load_weights(self.model, start.path / "model.safetensors")

@@ -21,8 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from isthmus.core.errors import RunError, UsageError
+from isthmus.core.files import remove_tree
 from isthmus.core.seeds import derive
 from isthmus.defences.base import Batch, Defence
 from isthmus.models import Classifier
@@ -229,12 +231,19 @@ class WalkingTrainer(Trainer):
     # Checkpoints: weights as safetensors, and where the run stands.
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        folder = Path(str(self.args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.is_world_process_zero():
+            remove_tree(folder)  # Whatever lies there, nothing is written through it.
+        processes.wait()
         try:
             super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError) as error:
             raise RunError(
                 f"cannot write a checkpoint to {self.args.output_dir}: {error}. Is the disk full?"
             ) from error
+        processes.wait()  # Each process writes its own random state.
+        if self.is_world_process_zero() and self.run.checkpoints is not None:
+            self.run.checkpoints.seal(folder, self.run.selection.file)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
