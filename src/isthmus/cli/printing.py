@@ -10,6 +10,7 @@ from isthmus.report.certificates import certificates, print_certificate
 from isthmus.report.describe import next_steps, warnings
 from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table
 from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_table
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
 from isthmus.report.view import AttackView, RunView
@@ -38,6 +39,8 @@ def print_run(
     console.print(Text.assemble((visible(run.name), "bold"), (f"   {visible(subtitle(run))}", "dim")))
     if run.record.results:
         console.print(Text(trained_on(run.record.results), style="dim"))
+    if shares := shares_line(run.log):
+        console.print(Text(visible(shares), style="dim"))
     views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
     if views:
         console.print()

@@ -57,6 +57,7 @@ class Climb:
     def __init__(self, ascent: Ascent, model: Classifier, batch: Batch, still: bool = False) -> None:
         """Start at random, or `still` at the clean embeddings."""
         self.ascent, self.model, self.inputs = ascent, model, batch.inputs
+        self._batch = batch
         self.dice = Dice(model)
         self.words = model.embed(batch.inputs["input_ids"])
         self.mask = valid(batch).to(self.words.dtype)
@@ -81,6 +82,8 @@ class Climb:
         return output
 
     def _with_earlier_passes(self, gradient: Tensor) -> Tensor:
+        if self._batch.is_measured:
+            return gradient
         waiting, self._waiting = self._waiting, None
         return gradient if waiting is None else gradient + waiting
 

@@ -33,6 +33,7 @@ from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.questions import question_lines
 from isthmus.report.reliability import diagrams, grouped, of_run, reliability
+from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_lines
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.folder import RunFolder
@@ -143,6 +144,7 @@ def render(run: RunView) -> str:
         troubles=_troubles(attacked),
         measures=measures.sections(run.folder),
         certificates=certificates.sections(run.folder),
+        shares=shares_line(run.log),
         provenance=provenance(run),
         commands=commands(run),
     )

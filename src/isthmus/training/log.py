@@ -4,11 +4,13 @@
     {"step": 200, "epoch": 1.0, "dev_accuracy": 0.83, "dev_loss": 0.41, "dev_ece": 0.06, "dev_information": {...}, ...}
     {"step": 200, "epoch": 1.0, "dev_f1": 0.71, "dev_exact_match": 0.6, "dev_loss": 1.3}        question answering
 
+    {"step": 100, "epoch": 0.5, "gradient_shares": {"smoothness": 0.08}}       at step 1 and every hundredth
     {"step": 200, "epoch": 1, "selection": "begins"}
 
-The last kind says that the best weights are looked for from there on, where a defence begins later than the training.
-Each line ends with its checksum (`isthmus.core.lines`). A checkpoint remembers how long the file was; a resumed run
-cuts it back to that length, so the same lines follow.
+Shares say how long the gradient of a term is beside that of the task's (`isthmus.training.shares`). The last kind says
+that the best weights are looked for from there on, where a defence begins later than the training. Each line ends with
+its checksum (`isthmus.core.lines`). A checkpoint remembers how long the file was; a resumed run cuts it back to that
+length, so the same lines follow.
 """
 
 from __future__ import annotations

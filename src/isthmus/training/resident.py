@@ -42,6 +42,7 @@ from isthmus.training.information import of_resident
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
 from isthmus.training.settings import Progress, TrainingSettings
+from isthmus.training.shares import GradientShares
 from isthmus.training.walk import Ledger, not_finite, walk
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class _Loop:
     step: int = 0
     finished: bool = False
     ledger: Ledger = field(default_factory=Ledger)
+    shares: GradientShares = field(default_factory=GradientShares)
     latest: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> nn.Module:
@@ -194,13 +196,18 @@ class _Loop:
         if not self.model.training:
             self.model.train()
         self.optimizer.zero_grad()
+        shares = self.shares if self.shares.wanted(self.step) else None
         for number, part in enumerate(torch.split(rows, settings.batch_size)):
             batch = self.data.batch(part, derive(self.seed, "batch", self.step, number, 0))
             batch.opens_step = number == 0
             weight = len(part) / len(rows)
             model = cast("Classifier", self.model)
-            terms = walk(self.defence, model, batch, backward=_backward, autocast=self.autocast, weight=weight)
+            terms = walk(
+                self.defence, model, batch, backward=_backward, autocast=self.autocast, weight=weight, shares=shares
+            )
             self.ledger.add(self.step, terms, weight)
+        if shares is not None and (found := shares.take(self.step)):
+            self._write({"gradient_shares": found})
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm or math.inf)
         for group in self.optimizer.param_groups:
             group["lr"] = rate

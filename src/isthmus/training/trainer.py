@@ -39,6 +39,7 @@ from isthmus.training.log import TrainLog
 from isthmus.training.numerics import Autocast
 from isthmus.training.questions import AnswerMetrics, EncodedWindows, evaluate_windows
 from isthmus.training.settings import Progress, TrainingSettings
+from isthmus.training.shares import GradientShares
 from isthmus.training.walk import Ledger, not_finite, walk
 
 _WEIGHTS = "model.safetensors"
@@ -66,6 +67,7 @@ class Run:
     checkpoints: CheckpointFolder | None = None
     progress: Progress | None = None
     latest: dict[str, float] = field(default_factory=dict)
+    shares: GradientShares = field(default_factory=GradientShares)
     judged_from: int = 0
     """Epoch before which early stopping does not end it."""
     finished: bool = False
@@ -162,10 +164,16 @@ class WalkingTrainer(Trainer):
             opens_step=self._pass == 0,
         )
         weight = len(batch) / self._examples_in_step
+        shares = run.shares if run.shares.wanted(step) and self.is_world_process_zero() else None
         with self.accelerator.no_sync(model):
-            terms = walk(run.defence, run.model, batch, backward=self._backward, autocast=run.autocast, weight=weight)
+            terms = walk(
+                run.defence, run.model, batch,
+                backward=self._backward, autocast=run.autocast, weight=weight, shares=shares,
+            )  # fmt: skip
         self._pass += 1
         self._ledger.add(step, terms, weight)
+        if shares is not None and self.accelerator.sync_gradients and (found := shares.take(step)):
+            self._write({"gradient_shares": found}, ahead=1)
         if self._looks_often:
             self._ledger.settle()
         if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
@@ -193,9 +201,11 @@ class WalkingTrainer(Trainer):
             self.run.latest.update(loss=row["loss"])
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
-    def _write(self, row: dict[str, Any]) -> None:
+    def _write(self, row: dict[str, Any], ahead: int = 0) -> None:
+        """A row of the step just done, or of the one that is `ahead`."""
         if self.is_world_process_zero():
-            self.run.log.write({"step": self.step, "epoch": round(self.epochs_done, 6), **row})
+            epoch = self.epochs_done + ahead / self.steps_per_epoch
+            self.run.log.write({"step": self.step + ahead, "epoch": round(epoch, 6), **row})
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Evaluate on the development data, keep the best weights, and stop when patience is at its end."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from isthmus.models import Classifier
+    from isthmus.training.shares import GradientShares
 
 Backward = Callable[["Tensor", bool], None]
 """Back-propagate a scalar; the flag says whether to keep its graph."""
@@ -30,11 +31,19 @@ Reduce = Callable[["Tensor"], "Tensor"]
 
 
 def walk(
-    defence: Defence, model: Classifier, batch: Batch, *, backward: Backward, autocast: Autocast, weight: float = 1.0
+    defence: Defence,
+    model: Classifier,
+    batch: Batch,
+    *,
+    backward: Backward,
+    autocast: Autocast,
+    weight: float = 1.0,
+    shares: GradientShares | None = None,
 ) -> dict[str, Tensor]:
     """Back-propagate every yield of ``defence.losses``, scaled by `weight`; return the unscaled terms, detached.
 
-    Mixed precision covers the forward passes, which run inside the generator, and not the backward ones.
+    Mixed precision covers the forward passes, which run inside the generator, and not the backward ones. Where `shares`
+    are wanted, every term is also differentiated by itself.
     """
     import torch
 
@@ -52,6 +61,8 @@ def walk(
             for name, value in terms.values.items():
                 detached = value.detach()
                 sums[name] = sums[name] + detached if name in sums else detached
+            if shares is not None:
+                shares.add(model, batch, terms, weight)
             total = terms.total()
             with added_together(earlier):
                 backward(total if weight == 1.0 else total * weight, terms.retain_graph)

@@ -1,0 +1,37 @@
+"""How much of the gradient each term of the loss had, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SMALL = 1e-3
+
+
+def shares_line(log: Sequence[Mapping[str, Any]]) -> str:
+    """The first and the last measured share of every term beside the task's; empty where nothing was measured."""
+    measured = [row for row in log if row.get("gradient_shares")]
+    if not measured:
+        return ""
+    names = dict.fromkeys(name for row in measured for name in row["gradient_shares"])
+    parts = [f"{name} {_course(name, measured)}" for name in names]
+    steps = dict.fromkeys([measured[0]["step"], measured[-1]["step"]])
+    where = f"step{'s' * (len(steps) > 1)} {' and '.join(map(str, steps))}"
+    return f"Gradient beside the task's, at {where}: {'; '.join(parts)}"
+
+
+def hardly_trained(log: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Terms whose share was never as large as a thousandth."""
+    measured = [row["gradient_shares"] for row in log if row.get("gradient_shares")]
+    names = dict.fromkeys(name for shares in measured for name in shares)
+    return [name for name in names if max(shares.get(name, 0.0) for shares in measured) < SMALL]
+
+
+def _course(name: str, measured: Sequence[Mapping[str, Any]]) -> str:
+    ends = [measured[0], *measured[1:][-1:]]
+    return " to ".join(_shown(row["gradient_shares"].get(name, 0.0)) for row in ends)
+
+
+def _shown(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.3g} %" if percent >= 0.01 or not share else f"{percent:.0e} %"
