@@ -1,4 +1,4 @@
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "engine"), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("engine", "lexicon", "attacks")]

@@ -159,6 +159,7 @@ def test_a_preset_limits_the_attack_and_is_part_of_its_settings(
     head = header(place, key)
     assert head["settings"]["preset"] == "textdefender-2021"
     assert head["settings"]["preset_limits"]["max_share"] == 0.3
+    assert "no_antonyms" not in head["settings"]["preset_limits"]  # what it does not ask for
     rows = [json.loads(line) for line in (place / "run/attacks" / f"{key}.jsonl").read_text().splitlines()]
     assert all(row["words_changed"] <= 0.5 for row in rows)  # ceil(0.3 * 5) = 2 of 5 words
     assert isthmus("report", "run").code == 0

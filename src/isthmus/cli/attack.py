@@ -69,7 +69,11 @@ def attack(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option("--preset", help="Limits on every attack: textdefender-2021 or strict.", rich_help_panel=_LIMITS),
+        typer.Option(
+            "--preset",
+            help="Limits on every attack: textdefender-2021, meaning or strict (each narrower than the one before).",
+            rich_help_panel=_LIMITS,
+        ),
     ] = None,
     encoder: Annotated[
         str | None,

@@ -109,6 +109,12 @@ class WordNet:
         lowered = word.lower()
         return tuple(synset for part in self._parts.values() for synset in part.synsets(lowered))
 
+    def lemmas(self, word: str) -> Iterator[tuple[str, str]]:
+        """The lemmas of a word in any inflection, each with its part of speech."""
+        lowered = word.lower()
+        for pos, part in self._parts.items():
+            yield from ((pos, lemma) for lemma in part.lemmas(lowered) if part.offsets(lemma))
+
     def parts_of_speech(self, word: str) -> frozenset[str]:
         """Under which of noun, verb, adj and adv the word is listed, in any inflection."""
         lowered = word.lower()
@@ -167,12 +173,12 @@ class _Part:
                 raise AssetError(f"{folder} is not a WordNet dictionary: {name} is missing")
 
     def synsets(self, word: str) -> Iterator[Synset]:
-        for lemma in self._lemmas(word):
+        for lemma in self.lemmas(word):
             for offset in self.offsets(lemma):
                 yield self._synset(offset)
 
     def knows(self, word: str) -> bool:
-        return any(lemma.encode(errors="surrogatepass") in self._index for lemma in self._lemmas(word))
+        return any(lemma.encode(errors="surrogatepass") in self._index for lemma in self.lemmas(word))
 
     def entries(self, symbols: str) -> Iterator[Entry]:
         for line in self._data[:].decode().split("\n"):
@@ -200,7 +206,7 @@ class _Part:
                     if form not in self._irregular:
                         yield lemma, form, True
 
-    def _lemmas(self, word: str) -> dict[str, None]:
+    def lemmas(self, word: str) -> dict[str, None]:
         if word in self._irregular:
             return dict.fromkeys((word, *self._irregular[word]))
         stems = (word[: -len(old)] + new for old, new in self._endings if word.endswith(old))

@@ -1,8 +1,10 @@
-"""Limits that a user puts on any attack, on top of its own rules; two presets.
+"""Limits that a user puts on any attack, on top of its own rules; three presets.
 
 `textdefender-2021` is the shared attack surface of Li et al. (2021): at most 30 % of the words, 50 candidates a word,
 sentence similarity 0.84 (angular), 50 queries per word. `strict` holds to what Morris et al. (2020) found people to
-accept: word vectors at a cosine of 0.9, sentences at 0.98, the part of speech kept.
+accept: word vectors at a cosine of 0.9, sentences at 0.98, the part of speech kept. `meaning` lies between the two: no
+opposites, negations as they were, the part of speech kept unless a word is only misspelt, the rest loose
+enough to leave most attacks something to try.
 
 References:
     Li, Xu, Zeng, Li, Zheng, Zhang, Chang, Hsieh: Searching for an Effective Defender: Benchmarking Defense against
@@ -14,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms
 from isthmus.attacks.parts.rules import (
     Fluency,
     MaxEdits,
@@ -27,6 +31,9 @@ from isthmus.attacks.parts.rules import (
     WordMeaning,
 )
 from isthmus.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from isthmus.lexicon.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,12 @@ class Limits:
     """The word vectors."""
     part_of_speech: str | None = None
     """Tagger by which old and new word must agree: wordnet, spacy or nltk."""
+    misspelling: bool = False
+    """Whether a misspelling counts as the word it is read as, whatever the tagger says."""
+    no_antonyms: bool = False
+    """Whether words that mean the opposite are refused."""
+    keep_negations: bool = False
+    """Whether words that negate stay, and no others come in."""
     similarity: float | None = None
     """Sentence similarity to the original."""
     metric: Metric = "angular"
@@ -67,6 +80,12 @@ class Limits:
             rules.append(MaxShare(self.max_share))
         if self.max_edits is not None:
             rules.append(MaxEdits(self.max_edits))
+        if self.keep_negations:
+            rules.append(KeepNegations(_reader()))
+        if self.no_antonyms:
+            from isthmus.lexicon.antonyms import load_antonyms
+
+            rules.append(NoAntonyms(load_antonyms(), _reader()))
         if self.min_cosine is not None:
             from isthmus.lexicon.neighbours import load_neighbours
 
@@ -74,7 +93,8 @@ class Limits:
         if self.part_of_speech is not None:
             from isthmus.lexicon.tags import load_tagger
 
-            rules.append(PartOfSpeech(load_tagger(self.part_of_speech)))
+            tagger = load_tagger(self.part_of_speech)
+            rules.append(KindOfWord(tagger, _reader()) if self.misspelling else PartOfSpeech(tagger))
         if self.similarity is not None:
             rules.append(SentenceMeaning(self.similarity, self.metric, self.window))
         if self.max_drop is not None:
@@ -90,6 +110,8 @@ class Limits:
             used["limits: word vectors"] = load_neighbours(self.vectors).name
         if self.part_of_speech is not None:
             used["limits: part of speech"] = self.part_of_speech
+        if self.no_antonyms:
+            used["limits: antonyms"] = "WordNet 3.0"
         if self.similarity is not None:
             used["limits: sentence encoder"] = self.encoder
         if self.max_drop is not None:
@@ -97,8 +119,24 @@ class Limits:
         return used
 
 
+def _reader() -> Reader:
+    from isthmus.lexicon.reading import load_reader
+
+    return load_reader()
+
+
 PRESETS: Mapping[str, Limits] = {
     "textdefender-2021": Limits(most_per_word=50, max_share=0.3, similarity=0.84, budget_per_word=50),
+    "meaning": Limits(
+        max_share=0.2,
+        no_antonyms=True,
+        keep_negations=True,
+        min_cosine=0.4,
+        part_of_speech="wordnet",
+        misspelling=True,
+        similarity=0.9,
+        metric="cosine",
+    ),
     "strict": Limits(min_cosine=0.9, part_of_speech="wordnet", similarity=0.98, metric="cosine"),
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
 from isthmus.attacks.parts.characters import EDITS
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.rules import MaxEdits
@@ -104,9 +104,11 @@ class DeepWordBug(WordAttack):
             cost = levenshtein(word, new)
             if not cost or spent + cost > self.max_edit_distance:
                 continue
-            spent += cost
-            trial.candidates += 1
-            draft = draft.replace(position, trial.vocabulary.id(new))
+            edits = replacing(position, trial.vocabulary.ids([new]))
+            candidates = yield from allowed(trial, Candidates(draft, edits))
+            if candidates.count:
+                spent += cost
+                draft = candidates.draft(0)
         scores = yield Score(draft)
         trial.accept(draft, scores[0], float(trial.judge(scores)[0]))
 

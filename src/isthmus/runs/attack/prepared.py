@@ -179,7 +179,9 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             data["dev_fingerprint"] = self.splits.dev.fingerprint
         extra: dict[str, Any] = {}
         if request.preset is not None:
-            extra = {"preset": request.preset, "preset_limits": plain(self.limits(name))}
+            # What is not asked for is left out: rows from before there was such a limit still belong to the command.
+            limits = {key: value for key, value in plain(self.limits(name)).items() if value is not False}
+            extra = {"preset": request.preset, "preset_limits": limits}
         if (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):
             extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts}
         return {
