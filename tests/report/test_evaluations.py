@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from isthmus.core.files import write_json
-from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table, read_evaluations
+from isthmus.report.evaluation_table import evaluation_notes, evaluation_table
+from isthmus.report.evaluations import EvaluationView, read_evaluations
 from isthmus.report.page import render
 from isthmus.report.reliability import grouped, reliability
 from isthmus.report.speed import speed_lines, speed_table
@@ -86,7 +87,7 @@ def test_what_had_no_answer_is_said() -> None:
     view = EvaluationView("a", header(errors=3))
     assert view.errors == 3
     assert view.lines()[0].note == "n 60"
-    assert view.warnings() == ["a: 3 of 63 texts had no answer and are in no figure. Commonest: too long"]
+    assert view.warnings()[0] == "a: 3 of 63 texts had no answer and are in no figure. Commonest: too long"
 
 
 def test_an_evaluation_under_way_has_no_line() -> None:

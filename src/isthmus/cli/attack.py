@@ -95,7 +95,9 @@ def attack(
         bool,
         typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel=options.OUTPUT),
     ] = False,
-    fail_under: Annotated[str | None, options.fail_under("racc=0.40")] = None,
+    fail_under: Annotated[str | None, options.fail_under("racc=0.40", "racc, sacc, balanced_racc, tpr.")] = None,
+    fail_over: Annotated[str | None, options.fail_over("asr=0.60")] = None,
+    positive: options.Positive = None,
     export: Annotated[
         str | None,
         typer.Option(
@@ -138,7 +140,9 @@ def attack(
     from isthmus.runs.attack import AttackRequest
     from isthmus.runs.goals import GoalRequest
 
-    bar = Bar.parse(fail_under) if fail_under is not None else None
+    bar = Bar.parse(fail_under, over=fail_over, positive=positive)
+    if bar is not None:
+        bar.check_goal(from_label)
     form = format_of(export) if export is not None else None
     request = AttackRequest(
         model=model,
@@ -150,7 +154,7 @@ def attack(
         seed=seed,
         out=options.folder(out),
         labels=options.names(labels) or None,
-        goal=GoalRequest(target_label, from_label, threshold, at_fpr),
+        goal=GoalRequest(target_label, from_label, threshold, at_fpr, positive),
         protect=tuple(protect) if protect else None,
         protect_pattern=protect_pattern,
         protect_kinds=options.names(protect_kind),
@@ -183,7 +187,7 @@ def attack(
         figures = run_json(view, keys)
         figures["attacked_now"] = sum(outcome.attacked for outcome in report.outcomes)
         if bar is not None:
-            figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
+            figures["gate"] = {**bar.to_json(), "exit_code": code}
         print_json(figures)
     _refuse_if_all_failed(view)
     if code:

@@ -66,7 +66,7 @@ def certify(
     from isthmus.runs.certificates import certified_at
     from isthmus.runs.certify import CertifyRequest
 
-    bar = Bar.parse(fail_under, CERTIFIED) if fail_under is not None else None
+    bar = Bar.parse(fail_under, CERTIFIED)
     strength = _strength(at)
     request = CertifyRequest(
         model=model,
@@ -100,7 +100,7 @@ def certify(
     if as_json:
         figures = _json(report, view, strength, rates)
         if bar is not None:
-            figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
+            figures["gate"] = {**bar.to_json(), "exit_code": code}
         print_json(figures)
     if code:
         raise typer.Exit(code)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from isthmus.report.view import RunView
     from isthmus.runs.evaluate import EvaluateReport, EvaluateRequest
 
-_RATES = ("accuracy", "exact_match", "f1")
-
 
 def evaluate(
     model: options.Model,
@@ -69,7 +67,11 @@ def evaluate(
         ),
     ] = None,
     seed: options.Seed = 0,
-    fail_under: Annotated[str | None, options.fail_under("accuracy=0.80")] = None,
+    fail_under: Annotated[
+        str | None,
+        options.fail_under("accuracy=0.80", "accuracy, balanced_accuracy, tpr; of questions exact_match, f1."),
+    ] = None,
+    positive: options.Positive = None,
     predictions: Annotated[
         str | None,
         typer.Option(
@@ -98,12 +100,12 @@ def evaluate(
     """
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
-    from isthmus.cli.gate import Bar
+    from isthmus.cli.gate import EVALUATED, Bar
     from isthmus.cli.printing import evaluation_json, print_run
     from isthmus.report.evaluations import pooled
     from isthmus.runs.evaluate import EvaluateRequest, SetRequest
 
-    bar = Bar.parse(fail_under, _RATES) if fail_under is not None else None
+    bar = Bar.parse(fail_under, EVALUATED, positive=positive)
     sets = SetRequest(
         on=tuple(on or ()),
         split=options.names(split),
@@ -149,7 +151,7 @@ def evaluate(
                 for name, part in together.items()
             }
         if bar is not None:
-            figures["gate"] = {"bar": bar.to_json(), "exit_code": code}
+            figures["gate"] = {**bar.to_json(), "exit_code": code}
         print_json(figures)
     _refuse_if_all_failed(view)
     if code:

@@ -1,18 +1,28 @@
-"""``--fail-under``: a bar a rate must reach, judged by its interval.
+"""``--fail-under`` and ``--fail-over``: bars that rates must keep to, judged by their intervals.
 
-the whole interval is at or over the bar     exit 0
-the whole interval is under the bar          exit 1
-the interval straddles the bar               exit 3: attack more examples to know
+                                   --fail-under RATE=BAR        --fail-over RATE=BAR
+    exit 0    the whole interval   is at or over the bar        is at or under the bar
+    exit 1    the whole interval   is under the bar             is over the bar
+    exit 3    the interval         straddles the bar: attack more examples to know
 
-Where several attacks ran they are also judged together. A robust accuracy that reaches the bar only by examples on
-which nothing was tried is inconclusive too.
+Rates of an attack:
+
+    racc, sacc                     robust and clean accuracy
+    balanced_racc, balanced_sacc   the same as means over the classes (`isthmus.runs.balance`)
+    tpr                            robust true-positive rate: share of one class that is right and stays so under
+                                   attack. The class is that of --positive, or else of --from-label
+    asr                            attack success; a ceiling
+    fpr                            false-positive rate of the detector that --from-label evades; a ceiling
+
+Where several attacks ran they are also judged together. A bar that is kept only thanks to examples on which nothing was
+tried, or that have no result or no label, is inconclusive too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isthmus.core.errors import ExitCode, UnknownName, UsageError
 
@@ -21,56 +31,91 @@ if TYPE_CHECKING:
 
     from isthmus.core.statistics import Interval
     from isthmus.report.evaluations import EvaluationView
-    from isthmus.report.view import RunView
+    from isthmus.report.view import AttackView, RunView
+    from isthmus.runs.summary import Summary
 
-_RATES = ("racc", "sacc")
+_RATES = ("racc", "sacc", "balanced_racc", "balanced_sacc", "tpr")
+_CEILINGS = ("asr", "fpr")
+EVALUATED = ("accuracy", "balanced_accuracy", "tpr", "exact_match", "f1")
+"""Rates of an evaluation."""
 CERTIFIED = ("certified", "clean")
 """Rates of a certificate."""
 PASSED, FAILED, INCONCLUSIVE = ExitCode.PASSED, ExitCode.FAILED, ExitCode.INCONCLUSIVE
+_MORE = "the interval straddles the bar: attack more examples with --n"
+
+
+class _Rate(NamedTuple):
+    """A rate, what it could be at worst, and why that differs."""
+
+    interval: Interval
+    at_worst: Interval
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Rates and the least each must be."""
+    """Rates and the least each must be, and rates and the most each may be."""
 
     least: dict[str, float]
+    most: dict[str, float] = field(default_factory=dict)
+    positive: str | None = None
+    """The class that `tpr` is about, where the attack is not on a single one."""
 
     @classmethod
-    def parse(cls, given: str, rates: Sequence[str] = _RATES) -> Bar:
-        """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``."""
-        found: dict[str, float] = {}
-        for part in given.split(","):
-            name, _, value = (piece.strip() for piece in part.partition("="))
-            if name not in rates:
-                raise UnknownName("rate for --fail-under", name, rates)
-            try:
-                found[name] = float(value)
-            except ValueError:
-                raise UsageError(f"--fail-under takes {name}=RATE, such as {name}=0.40, not {part!r}") from None
-            if not 0 <= found[name] <= 1:
-                raise UsageError(f"--fail-under: {name} is a rate between 0 and 1, not {value}")
-        return cls(found)
+    def parse(
+        cls, under: str | None, rates: Sequence[str] = _RATES, *, over: str | None = None, positive: str | None = None
+    ) -> Bar | None:
+        """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``, and ceilings such as ``asr=0.60``; None where none is set."""
+        if under is None and over is None:
+            return None
+        least = {} if under is None else _read("--fail-under", under, rates, "--fail-over", _CEILINGS)
+        most = {} if over is None else _read("--fail-over", over, _CEILINGS, "--fail-under", rates)
+        return cls(least, most, positive)
+
+    def check_goal(self, from_label: str | None) -> None:
+        """Refuse rates that an attack on all classes, or on this one, does not have."""
+        if "tpr" in self.least and self.positive is None and from_label is None:
+            raise UsageError(
+                "--fail-under tpr=… is the true-positive rate of one class: name it by --positive LABEL (or attack "
+                "that class alone by --from-label)"
+            )
+        if "fpr" in self.most and from_label is None:
+            raise UsageError(
+                "--fail-over fpr=… is the false-positive rate of a detector: name its class by --from-label"
+            )
 
     def to_json(self) -> dict[str, Any]:
-        """The bar as it was given."""
-        return dict(self.least)
+        """The bars as they were given."""
+        found: dict[str, Any] = {"bar": dict(self.least)}
+        if self.most:
+            found["ceiling"] = dict(self.most)
+        return found
 
     def judge(self, console: Console, run: RunView, keys: Sequence[str]) -> int:
         """Print a line per attack and rate; the worst decides the exit code."""
+        from isthmus.report.balance import constant
+
         codes = []
-        judged = [(view.key, view.summary) for view in run.attacks if view.key in keys]
+        views = [view for view in run.attacks if view.key in keys]
+        judged: list[tuple[str, AttackView, Summary]] = [(view.key, view, view.summary) for view in views]
         if run.together is not None and len(judged) > 1:
-            judged.append(("all together", run.together))
-        for name, summary in judged:
-            for rate, least in self.least.items():
-                interval: Interval = getattr(summary, rate)
-                code, remedy = verdict(interval, least), "the interval straddles the bar: attack more examples with --n"
-                if rate == "racc" and code == PASSED and verdict(summary.proven, least) != PASSED:
-                    code = INCONCLUSIVE
-                    remedy = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
+            judged.append(("all together", run.alike[0], run.together))
+        for name, view, summary in judged:
+            for rate, bar, is_ceiling in self._bars():
+                found = _of_class(self.positive, view, summary) if rate == "tpr" else _of_attack(rate, view, summary)
+                code, remedy = verdict(found.interval, bar, is_ceiling), _MORE
+                if code == PASSED and verdict(found.at_worst, bar, is_ceiling) != PASSED:
+                    code, remedy = INCONCLUSIVE, found.why
                 codes.append(code)
-                say(console, code, f"{name} {rate}", interval, least, remedy)
+                say(console, code, f"{name} {rate}", found.interval, bar, remedy, is_ceiling)
+            warning = constant(view, summary)
+            if warning:
+                say_also(console, warning)
         return worst(codes)
+
+    def _bars(self) -> list[tuple[str, float, bool]]:
+        floors = [(rate, bar, False) for rate, bar in self.least.items()]
+        return floors + [(rate, bar, True) for rate, bar in self.most.items()]
 
     def judge_rates(self, console: Console, name: str, rates: Mapping[str, Interval]) -> int:
         """Print a line per rate; the worst decides the exit code."""
@@ -85,42 +130,120 @@ class Bar:
         """Print a line per set and rate; a bar reached only without the texts that had no answer is not reached."""
         codes = []
         for view in views:
+            rates, place = view.rates, None
+            if "tpr" in self.least and not view.answers_questions:
+                place = _positive(self.positive, view.class_names, view.key)
+                rates |= {"tpr": view.recall(place)}
             for rate, least in self.least.items():
-                if rate not in view.rates:
-                    raise UnknownName(f"rate of {view.key} for --fail-under", rate, view.rates)
-                interval = view.rates[rate]
+                if rate not in rates:
+                    raise UnknownName(f"rate of {view.key} for --fail-under", rate, rates)
+                interval = rates[rate]
                 code, remedy = verdict(interval, least), "the interval straddles the bar: evaluate on more examples"
-                if code == PASSED and not _passes_whatever_was_refused(view, interval, least):
+                if code == PASSED and verdict(view.at_worst(rate, place), least) != PASSED:
                     code = INCONCLUSIVE
                     remedy = f"only without the {view.errors} texts that had no answer is the bar reached"
                 codes.append(code)
                 say(console, code, f"{view.key} {rate}", interval, least, remedy)
+            if view.constant():
+                say_also(console, view.constant())
         return worst(codes)
 
 
-def _passes_whatever_was_refused(view: EvaluationView, interval: Interval, least: float) -> bool:
-    """Whether an accuracy stays over the bar when every text without an answer counts as wrong."""
+def _read(option: str, given: str, rates: Sequence[str], other: str, others: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in given.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name in others and name not in rates:
+            raise UsageError(f"{option} {name}: that rate takes the other kind of bar, {other} {name}=RATE")
+        if name not in rates:
+            raise UnknownName(f"rate for {option}", name, rates)
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise UsageError(f"{option} takes {name}=RATE, such as {name}=0.40, not {part!r}") from None
+        if not 0 <= found[name] <= 1:
+            raise UsageError(f"{option}: {name} is a rate between 0 and 1, not {value}")
+    return found
+
+
+def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
+    """A rate of one attack."""
+    from isthmus.report.numerals import read_interval
+
+    untried = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
+    unread = f"only without {summary.balance.unlabelled} records that could not be read is the bar reached"
+    if rate == "racc":
+        return _Rate(summary.racc, summary.proven, untried)
+    if rate == "balanced_racc":
+        why = untried if summary.no_candidates else unread
+        return _Rate(summary.balanced_racc, summary.balance.racc_at_least, why)
+    if rate == "balanced_sacc":
+        return _Rate(summary.balanced_sacc, summary.balance.sacc_at_least, unread)
+    if rate == "asr":
+        without = summary.timed_out + summary.errors + summary.abstained_after
+        why = f"only without {without} examples that have no result, and with {summary.no_candidates} on which nothing "
+        return _Rate(summary.asr, summary.asr_at_most, why + "was tried, is the ceiling kept")
+    if rate == "fpr":
+        false = read_interval((view.detection or {}).get("fpr"))
+        return _Rate(false, false)
+    return _Rate(summary.sacc, summary.sacc)
+
+
+def _of_class(positive: str | None, view: AttackView, summary: Summary) -> _Rate:
+    """The robust true-positive rate of a class."""
     from isthmus.core.statistics import wilson
 
-    answered = int(view.summary.get("answered") or 0)
-    if view.answers_questions or not answered:
-        return True  # Questions without an answer are not the model's doing: the data lack one.
-    return verdict(wilson(round(interval.estimate * answered), answered + view.errors), least) == PASSED
+    balance = summary.balance
+    if positive is not None:
+        number = _positive(positive, dict(enumerate(view.labels)), view.key)
+        found = balance.of_class(number)
+    else:
+        found = balance.classes[0] if len(balance.classes) == 1 else None  # --from-label attacks a single class.
+    if found is None:
+        return _Rate(wilson(0, 0), wilson(0, 0))
+    certain = wilson(found.robust - found.no_candidates, found.n + balance.unlabelled)
+    why = (
+        f"only with {found.no_candidates} examples on which nothing was tried, or without {balance.unlabelled} records "
+    )
+    return _Rate(found.robust_recall, certain, why + "that could not be read, is the bar reached")
 
 
-def say(console: Console, code: ExitCode, what: str, interval: Interval, least: float, remedy: str) -> None:
+def _positive(name: str | None, labels: Mapping[int, str], key: str) -> int:
+    """The number of a class given by name, or by number where no class has that name."""
+    if name is None:
+        raise UsageError("--fail-under tpr=… is the true-positive rate of one class: name it by --positive LABEL")
+    for number, label in labels.items():
+        if name.casefold() == label.casefold():
+            return number
+    if name.isascii() and name.isdigit() and int(name) in labels:
+        return int(name)
+    raise UnknownName(f"class in {key} for --positive", name, labels.values())
+
+
+def say(
+    console: Console, code: ExitCode, what: str, interval: Interval, bar: float, remedy: str, is_ceiling: bool = False
+) -> None:
     """One line about a rate and its bar, and what to do where the sample cannot tell."""
     from rich.text import Text
 
     word, colour = {
         PASSED: ("passed", "green"),
-        FAILED: ("under the bar", "red"),
+        FAILED: ("over the ceiling" if is_ceiling else "under the bar", "red"),
         INCONCLUSIVE: ("inconclusive", "yellow"),
     }[code]
     shown = f"{interval.estimate:.3f} ({interval.low:.3f}–{interval.high:.3f})"
-    console.print(Text.assemble((word, f"bold {colour}"), f"  {what} {shown}, bar {least:g}"))
+    console.print(
+        Text.assemble((word, f"bold {colour}"), f"  {what} {shown}, {'ceiling' if is_ceiling else 'bar'} {bar:g}")
+    )
     if code == INCONCLUSIVE:
         console.print(Text(f"  {remedy}", style="dim"))
+
+
+def say_also(console: Console, warning: str) -> None:
+    """A warning under the lines that were judged."""
+    from rich.text import Text
+
+    console.print(Text(f"  {warning}", style="yellow"))
 
 
 def worst(codes: Sequence[ExitCode]) -> ExitCode:
@@ -128,8 +251,11 @@ def worst(codes: Sequence[ExitCode]) -> ExitCode:
     return next((code for code in (FAILED, INCONCLUSIVE) if code in codes), PASSED)
 
 
-def verdict(interval: Interval, least: float) -> ExitCode:
-    """0 where the rate is at least the bar, 1 where it is under it, 3 where the sample cannot tell."""
-    if interval.low >= least:
+def verdict(interval: Interval, bar: float, is_ceiling: bool = False) -> ExitCode:
+    """0 where the rate keeps to the bar, 1 where it does not, 3 where the sample cannot tell."""
+    keeps, breaks = interval.low >= bar, interval.high < bar
+    if is_ceiling:
+        keeps, breaks = interval.high <= bar, interval.low > bar
+    if keeps:
         return PASSED
-    return FAILED if interval.high < least else INCONCLUSIVE
+    return FAILED if breaks else INCONCLUSIVE

@@ -126,12 +126,33 @@ Device = Annotated[
 ]
 
 
-def fail_under(example: str) -> Any:
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        "--positive",
+        metavar="LABEL",
+        help="The class that tpr is about. (default: that of --from-label, where there is one)",
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+
+def fail_under(example: str, rates: str = "") -> Any:
     """The option of the gate; rates differ by verb."""
     return typer.Option(
         "--fail-under",
         metavar=example,
-        help="Exit 1 if the interval lies under the bar, 3 if it straddles it.",
+        help=" ".join(("Exit 1 if the interval lies under the bar, 3 if it straddles it.", rates)).strip(),
+        rich_help_panel=OUTPUT,
+    )
+
+
+def fail_over(example: str) -> Any:
+    """The option of a ceiling."""
+    return typer.Option(
+        "--fail-over",
+        metavar=example,
+        help="Exit 1 if the interval lies over the ceiling, 3 if it straddles it. asr, fpr.",
         rich_help_panel=OUTPUT,
     )
 

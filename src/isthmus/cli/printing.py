@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.report.balance import balance_table
 from isthmus.report.certificates import certificates, print_certificate
 from isthmus.report.describe import next_steps, warnings
-from isthmus.report.evaluations import EvaluationView, evaluation_notes, evaluation_table
+from isthmus.report.evaluation_table import evaluation_notes, evaluation_table
+from isthmus.report.evaluations import EvaluationView
 from isthmus.report.numerals import read_interval, three, three_bounds
 from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_table
@@ -46,6 +48,10 @@ def print_run(
         console.print()
         console.print(attack_table(run, keys))
         console.print(footnotes(run, keys))
+        balance = balance_table(run, keys)
+        if balance is not None:
+            console.print()
+            console.print(balance)
         for view in views:
             if view.detection:
                 console.print()
@@ -133,6 +139,7 @@ def attack_json(view: AttackView) -> dict[str, Any]:
         "effort": dict(effort),
         "resources": dict(view.resources),
         "preset": view.preset,
+        "labels": list(view.labels),
     }
     if view.detection:
         found["detection"] = {key: value for key, value in view.detection.items() if key != "negative_scores"}
@@ -142,7 +149,8 @@ def attack_json(view: AttackView) -> dict[str, Any]:
 def evaluation_json(view: EvaluationView) -> dict[str, Any]:
     """The figures of one evaluation: those of the model as it was saved at the top."""
     own = view.summary.get("ways", {}).get(view.headline, {})
-    shown = {"accuracy": own.get("accuracy"), "ece": (own.get("calibration") or {}).get("ece")}
+    shown = {name: own.get(name) for name in ("accuracy", "balanced_accuracy")}
+    shown["ece"] = (own.get("calibration") or {}).get("ece")
     if view.answers_questions:
         overall = view.summary.get("questions", {}).get("overall", {})
         shown = {name: overall.get(name) for name in ("exact_match", "f1")}
@@ -153,6 +161,7 @@ def evaluation_json(view: EvaluationView) -> dict[str, Any]:
         "speed": view.speed,
         "set": view.header.get("set"),
         "suspicion": view.header.get("suspicion"),
+        "warnings": view.warnings(),
     }
 
 
@@ -174,4 +183,5 @@ def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
         found["evaluations"] = {view.key: evaluation_json(view) for view in run.evaluations}
     if run.left_out:
         found["left_out"] = run.left_out
+    found["warnings"] = warnings(run)
     return found

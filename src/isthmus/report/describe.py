@@ -10,6 +10,7 @@ from typing import Any
 
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
+from isthmus.report.balance import constants
 from isthmus.report.shares import hardly_trained
 from isthmus.report.view import AttackView, RunView
 from isthmus.runs.summary import Summary
@@ -118,6 +119,7 @@ def warnings(run: RunView) -> list[str]:
             f"{', '.join(weak)} of the loss had less than a thousandth of the task's gradient: the defence hardly took "
             "part in the training."
         )
+    found += constants(run)
     few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
     if few:
         counts = " to ".join(str(count) for count in sorted({min(few.values()), max(few.values())}))

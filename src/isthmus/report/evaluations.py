@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, percent, read_interval, three, three_bounds
+from isthmus.report.numerals import bounds, percent, read_interval
+from isthmus.runs.balance import majority_warning, with_misses
 from isthmus.runs.evaluate.speed import cost_of_thousand
 from isthmus.runs.evaluate.ways import shown as way_name
 from isthmus.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
 
 _MOST_CLASSES = 8
 
@@ -78,7 +75,8 @@ class EvaluationView:
             parts = _part(self.summary, "questions")
             hardest = _part(parts, "worst") or _part(parts, "overall")
             return {name: read_interval(hardest.get(name)) for name in ("exact_match", "f1")}
-        return {"accuracy": read_interval(_figures(self.summary, self.headline).get("accuracy"))}
+        own = _figures(self.summary, self.headline)
+        return {name: read_interval(own.get(name)) for name in ("accuracy", "balanced_accuracy")}
 
     @property
     def speed(self) -> dict[str, Any] | None:
@@ -112,7 +110,7 @@ class EvaluationView:
 
     def classes(self) -> str:
         """Accuracy by class, in words."""
-        classes = _figures(self.summary, self.headline).get("classes") or ()
+        classes = self._classes()
         parts = []
         for each in classes[:_MOST_CLASSES]:
             interval = read_interval(each.get("accuracy"))
@@ -120,6 +118,60 @@ class EvaluationView:
             parts.append(f"{each.get('label')} {shown}")
         left = len(classes) - len(parts)
         return "; ".join(parts) + (f"; and {left} more classes" if left else "")
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        """The classes that the set holds, numbered as `recall` takes them."""
+        return {place: str(each.get("label")) for place, each in enumerate(self._classes())}
+
+    def recall(self, place: int) -> Interval:
+        """The true-positive rate of a class: the share of its texts that are taken for it."""
+        return read_interval(self._classes()[place].get("accuracy"))
+
+    def at_worst(self, rate: str, place: int | None = None) -> Interval:
+        """A rate if every text without an answer were wrong, and of the class where that costs most."""
+        if self.answers_questions:
+            return self.rates[rate]  # Questions without an answer are not the model's doing: the data lack one.
+        counts = [
+            (round(read_interval(each.get("accuracy")).estimate * each["n"]), each["n"]) for each in self._classes()
+        ]
+        if rate == "balanced_accuracy":
+            return with_misses(counts, self.errors)
+        if rate == "tpr" and place is not None:
+            return wilson(counts[place][0], counts[place][1] + self.errors)
+        return wilson(sum(k for k, _ in counts), sum(n for _, n in counts) + self.errors)
+
+    def balance(self) -> str:
+        """Balanced accuracy beside the share of the commonest class, in words; empty where there is but one class."""
+        own = _figures(self.summary, self.headline)
+        most, found = _part(own, "majority"), read_interval(own.get("balanced_accuracy"))
+        if not most or len(self._classes()) < 2:
+            return ""
+        return (
+            f"balanced accuracy {percent(found.estimate)} ({bounds(found, unit=False)}); always answering "
+            f"{most.get('label')} would be right on {percent(most.get('share'))}"
+        )
+
+    def constant(self) -> str:
+        """Why accuracy says little here; empty where the model tells the classes apart."""
+        own = _figures(self.summary, self.headline)
+        most, classes = _part(own, "majority"), self._classes()
+        if not most or not classes:
+            return ""
+        label = str(most.get("label"))
+        if len(classes) == 1:
+            return f"Every text is of class {label}: a model that always answers {label} would score 100 %."
+        only = own.get("only_prediction")
+        return majority_warning(
+            None if only is None else str(only),
+            self.rates["accuracy"].estimate,
+            label,
+            float(most.get("share") or 0.0),
+            "balanced_accuracy",
+        )
+
+    def _classes(self) -> Sequence[Mapping[str, Any]]:
+        return _figures(self.summary, self.headline).get("classes") or ()
 
     def differences(self) -> list[str]:
         """What the adversarial texts cost against their originals, in words, for every way."""
@@ -163,6 +215,8 @@ class EvaluationView:
                 f"{self.key}: {self.errors} of {self.summary.get('n')} {what} and are in no figure. "
                 f"Commonest: {str(reasons[0].get('reason', 'unknown'))[:200]}"
             )
+        if self.constant():
+            found.append(f"{self.key}: {self.constant()}")
         suspicion = self.header.get("suspicion")
         return [*found, f"{self.key}: {suspicion}"] if suspicion else found
 
@@ -242,58 +296,3 @@ def read_evaluations(folder: RunFolder) -> tuple[EvaluationView, ...]:
     """Every evaluation of a run, the model's own data first."""
     views = [EvaluationView(file.key, file.header()) for file in folder.evaluation_files()]
     return tuple(sorted(views, key=lambda view: _part(view.header, "set").get("kind") != "own"))
-
-
-def evaluation_table(views: Sequence[EvaluationView]) -> Table:
-    """The figures of the sets, each with its interval, for a terminal of eighty columns."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("set", overflow="fold", min_width=14, vertical="top")
-    for heading in ("accuracy", "calibra-\ntion error", "mean con-\nfidence", "cross-\nentropy", "Brier\nscore"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for line in (line for view in views if view.is_finished for line in view.lines()):
-        name = Text(("  " if line.is_part else "") + line.name)
-        if line.note:
-            name.append(f"\n{'  ' if line.is_part else ''}{line.note}", style="dim")
-        table.add_row(
-            name,
-            _two(percent(line.accuracy.estimate), bounds(line.accuracy, unit=False), "" if line.is_part else "bold"),
-            _two(three(line.ece.estimate), three_bounds(line.ece)),
-            _two(percent(line.confidence.estimate), bounds(line.confidence, unit=False)),
-            _two(three(line.cross_entropy.estimate), three_bounds(line.cross_entropy)),
-            _two(three(line.brier.estimate), three_bounds(line.brier)),
-        )
-    return table
-
-
-def _two(figure: str, interval: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text.assemble((figure, style), "\n", (interval, "dim"))
-
-
-def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
-    """What the table leaves out: differences, classes, and what must be known."""
-    from rich.text import Text
-
-    text = Text()
-    for view in views:
-        for line in view.differences():
-            text.append(visible(f"{line}\n"))
-        classes = view.classes()
-        if classes:
-            text.append(visible(f"{view.key} by class: {classes}\n"), style="dim")
-        if view.origin:
-            text.append(visible(view.origin) + "\n", style="dim")
-        for line in view.warnings():
-            text.append(visible(line) + "\n", style="yellow")
-    for together in pooled(views):
-        text.append(f"{together}\n")
-    text.append(
-        "Under each figure its 95 % interval. Texts without an answer are in no figure. The calibration error is that "
-        "of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",
-        style="dim",
-    )
-    return text

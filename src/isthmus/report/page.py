@@ -15,7 +15,7 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import certificates, figures, measures, numerals, randomised
+from isthmus.report import balance, certificates, figures, measures, numerals, randomised
 from isthmus.report.describe import (
     commands,
     coverage,
@@ -127,6 +127,9 @@ def render(run: RunView) -> str:
         any_trouble=any(view.summary.errors + view.summary.timed_out for view in attacked),
         compared=any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
         is_large=is_large,
+        balanced=balance.balanced(run),
+        weakest=balance.weakest,
+        majority=balance.majority,
         resources=resources(run),
         coverage=coverage(run) if run.together is not None else "",
         left_out=run.left_out,

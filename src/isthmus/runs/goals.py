@@ -27,6 +27,8 @@ class GoalRequest:
     from_label: str | None = None
     threshold: float | None = None
     at_fpr: float | None = None
+    positive: str | None = None
+    """The class whose true-positive rate a gate judges; it changes no attack."""
 
     def __post_init__(self) -> None:
         if self.target_label is not None and (self.threshold is not None or self.at_fpr is not None):
@@ -41,6 +43,11 @@ class GoalRequest:
             raise UsageError(f"--at-fpr is a rate in [0, 1), not {self.at_fpr}")
         if self.target_label is not None and self.target_label == self.from_label:
             raise UsageError(f"--from-label and --target-label are both {self.from_label!r}: nothing would change")
+        if self.positive is not None and self.from_label not in (None, self.positive):
+            raise UsageError(
+                f"--positive {self.positive}: with --from-label {self.from_label} no example of it is attacked. "
+                "Leave one of them out"
+            )
 
     @property
     def is_evasion(self) -> bool:
@@ -54,6 +61,11 @@ class GoalRequest:
     def attacked(self, data: Dataset) -> int | None:
         """Index of the class whose examples are attacked, or None for all."""
         return None if self.from_label is None else data.label_index(_label(self.from_label, data))
+
+    def check_positive(self, data: Dataset) -> None:
+        """Refuse a class that the data do not have."""
+        if self.positive is not None:
+            data.label_index(_label(self.positive, data))
 
     def settings(self) -> dict[str, Any]:
         """For the header and the hash: labels by name, so that it does not depend on their order."""

@@ -31,23 +31,26 @@ stands beside it. Rates carry Wilson intervals, means carry bootstrap intervals.
 
 Robust accuracy at a budget of q queries counts an attack that needed more than q as failed, so one run gives the whole
 curve.
+
+What each class contributes, balanced accuracy among it, is in `isthmus.runs.balance`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
+from isthmus.runs.balance import Balance, Seen
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error", "abstained")
-_FIGURES = ("sacc", "racc", "asr", "avg_queries", "words_changed", "similarity")
+_FIGURES = ("sacc", "racc", "balanced_sacc", "balanced_racc", "asr", "avg_queries", "words_changed", "similarity")
 _DRAWS = 2_000
 
 
@@ -102,6 +105,17 @@ class Summary:
     abstained_after: int = 0
     fresh: FreshSummary | None = None
     """Of a randomised classifier only."""
+    balance: Balance = field(default_factory=lambda: Balance(()))
+
+    @property
+    def balanced_sacc(self) -> Interval:
+        """Mean over classes of the share that is right unattacked."""
+        return self.balance.sacc
+
+    @property
+    def balanced_racc(self) -> Interval:
+        """Mean over classes of the share that is right and that the attack failed on."""
+        return self.balance.racc
 
     @property
     def robust(self) -> int:
@@ -123,6 +137,12 @@ class Summary:
         """Robust accuracy without the examples for which nothing was tried: what the attack shows at least."""
         return wilson(self.robust - self.no_candidates, self.n)
 
+    @property
+    def asr_at_most(self) -> Interval:
+        """Attack success if every example without a result were one, of those on which something was tried."""
+        undecided = self.timed_out + self.errors + self.abstained_after
+        return wilson(self.succeeded + undecided, self.attacked + undecided - self.no_candidates)
+
     def to_json(self) -> dict[str, Any]:
         """Flat figures, and the bounds of each under ``intervals``."""
         rates = {name: getattr(self, name) for name in _FIGURES}
@@ -133,6 +153,7 @@ class Summary:
             "physical_queries": self.physical_queries,
             "no_candidates": self.no_candidates,
             "no_words": self.no_words,
+            **self.balance.to_json(),
             "outcomes": {
                 "succeeded": self.succeeded,
                 "failed": self.failed,
@@ -185,7 +206,13 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
         abstained_before=len(declined) - sum(declined),
         abstained_after=sum(declined),
         fresh=_fresh(rows, correct),
+        balance=Balance.of(_seen(row, right) for right, row in zip(correct, rows, strict=True)),
     )
+
+
+def _seen(row: Row, right: bool) -> Seen:
+    robust = right and row["outcome"] == "failed"
+    return Seen(row["label"], row.get("prediction_before"), right, robust, robust and without_candidates(row))
 
 
 def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:

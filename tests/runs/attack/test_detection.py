@@ -61,12 +61,12 @@ def test_rates_before_and_after(make_row: MakeRow) -> None:
     detector = Detector(1, 0.8, None, (0.1, 0.7), 0)
     found = detect(detector, rows)
     assert found.tpr_before == wilson(3, 5)
-    assert found.tpr_after == wilson(2, 5)
+    assert found.tpr_after == wilson(1, 5)  # Without a result, "e" counts as missed.
     assert found.fpr == wilson(0, 2)
-    # Against 0.1 and 0.7: before 0.9, 1.0, 0.5, 0.9 win 2, 2, 1, 2 of 2; after 0.6, 0.9, 0.5, 0.9 win 1, 2, 1, 2.
+    # Against 0.1 and 0.7: before 0.9, 1.0, 0.5, 0.9 win 2, 2, 1, 2 of 2; after 0.6, 0.9, 0.5 win 1, 2, 1.
     assert found.auc_before == pytest.approx(7 / 8)
-    assert found.auc_after == pytest.approx(6 / 8)
-    assert found.to_json()["tpr_after"]["estimate"] == pytest.approx(0.4)
+    assert found.auc_after == pytest.approx(4 / 6)
+    assert found.to_json()["tpr_after"]["estimate"] == pytest.approx(0.2)
 
 
 def test_without_a_threshold_the_likeliest_class_decides() -> None:

@@ -6,8 +6,8 @@ With s the score of the attacked class, N the clean examples of the other classe
     true-positive rate  = share of the attacked class with s >= t, before and after the attack
     AUC                 = P(s of the attacked class > s of N), ties counted half, before and after
 
-Where no threshold is given, the likeliest class decides instead of s >= t. An attack that failed leaves the example as
-it was; one without a result counts as caught only if it was caught before the attack.
+Where no threshold is given, the likeliest class decides instead of s >= t. After the attack an example counts with the
+text that the attack ended with. One without a result (error, time-out, abstention) counts as missed, and is in no AUC.
 """
 
 from __future__ import annotations
@@ -123,5 +123,6 @@ def detect(detector: Detector, rows: Sequence[Mapping[str, Any]]) -> Detection:
 
 
 def _score_after(row: Mapping[str, Any]) -> Sequence[float] | None:
-    scores = row.get("score_after") if row["outcome"] in ("succeeded", "failed") else None
-    return scores or row.get("score_before") or None
+    if row["outcome"] == "skipped":  # Missed before, so that there was nothing to attack.
+        return row.get("score_before") or None
+    return row.get("score_after") or None if row["outcome"] in ("succeeded", "failed") else None

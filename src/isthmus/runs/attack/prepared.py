@@ -52,6 +52,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         self.protection.check(self.data.fields)
         self.protection.try_on(example.texts for example in self.sample)
         self.request.goal.target(self.data)
+        self.request.goal.check_positive(self.data)
         if self.request.goal.at_fpr is not None and "dev" not in self.splits:
             raise UsageError(
                 f"--at-fpr chooses the threshold on a development split, and {self.splits.name} has none "

@@ -5,6 +5,9 @@
     confidence      mean of max p
     cross_entropy   mean of -log p(true class), in nats
     brier           mean of Σ_classes (p - y)²
+    balanced_accuracy, majority, only_prediction
+                    mean accuracy of the classes, the commonest one and its share, and the only class predicted, if
+                    there is but one (`isthmus.runs.balance`)
     calibration     expected and maximum calibration error (`isthmus.core.calibration`)
     difference      accuracy on the adversarial texts less accuracy on the originals, over the pairs both of which were
                     answered: paired bootstrap, and McNemar's exact test
@@ -24,6 +27,7 @@ import numpy as np
 from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibration, cross_entropies
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
 from isthmus.core.types import Bools, Ints
+from isthmus.runs.balance import Balance, Seen
 
 Row = Mapping[str, Any]
 Figures = dict[str, Any]
@@ -72,14 +76,30 @@ def _figures(scores: Doubles, truth: Ints, labels: Sequence[str]) -> Figures:
     n = len(truth)
     if not n:
         scores = np.zeros((0, len(labels)))
-    right, confidence = scores.argmax(axis=1) == truth, scores.max(axis=1, initial=0.0)
+    predicted, confidence = scores.argmax(axis=1), scores.max(axis=1, initial=0.0)
+    right = predicted == truth
     return {
         "accuracy": figure(wilson(int(right.sum()), n)),
+        **_balance(truth, predicted, labels),
         "confidence": figure(bootstrap_mean(confidence, draws=_DRAWS)),
         "cross_entropy": figure(bootstrap_mean(cross_entropies(scores, truth), draws=_DRAWS)),
         "brier": figure(bootstrap_mean(brier_scores(scores, truth), draws=_DRAWS)),
         "classes": _classes(right, truth, labels),
         "calibration": calibration_json(confidence, right),
+    }
+
+
+def _balance(truth: Ints, predicted: Ints, labels: Sequence[str]) -> Figures:
+    """What a model that always gives the same answer cannot earn."""
+    pairs = zip(truth.tolist(), predicted.tolist(), strict=True)
+    balance = Balance.of(Seen(label, answer, label == answer) for label, answer in pairs)
+    most, only = balance.majority, balance.only_prediction
+    return {
+        "balanced_accuracy": figure(balance.sacc),
+        "majority": None
+        if most is None
+        else {"label": str(labels[most.label]), "share": number(balance.majority_share)},
+        "only_prediction": None if only is None else str(labels[only]),
     }
 
 
