@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import certify_toys as toys
@@ -11,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify import Exact
-from isthmus.certify._intervals import Box, certified_margin, pooled_box, product, token_choices
+from isthmus.certify import Exact, Gaussian, Synonym
+from isthmus.certify._intervals import Box, certified_margin, pooled_box, product, slack, token_choices
 from isthmus.certify._substitutions import Space
 from isthmus.certify.base import Challenge
 from isthmus.core.errors import UsageError
@@ -211,3 +212,71 @@ def test_pairs_are_bounded_field_by_field(table):
     (only,) = Exact(table=table)(victim, [Example("test:0", pair, label)], protection=Protection(columns=("premise",)))
     assert (result.details["substitutable"], only.details["substitutable"]) == (4, 2)
     assert only.strength >= result.strength
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_box_holds_float32_sums_in_whatever_order(form):
+    """A text without synonyms: what float32 makes of it lies in the box, and so do other orders of its sums."""
+    options = {"width": 64, "hidden": 48, "filters": 32, "widths": (1, 3)}
+    model = toys.network("lstm" if form == "bilstm" else form, 3, 0.3, bidirectional=form == "bilstm", **options)
+    space = Space.of({"text": "the plot was very the plot was and"}, toys.table(), Protection(pattern=".*"))
+    ids = model.encode([space.with_words({})])["input_ids"]
+    with torch.no_grad():
+        box = pooled_box(model, token_choices(model, space))
+        assert ((box.high > box.low) | (box.high == 0)).all(), "even one text has a width: its sums are rounded"
+        exact = copy.deepcopy(model).double().backbone(ids, None, None, None, False).vector[0]
+        assert (box.low <= exact).all()
+        assert (exact <= box.high).all()
+        differs = False
+        for seed in range(8):
+            order = torch.randperm(64, generator=torch.Generator().manual_seed(seed))
+            vector = permuted(model, order).backbone(ids, None, None, None, False).vector[0]
+            assert vector.dtype == torch.float32
+            assert (box.low <= vector).all()
+            assert (vector <= box.high).all()
+            differs |= bool((vector.double() != exact).any())
+        assert differs, "there was nothing to hold"
+
+
+def permuted(model: Classifier, order: torch.Tensor) -> Classifier:
+    """The same function, with the terms of its first sums in another order."""
+    other = copy.deepcopy(model)
+    other.table.weight.data = other.table.weight.data[:, order]
+    if other.backbone.form == "cnn":
+        for layer in other.backbone.convolutions.filters:
+            layer.weight.data = layer.weight.data[:, order].contiguous()
+    else:
+        lstm = other.backbone.recurrence.lstm
+        for name in ("weight_ih_l0", *(("weight_ih_l0_reverse",) if lstm.bidirectional else ())):
+            getattr(lstm, name).data.copy_(getattr(lstm, name).data[:, order])
+    return other
+
+
+def test_every_step_of_an_lstm_is_widened():
+    """With recurrent weights of zero each state is rounded anew; with large ones what was lost before is carried on."""
+    model = toys.network("lstm", 0, 0.3)
+    lstm = model.backbone.recurrence.lstm
+    space = Space.of({"text": "the plot was very the plot"}, toys.table(), Protection(pattern=".*"))
+    with torch.no_grad():
+        lstm.weight_hh_l0.zero_()
+        alone = pooled_box(model, token_choices(model, space))
+        lstm.weight_hh_l0.fill_(1.0)
+        together = pooled_box(model, token_choices(model, space))
+    assert float((alone.high - alone.low).min()) > 1e-6
+    assert float((together.high - together.low).mean()) > float((alone.high - alone.low).mean())
+
+
+def test_longer_sums_lose_more():
+    """n u of the terms' sizes, and a convolution of 300 wide vectors over five words is more than 1e-5 of them."""
+    assert slack(10) == 1e-5
+    for terms in (300, 1501, 20_000):
+        assert slack(terms) > terms * 2**-24 / (1 - terms * 2**-24)
+    assert slack(1501) < 1e-4
+
+
+@pytest.mark.parametrize("certificate", [Exact, Synonym, Gaussian])
+def test_bfloat16_is_refused_from_python_too(certificate, table):
+    victim = wrap(toys.network("cnn"), device="cpu")
+    victim.precision = "bf16"
+    with pytest.raises(UsageError, match="computed in fp32, and this model answers in bf16"):
+        certificate(table=table)(victim, toys.examples())

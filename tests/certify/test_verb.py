@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -409,3 +410,53 @@ def test_a_text_the_model_fails_on_is_an_error_and_nobody_elses(isthmus, place):
     assert len(failed) == sum("plot" in sentence for sentence in SENTENCES)
     assert all("no plots" in row["reason"] for row in failed)
     assert ended.json["outcomes"]["error"] == len(failed)
+
+
+# ---------------------------------------------------------------------- what a certificate does not say by itself
+
+
+def test_the_deployed_vote_is_told_apart_from_the_certified_one(isthmus, place):
+    """The smoothed model answers by nine draws; rows say how often those leave what the vote of all of them keeps."""
+    ended = certify(isthmus, "smoothed", "synonym", "-P", "n=60", "-P", "n0=20", "--n", 20)
+    assert ended.code == 0, ended.err
+    rows = [
+        row for row in read_rows(place / "out-smoothed/certificates/synonym.jsonl") if row["outcome"] == "certified"
+    ]
+    assert rows
+    for row in rows:
+        assert row["deployed_draws"] == 9
+        k, w = 9, row["worst_share"]
+        assert 0.5 < w <= row["p_lower"]
+        left = sum(math.comb(k, i) * w**i * (1 - w) ** (k - i) for i in range(k // 2 + 1))
+        assert row["deployed_leaves"] == pytest.approx(left)
+        assert row["words"] >= row["substitutable"]
+        assert row["synonyms"] >= row["substitutable"]
+    told = ended.json["deployed"]
+    assert told["draws"] == 9
+    assert told["worst"] == max(row["deployed_leaves"] for row in rows)
+    shown = isthmus("certify", "smoothed", "--data", "data.csv", "--certificate", "synonym", "--device", "cpu", "--out",
+                    "out-smoothed", "-P", "n=60", "-P", "n0=20", "--n", 20)  # fmt: skip
+    assert "deployed is one of 9" in " ".join(shown.out.split())
+    assert "product of q of" in " ".join(shown.out.split())
+    bare = certify(isthmus, "cnn", "synonym", *QUICK["synonym"], "--n", 20)
+    assert bare.json["deployed"]["draws"] is None
+    assert bare.json["deployed"]["draws_for_1_percent"] > 1
+
+
+def test_choosing_after_the_fact_is_warned_about(isthmus, place):
+    first = certify(isthmus, "cnn", "gaussian", *QUICK["gaussian"], "--n", 8)
+    header = place / "out-cnn/certificates/gaussian.json"
+    assert json.loads(header.read_text())["alternatives"] == []
+    more = certify(isthmus, "cnn", "gaussian", *QUICK["gaussian"], "-P", "n=90", "--n", 8)
+    louder = certify(isthmus, "cnn", "gaussian", *QUICK["gaussian"], "-P", "sigma=0.5", "--n", 8)
+    assert first.code == more.code == louder.code == 0
+    again = json.loads((place / f"out-cnn/certificates/{louder.json['certificate']}.json").read_text())
+    assert sorted(again["alternatives"]) == sorted([first.json["certificate"], more.json["certificate"]])
+    page = render(read_run(RunFolder(place / "out-cnn")))
+    assert "the best of 3 has false certificates with a chance of up to 0.003 an example, not 0.001" in page
+    told = isthmus("certify", "cnn", "--data", "data.csv", "--certificate", "gaussian", "--device", "cpu", "--out",
+                   "out-cnn", *QUICK["gaussian"], "--n", 8)  # fmt: skip
+    assert "certified 3 times" in told.out, "the first one knows of the later ones when it is shown again"
+    exact = certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 8)
+    assert json.loads((place / "out-cnn/certificates/exact.json").read_text())["alternatives"] == []
+    assert exact.code == 0

@@ -8,7 +8,17 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from isthmus.certify._votes import Ballot, check_draws, groups, lower_bound, radius, smallest_n, upper_bound
+from isthmus.certify._votes import (
+    Ballot,
+    check_draws,
+    draws_for,
+    groups,
+    leaving,
+    lower_bound,
+    radius,
+    smallest_n,
+    upper_bound,
+)
 from isthmus.certify.gaussian import Gaussian, paper_radius
 from isthmus.certify.synonym import Synonym, substitutions
 from isthmus.core.errors import UsageError
@@ -100,3 +110,24 @@ def test_draws_of_other_examples_and_numbers_are_other_draws():
     assert (Ballot("", 1, 10).keys() == Ballot("", 1, 100).keys()[:10]).all()
     assert [list(group) for group in groups([3, 3, 3, 9, 1], 6)] == [[0, 1], [2], [3], [4]]
     assert groups([], 5) == []
+
+
+def test_a_vote_of_finitely_many_draws_may_leave_the_certified_class():
+    """Fifteen draws of a class with a share of 0.55 err a third of the time; by counting every outcome."""
+    by_hand = sum(math.comb(15, k) * 0.55**k * 0.45 ** (15 - k) for k in range(8))
+    assert leaving(0.55, 15) == pytest.approx(by_hand)
+    assert leaving(0.55, 15) == pytest.approx(0.347, abs=5e-4)
+    votes = np.random.default_rng(0).binomial(9, 0.7, size=200_000)
+    assert leaving(0.7, 9) == pytest.approx(float((votes <= 4).mean()), abs=0.004)
+    assert leaving(0.6, 2) == pytest.approx(1 - 0.36), "a tie may go to another class"
+    assert leaving(1.0, 1) == 0
+
+
+@pytest.mark.parametrize("share", [0.501, 0.55, 0.7, 0.95, 1.0])
+def test_the_draws_that_make_leaving_rare(share):
+    found = draws_for(share, most=2_000_001)
+    assert found is not None
+    assert found % 2 == 1
+    assert leaving(share, found) <= 0.01
+    assert found == 1 or leaving(share, found - 2) > 0.01
+    assert draws_for(0.5001, most=100_001) is None

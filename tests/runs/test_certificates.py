@@ -83,3 +83,24 @@ def test_a_grid_of_radii_is_round_and_reaches_the_longest(radii):
 def test_a_grid_without_any_certificate():
     assert grid([row(0, "abstained", None)], "radius") == [0.0]
     assert grid([row(0, "abstained", None)], "words") == [0.0, 1.0, math.inf]
+
+
+def counted(key: int, held: object, substitutable: int, overlap: float, share: float, leaves: float | None) -> dict:
+    return {**row(key, "certified", held), "words": 10, "substitutable": substitutable, "synonyms": 3 * substitutable,
+            "overlap": overlap, "worst_share": share, "deployed_leaves": leaves,
+            "deployed_draws": None if leaves is None else 15, "draws_for_1_percent": round(100 * share)}  # fmt: skip
+
+
+def test_what_is_trivial_and_what_the_deployed_vote_keeps():
+    rows = [counted(0, "all", 0, 1.0, 0.9, 0.0), counted(1, "all", 2, 1.0, 0.8, 0.1), counted(2, 1, 4, 0.7, 0.6, 0.3),
+            row(3, "abstained", None)]  # fmt: skip
+    summary = summarise_certificate(rows, "words")
+    own, vote = summary.substitutes, summary.deployed
+    assert (own.none, own.whole, own.words, own.substitutable, own.synonyms, own.overlap) == (1, 1, 10, 2, 6, 1.0)
+    assert (vote.draws, vote.worst, vote.draws_for_1_percent) == (15, 0.3, 80)
+    assert vote.mean == pytest.approx(0.4 / 3)
+    assert summary.to_json()["deployed"]["draws"] == 15
+    bare = summarise_certificate([counted(0, "all", 2, 0.9, 0.8, None)], "words").deployed
+    assert (bare.draws, bare.mean, bare.draws_for_1_percent) == (None, None, 80)
+    older = summarise_certificate([{**row(0, "certified", "all"), "substitutable": 0}], "words")
+    assert (older.nothing, older.deployed) == (1, None)

@@ -7,8 +7,12 @@
     head             min of (w_A - w_c)·h + b_A - b_c over the box of h, class by class
 
 Taking the minimum over the synonyms themselves, after the first linear map instead of before it, is at least as tight
-as the box around their embeddings, and exact where the model is linear. Computed in double precision with a slack for
-the model's own rounding. Jia, Raghunathan, Göksel, Liang: Certified Robustness to Adversarial Word Substitutions, 2019.
+as the box around their embeddings, and exact where the model is linear. Jia, Raghunathan, Göksel, Liang: Certified
+Robustness to Adversarial Word Substitutions, 2019.
+
+Bounds are computed in double precision, the model answers in float32. A float32 sum of n terms, added in any order, is
+within n u / (1 - n u) of the sum of their sizes, u = 2^-24. So every sum of the model is widened by that much, at every
+layer and at every step of an LSTM: what the model computes from numbers inside a box lies inside the next.
 """
 
 from __future__ import annotations
@@ -23,8 +27,17 @@ from isthmus.certify._substitutions import Space
 from isthmus.core.types import Victim
 from isthmus.models.batching import columns_of
 
-_SLACK = 1e-5
-"""Relative to the sum of the terms' sizes: many times what float32 loses in a sum of a thousand of them."""
+_UNIT = 2.0**-24
+"""What float32 loses in one operation, relative to its result."""
+
+_LEAST = 1e-5
+"""What is allowed for the shortest sums: convolutions may be computed by algorithms that add more than their terms."""
+
+_STEP = 8 * _UNIT
+"""What is allowed for a product, or for a sum of two."""
+
+_FUNCTION = 1e-6
+"""What sigmoid and tanh in float32 may be off by: eight times the spacing of float32 below one."""
 
 Choices = list[list[int]]
 """For every token of a text the ids that may stand there, its own first."""
@@ -35,6 +48,11 @@ class Box(NamedTuple):
 
     low: Tensor
     high: Tensor
+
+
+def slack(terms: int) -> float:
+    """What a float32 sum of so many products can be off by, relative to the sum of their sizes, in whatever order."""
+    return max(_LEAST, 1.01 * (terms + 4) * _UNIT)
 
 
 def is_bounded(victim: Victim) -> bool:
@@ -107,8 +125,9 @@ def lower_margin(model: Any, box: Box, prediction: int) -> float:
     weight, bias = model.head.weight.double(), model.head.bias.double()
     lead = weight[prediction] - weight  # [classes, pooled]
     least = lead.clamp(min=0) @ box.low + lead.clamp(max=0) @ box.high + bias[prediction] - bias
-    size = (weight[prediction].abs() + weight.abs()) @ torch.maximum(box.low.abs(), box.high.abs())
-    least = least - _SLACK * (1 + size + bias.abs() + bias[prediction].abs())
+    size = (weight[prediction].abs() + weight.abs()) @ _largest(box)
+    # The 1: two scores that float32 cannot tell apart are a tie, which goes to the first class.
+    least = least - slack(len(box.low) + 1) * (1 + size + bias.abs() + bias[prediction].abs())
     others = [place for place in range(len(least)) if place != prediction]
     return float(least[others].min())
 
@@ -127,25 +146,28 @@ class _Words:
         self.owner, self.column = torch.tensor(owner), torch.tensor(column)
         self.length = len(choices)
 
-    def map(self, weight: Tensor) -> Box:
-        """Bounds of W e at every place [places, outputs]."""
-        values = (self.vectors @ weight.detach().double().cpu().T)[self.column]
-        index = self.owner.unsqueeze(1).expand_as(values)
+    def map(self, weight: Tensor, lost: float) -> Box:
+        """Bounds of W e at every place [places, outputs], widened by the share `lost` of the sizes of its terms."""
+        exact = weight.detach().double().cpu().T
+        values, room = self.vectors @ exact, lost * (self.vectors.abs() @ exact.abs())
+        low, high = (values - room)[self.column], (values + room)[self.column]
+        index = self.owner.unsqueeze(1).expand_as(low)
         empty = values.new_zeros(self.length, values.shape[1])
         return Box(
-            empty.scatter_reduce(0, index, values, "amin", include_self=False),
-            empty.scatter_reduce(0, index, values, "amax", include_self=False),
+            empty.scatter_reduce(0, index, low, "amin", include_self=False),
+            empty.scatter_reduce(0, index, high, "amax", include_self=False),
         )
 
 
 def _convolution(reader: _Words, layer: Any, size: int) -> Box:
     """Filters of one width over centred windows, ReLU, maximum over time; beyond the text there are zeros."""
     bias = layer.bias.detach().double().cpu()
-    low = bias.repeat(reader.length, 1)
-    high = low.clone()
+    lost = slack(size * reader.vectors.shape[1] + 1)
+    low = (bias - lost * bias.abs()).repeat(reader.length, 1)
+    high = (bias + lost * bias.abs()).repeat(reader.length, 1)
     for tap in range(size):
         shift = tap - (size - 1) // 2
-        part = reader.map(layer.weight[:, :, tap])
+        part = reader.map(layer.weight[:, :, tap], lost)
         inside = slice(max(0, -shift), min(reader.length, reader.length - shift))
         source = slice(inside.start + shift, inside.stop + shift)
         if inside.start < inside.stop:
@@ -159,20 +181,25 @@ def _recurrence(reader: _Words, lstm: Any, way: str, order: Sequence[int]) -> Bo
     weights = {
         name: getattr(lstm, f"{name}_l0{way}").detach().double().cpu() for name in ("weight_hh", "bias_ih", "bias_hh")
     }
-    words = reader.map(getattr(lstm, f"weight_ih_l0{way}"))
-    bias = weights["bias_ih"] + weights["bias_hh"]
+    lost = slack(reader.vectors.shape[1] + lstm.hidden_size + 2)
+    words = reader.map(getattr(lstm, f"weight_ih_l0{way}"), lost)
+    bias, room = weights["bias_ih"] + weights["bias_hh"], weights["bias_ih"].abs() + weights["bias_hh"].abs()
     hidden = cell = Box(*(torch.zeros(lstm.hidden_size, dtype=torch.float64),) * 2)
     pooled: Box | None = None
     for place in order:
         own = _linear(weights["weight_hh"], hidden)
-        gates = Box(words.low[place] + own.low + bias, words.high[place] + own.high + bias)
+        off = lost * (room + weights["weight_hh"].abs() @ _largest(hidden))
+        gates = Box(words.low[place] + own.low + bias - off, words.high[place] + own.high + bias + off)
         i, f, g, o = (Box(*pair) for pair in zip(gates.low.chunk(4), gates.high.chunk(4), strict=True))
         kept, new = (
             product(_monotone(torch.sigmoid, f), cell),
             product(_monotone(torch.sigmoid, i), _monotone(torch.tanh, g)),
         )
-        cell = Box(kept.low + new.low, kept.high + new.high)
+        off = _STEP * (_largest(kept) + _largest(new))
+        cell = Box(kept.low + new.low - off, kept.high + new.high + off)
         hidden = product(_monotone(torch.sigmoid, o), _monotone(torch.tanh, cell))
+        off = _STEP * _largest(hidden)
+        hidden = Box(hidden.low - off, hidden.high + off)
         if pooled is None:
             pooled = hidden
         else:
@@ -186,8 +213,13 @@ def _linear(weight: Tensor, box: Box) -> Box:
     return Box(centre - radius, centre + radius)
 
 
+def _largest(box: Box) -> Tensor:
+    """The largest size that a number inside can have."""
+    return torch.maximum(box.low.abs(), box.high.abs())
+
+
 def _monotone(function: Any, box: Box) -> Box:
-    return Box(function(box.low), function(box.high))
+    return Box(function(box.low) - _FUNCTION, function(box.high) + _FUNCTION)
 
 
 def product(a: Box, b: Box) -> Box:

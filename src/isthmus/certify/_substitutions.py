@@ -48,6 +48,14 @@ class Space:
             total *= 1 + len(others)
         return total
 
+    def sizes(self) -> dict[str, int]:
+        """How much there is to substitute, for a row."""
+        return {
+            "words": len(self.choices),
+            "substitutable": len(self.positions),
+            "synonyms": sum(map(len, self.choices)),
+        }
+
     def shell(self, count: int) -> int:
         """Texts with exactly `count` words substituted."""
         sums = [1] + [0] * count

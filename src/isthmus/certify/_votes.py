@@ -66,6 +66,13 @@ def probability(alpha: float) -> str:
     )
 
 
+CHOSEN_BEFORE = (
+    "the draws, alpha, the noise and the seed were chosen before any of these certificates was seen: certifying again "
+    "with more draws after an abstention, or choosing by the certificates, costs the probability"
+)
+"""An assumption of every certificate that draws."""
+
+
 def smallest_n(alpha: float) -> int:
     """The fewest draws after which α^(1/n) > 1/2."""
     return math.floor(math.log(alpha) / math.log(0.5)) + 1
@@ -101,6 +108,28 @@ def answered(votes: Ints, challenge: Challenge, n: int, alpha: float) -> Answer:
     own = int(votes[challenge.prediction])
     at_most = own + n - int(votes.sum())
     return Answer(int(votes.argmax()), upper_bound(at_most, n, alpha) < 0.5, {"votes": own, "draws": n})
+
+
+def leaving(share: float, draws: int) -> float:
+    """The chance that a class of this share has no majority among so many draws: P[Bin(k, w) <= k / 2].
+
+    With more than half of the votes a class wins whatever the others have, so that of a vote between several classes
+    this is an upper bound.
+    """
+    from scipy.stats import binom
+
+    return float(binom.cdf(draws // 2, draws, share))
+
+
+def draws_for(share: float, chance: float = 0.01, most: int = 1_000_001) -> int | None:
+    """The fewest draws (an odd number) whose majority is another class with at most this chance; None: over `most`."""
+    if leaving(share, most) > chance:
+        return None
+    low, high = 0, (most - 1) // 2  # 2 i + 1 draws: the chance falls with i, for a share above one half
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if leaving(share, 2 * middle + 1) <= chance else (middle + 1, high)
+    return 2 * low + 1
 
 
 def radius(p: float, sigma: float) -> float:

@@ -147,6 +147,10 @@ class Certificate(ABC):
         task = getattr(getattr(victim, "model", None), "task", None)
         if task is not None and getattr(task, "name", "classification") != "classification":
             raise UsageError(f"certificates are for classification, and this model's task is {task.name}")
+        for asked in (victim, getattr(victim, "base", None)):
+            precision = getattr(asked, "precision", "fp32")
+            if precision != "fp32":
+                raise UsageError(f"certificates are computed in fp32, and this model answers in {precision}")
 
     @final
     def check_options(self, victim: Victim, options: Mapping[str, Any]) -> None:

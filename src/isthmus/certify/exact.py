@@ -81,7 +81,8 @@ class Exact(Certificate):
             probability="certain: nothing is drawn",
             assumptions=(
                 "the model answers a text the same way whenever it is asked",
-                "interval bounds are computed in double precision with a slack of 1e-5 for the model's own rounding",
+                "interval bounds allow, at every layer, for what the model's float32 sums can lose in whatever order "
+                "they are added; TF32 and bfloat16 are off",
                 "the attacker keeps to the table: another list of synonyms is another threat",
             ),
         )
@@ -185,7 +186,7 @@ class _Open:
         """Settle it."""
         details: dict[str, Any] = {
             "method": method,
-            "substitutable": len(self.space.positions),
+            **self.space.sizes(),
             "space": self.space.size if self.space.size < 2**53 else None,
             "texts_read": self.read,
             "margin": self.margin,

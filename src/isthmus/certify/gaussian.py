@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify._votes import (
+    CHOSEN_BEFORE,
     Ballot,
     answered,
     check_draws,
@@ -130,6 +131,8 @@ class Gaussian(Certificate):
                 "the draws of different samples are independent",
                 "noise inside the model and masks computed from the noisy embeddings belong to the classifier",
                 "an embedding ball is not a set of synonyms: a swap is covered only if it lies within the radius",
+                "the proof is about real numbers: rounding of embeddings and noise to float32 is not accounted for",
+                CHOSEN_BEFORE,
             ),
         )
 

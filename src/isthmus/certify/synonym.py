@@ -11,7 +11,18 @@ import numpy as np
 
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify._substitutions import Space
-from isthmus.certify._votes import Ballot, answered, check_draws, groups, lower_bound, probability, two_stages
+from isthmus.certify._votes import (
+    CHOSEN_BEFORE,
+    Ballot,
+    answered,
+    check_draws,
+    draws_for,
+    groups,
+    leaving,
+    lower_bound,
+    probability,
+    two_stages,
+)
 from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Texts, Victim
@@ -32,6 +43,13 @@ class Synonym(Certificate):
     with p a lower bound of P[ f(z) = A ] and q_(1) <= q_(2) <= … the overlaps q(x_i) of the words that can be
     substituted (`isthmus.lexicon.synonyms`). Substituting r words moves the distribution of z by at most
     1 - q_(1) … q_(r) in total variation, whichever words they are: only the r smallest overlaps are multiplied.
+
+    g takes the class of the largest probability, which no finite vote knows. What a vote of k draws does in the worst
+    case within the certificate follows from the share w = p - 1 + q_(1) … q_(r) that the class is sure to keep:
+
+        P[ the vote of k draws leaves A ]  <=  P[ Bin(k, w) <= k/2 ]
+
+    Each row has w, this chance for the k that the model is deployed with, and the k for which it is 1 %.
 
     References:
         Ye, Gong, Liu: SAFER: A Structure-free Approach for Certified Robustness to Adversarial Word Substitutions.
@@ -87,6 +105,7 @@ class Synonym(Certificate):
             assumptions=(
                 "the draws of different words and of different samples are independent",
                 "synonymy goes both ways in the table",
+                CHOSEN_BEFORE,
                 "the attacker keeps to the table: another list of synonyms is another threat",
             ),
         )
@@ -107,6 +126,7 @@ class Synonym(Certificate):
         """Select, estimate, bound; several examples share a batch."""
         table = table_of(victim, self.table)
         voter = SynonymVoter(base_of(victim), table)
+        deployed = int(getattr(victim, "draws", 0)) if self.is_deployed(victim) else None
         for group in groups([self.n0 + self.n] * len(examples), voter.rows_at_once):
             chosen = [examples[place] for place in group]
             texts, ids = [example.texts for example in chosen], [example.id for example in chosen]
@@ -116,23 +136,31 @@ class Synonym(Certificate):
                 if first.sum() < self.n0 or second.sum() < self.n:
                     yield failed(example, "the model answered NaN for some draws")
                     continue
-                yield self._settled(example, Space.of(example.texts, table, protection), table, first, second)
+                space = Space.of(example.texts, table, protection)
+                overlaps = sorted(table.overlap(space.words[place]) for place in space.positions)
+                yield self._settled(example, space, overlaps, first, second, deployed)
 
-    def _settled(self, example: Example, space: Space, table: SynonymTable, first: Ints, second: Ints) -> Certified:
+    def _settled(
+        self, example: Example, space: Space, overlaps: Sequence[float], first: Ints, second: Ints, deployed: int | None
+    ) -> Certified:
         votes = int(second[first.argmax()])
         p = lower_bound(votes, self.n, self.alpha)
-        words = space.words
-        overlaps = sorted(table.overlap(words[place]) for place in space.positions)
+        held = substitutions(p, overlaps)
+        share = p - 1 + math.prod(overlaps[: int(min(held, len(overlaps)))]) if held >= 0 else None
         return settled(
             example,
             int(first.argmax()),
-            substitutions(p, overlaps),
+            held,
             p_lower=p,
             votes=votes,
             draws=self.n,
             selection=first.tolist(),
-            substitutable=len(overlaps),
+            **space.sizes(),
             overlap=math.prod(overlaps),
+            worst_share=share,
+            deployed_draws=deployed,
+            deployed_leaves=None if share is None or deployed is None else leaving(share, deployed),
+            draws_for_1_percent=None if share is None else draws_for(share),
         )
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:

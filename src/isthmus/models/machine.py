@@ -4,12 +4,18 @@ Two rows of equal length should get the same bits whatever else is in their batc
 depend on how many examples are in flight. Intel's matrix library promises that only in its strict mode, which costs
 nothing measurable; without it a product of fewer than 16 rows, or one split over several threads, differs in the last
 bits.
+
+And float32 should mean float32: on a GPU torch computes the convolutions and recurrences of float32 models in TF32
+unless told otherwise, with 10 bits of a number where float32 has 23.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _STRICT = ("MKL_CBWR", "AUTO,STRICT")
 
@@ -20,6 +26,43 @@ STRICT_ROWS = 2
 def ask_for_strict_arithmetic() -> None:
     """Ask for results that do not depend on the size of a batch; heard if no large product was computed before."""
     os.environ.setdefault(*_STRICT)
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Compute float32 products, convolutions and recurrences in float32, whatever the user has set.
+
+    A margin found in TF32 is off by more than what certificates allow for rounding, and an attack that succeeds in TF32
+    may not in float32.
+    """
+    import torch
+
+    backends: Any = torch.backends
+    switches = (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul, backends.mkldnn.matmul)
+    kept = [switch.fp32_precision for switch in switches]
+    older: tuple[str, bool] | None
+    try:
+        # torch itself reads the older switches, and fails where they contradict the newer ones.
+        older = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+    except RuntimeError:  # The newer ones were set apart from them.
+        older = None
+    _set_older(older and ("highest", False))
+    for switch in switches:
+        switch.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        _set_older(older)
+        for switch, before in zip(switches, kept, strict=True):
+            switch.fp32_precision = before
+
+
+def _set_older(values: tuple[str, bool] | None) -> None:
+    import torch
+
+    if values is not None:
+        torch.set_float32_matmul_precision(values[0])
+        torch.backends.cudnn.allow_tf32 = values[1]
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Pending, TokenBatch
-from isthmus.models.machine import fewest_rows
+from isthmus.models.machine import fewest_rows, full_float32
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,11 +33,12 @@ class Inputs(NamedTuple):
 
 @contextmanager
 def any_shape() -> Iterator[None]:
-    """Leave out cuDNN's attention: it plans for every new shape anew, which costs more than it saves here."""
+    """Leave out cuDNN's attention, which plans for every new shape anew, and TF32, which is not float32."""
     enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
-        yield
+        with full_float32():
+            yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(enabled)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,7 @@ from isthmus.runs.certificates import (
     CertificateSummary,
     Level,
     Rows,
-    is_fooled,
-    is_right,
+    alternatives,
     levels,
     summarise_certificate,
 )
@@ -90,74 +89,9 @@ class CertificateView:
 
     def notes(self) -> list[str]:
         """What a reader must know beside the rates."""
-        summary, found = self.summary, []
-        counts = [
-            f"{count} {what}"
-            for count, what in (
-                (summary.abstained, "abstained"),
-                (summary.wrong, "answered wrongly"),
-                (summary.errors, "without an answer"),
-            )
-            if count
-        ]
-        if counts:
-            found.append(f"Of {summary.n} examples {', '.join(counts)}; none of these is certified.")
-        if summary.nothing:
-            are, them = ("is", "it") if summary.nothing == 1 else ("are", "them")
-            found.append(f"{summary.nothing} {are} certified because nothing in {them} can be substituted.")
-        swaps = [row for row in self.rows if row.get("swaps")]
-        if swaps:
-            total, inside = (sum(int(row[key]) for row in swaps) for key in ("swaps", "swaps_inside"))
-            words = sum(int(row["words_inside"]) > 0 for row in swaps)
-            found.append(
-                f"{inside:,} of {total:,} single swaps of synonyms lie inside the ball; in {words} of {len(swaps)} "
-                "texts any one word may be swapped without leaving it."
-            )
-        found += self._about_own_attack() + self._about_attacks()
-        if self.refuted:
-            found.append(f"{len(self.refuted)} certificates are refuted, which is a bug: {', '.join(self.refuted[:3])}")
-        return found
+        from isthmus.report.certificate_notes import notes
 
-    def _about_own_attack(self) -> list[str]:
-        if self.own_attack is None:
-            return []
-        points = [each for each in self.challenges if each["attack"] == self.own_attack]
-        within = sum(bool(each["inside"]) for each in points)
-        right = sum(map(is_right, self.rows))
-        turned = len({each["example"] for each in points if is_fooled(each)})
-        told = f"{self.own_attack} attacked {within} examples within their certificates"
-        told += "." if self.refuted else " and turned none of them."
-        if len(points) > within:
-            furthest = max(float(each["within"]) for each in points)
-            told += f" Beyond them it turned {turned} of {right} right answers within {furthest:.3g}."
-        return [told]
-
-    def _about_attacks(self) -> list[str]:
-        names = [name for name in self.attacks if name != self.own_attack]
-        texts = [each for each in self.challenges if each["attack"] != self.own_attack]
-        if not names:
-            if self.own_attack is not None:
-                return []
-            told = "No attack of this run keeps to the threat model, so nothing was held against the certificates."
-            return [told + (" One that does: --attack pwws -P table=TABLE." if self.unit == "words" else "")]
-        named = ", ".join(names)
-        missing = len({str(row["id"]) for row in self.rows} - {key for ids in self.attacks.values() for key in ids})
-        fooled = sum(map(is_fooled, texts))
-        held = "1 adversarial text" if len(texts) == 1 else f"{len(texts)} adversarial texts"
-        told = (
-            f"Held against the certificates: {held} of {named}, of which {fooled} fool{'s' if fooled == 1 else ''} the "
-            "certified classifier"
-        )
-        told += "." if self.refuted else ", none inside its certificate."
-        if not texts:
-            told = f"{named} found no text within the threat model that would have to be held against the certificates."
-        if self.unit == "radius" and texts:
-            told += f" The nearest lies {min(float(each['needs']) for each in texts):.3g} away."
-        if not self.header.get("is_deployed"):
-            told += " They were found against the model without this smoothing, so they are weaker than they could be."
-        if missing:
-            told += f" Of {missing} of the examples no attack is known, so accuracy under attack is not given."
-        return [told]
+        return notes(self)
 
 
 def read_certificate(file: AttackFile) -> CertificateView:
@@ -171,7 +105,15 @@ def read_certificate(file: AttackFile) -> CertificateView:
 
 def certificates(folder: RunFolder) -> list[CertificateView]:
     """Every certificate of a run that has rows."""
-    return [view for view in map(read_certificate, folder.certificate_files()) if view.rows]
+    found = [(file, read_certificate(file)) for file in folder.certificate_files()]
+    return [
+        # One that was made first does not know of those that came after.
+        replace(view, header={**view.header, "alternatives": alternatives(folder, file, view.header["settings"])})
+        if view.header.get("settings")
+        else view
+        for file, view in found
+        if view.rows
+    ]
 
 
 def shown_strength(strength: float, unit: str) -> str:

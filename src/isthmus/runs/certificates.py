@@ -16,12 +16,14 @@ intervals.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from isthmus.certify.base import strength_of
 from isthmus.core.statistics import Interval, wilson
+from isthmus.runs.folder import AttackFile, RunFolder
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -45,6 +47,38 @@ class Level:
 
 
 @dataclass(frozen=True)
+class DeployedVote:
+    """What the finite vote that is deployed does where the vote of all draws is certified, in the worst case."""
+
+    draws: int | None
+    """Of the deployed model; None where it is not deployed as this vote."""
+    mean: float | None
+    """The chance that it leaves the certified class, at most, on average over the certified examples."""
+    worst: float | None
+    """And of the example where that is largest."""
+    draws_for_1_percent: int | None
+    """Draws for which the chance is at most 1 % for half of the certified examples; None: more than a million."""
+
+
+@dataclass(frozen=True)
+class Substitutes:
+    """How much there was to substitute in the certified texts."""
+
+    none: int
+    """Texts without a word that can be substituted: certified by any classifier that answers them rightly."""
+    whole: int | None
+    """Texts with such words whose sets all overlap wholly (product of q = 1): the bound asks only for p > 1/2."""
+    words: float
+    """The median text's words."""
+    substitutable: float
+    """Of which so many have synonyms."""
+    synonyms: float
+    """In all so many."""
+    overlap: float | None
+    """The median product of q."""
+
+
+@dataclass(frozen=True)
 class CertificateSummary:
     """The figures of one certificate on one sample."""
 
@@ -53,14 +87,21 @@ class CertificateSummary:
     abstained: int
     wrong: int
     errors: int
-    nothing: int
-    """Certified though there was nothing to substitute: protected words only, or none in the table."""
+    substitutes: Substitutes | None
+    """Where the certificate is about words, and something was certified."""
+    deployed: DeployedVote | None
+    """Where it is about a vote over synonyms, and something was certified."""
     levels: tuple[Level, ...]
     """From the clean text on."""
     challenged: int
     """Adversarial texts, and points of its own attack, that were held against it."""
     attacks: tuple[str, ...]
     """The attacks they come from."""
+
+    @property
+    def nothing(self) -> int:
+        """Certified though there was nothing to substitute: protected words only, or none in the table."""
+        return 0 if self.substitutes is None else self.substitutes.none
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -74,6 +115,8 @@ class CertificateSummary:
                 "error": self.errors,
             },
             "nothing_to_substitute": self.nothing,
+            "substitutes": None if self.substitutes is None else asdict(self.substitutes),
+            "deployed": None if self.deployed is None else asdict(self.deployed),
             "levels": [level.to_json() for level in self.levels],
             "challenged": self.challenged,
             "attacks": list(self.attacks),
@@ -111,11 +154,65 @@ def summarise_certificate(
         abstained=sum(row["outcome"] == "abstained" for row in rows),
         wrong=sum(row["outcome"] == "wrong" for row in rows),
         errors=sum(row["outcome"] == "error" for row in rows),
-        nothing=sum(row.get("substitutable") == 0 for row in certain) if unit == "words" else 0,
+        substitutes=_substitutes(certain) if unit == "words" and certain else None,
+        deployed=_deployed([row for row in certain if row.get("worst_share") is not None]),
         levels=tuple(levels(rows, grid(rows, unit), challenges, attacks)),
         challenged=len(challenges),
         attacks=tuple(attacks or ()),
     )
+
+
+def _substitutes(certain: Rows) -> Substitutes:
+    counted = [row for row in certain if "synonyms" in row]  # Rows of earlier versions do not say.
+    overlaps = [row["overlap"] for row in certain if row.get("overlap") is not None]
+
+    def median(name: str) -> float:
+        return float(statistics.median(int(row[name]) for row in counted)) if counted else 0.0
+
+    return Substitutes(
+        none=sum(row.get("substitutable") == 0 for row in certain),
+        whole=sum(row["overlap"] == 1 and row["substitutable"] > 0 for row in certain) if overlaps else None,
+        words=median("words"),
+        substitutable=median("substitutable"),
+        synonyms=median("synonyms"),
+        overlap=float(statistics.median(overlaps)) if overlaps else None,
+    )
+
+
+def _deployed(certain: Rows) -> DeployedVote | None:
+    if not certain:
+        return None
+    chances = [float(row["deployed_leaves"]) for row in certain if row.get("deployed_leaves") is not None]
+    needed = statistics.median_high(row["draws_for_1_percent"] or math.inf for row in certain)
+    return DeployedVote(
+        draws=next((row["deployed_draws"] for row in certain if row.get("deployed_draws")), None),
+        mean=statistics.fmean(chances) if chances else None,
+        worst=max(chances, default=None),
+        draws_for_1_percent=None if math.isinf(needed) else int(needed),
+    )
+
+
+_DRAWN = ("n", "n0", "alpha", "sigma")
+
+
+def alternatives(folder: RunFolder, file: AttackFile, settings: Mapping[str, Any]) -> list[str]:
+    """Other certificates of the same classifier on the same data that differ in their draws or noise alone.
+
+    Whoever takes the best of them, or one for one example and another for the next, has no certificate at alpha.
+    """
+    own = _apart_from_draws(settings)
+    if not {"n0", "alpha"} <= set(settings.get("parameters") or {}):
+        return []
+    return [
+        other.key
+        for other in folder.certificate_files()
+        if other.key != file.key and _apart_from_draws(other.header().get("settings") or {}) == own
+    ]
+
+
+def _apart_from_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = {key: value for key, value in (settings.get("parameters") or {}).items() if key not in _DRAWN}
+    return {**{key: value for key, value in settings.items() if key != "seed"}, "parameters": parameters}
 
 
 def levels(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.errors import VictimError
 from isthmus.core.files import write_json
-from isthmus.runs.certificates import Rows, summarise_certificate
+from isthmus.runs.certificates import Rows, alternatives, summarise_certificate
 from isthmus.runs.certify.challenges import broken, challenge
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.effort import measured, summed
@@ -69,6 +69,7 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
         if missing and not journal.rows:
             ready.check_labels()
         header = _header(ready, known, len(asked))
+        header["alternatives"] = alternatives(ready.folder, file, header["settings"])
         write_json(file.header_path, header)
         effort = _certify(ready, journal, set(missing)) if missing else {}
         journal.finish(ids(ready.first(header["n"])))
