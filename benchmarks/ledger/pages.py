@@ -4,12 +4,12 @@
     … written by `python benchmarks/tables.py write`; nothing here is edited by hand …
     <!-- end -->
 
-The first word names the file, `results/defences.jsonl`. The others choose its cells: `data`, `backbone`, `attack` and
-`n` by their names. Rows are what cells call themselves, one for every way of training and asking; each has the accuracy
-on whole test splits (cells without attack) and the accuracy under the attack. Every row is compared with the row
-`against`, on the seeds and texts that both have. Intervals count seeds and texts (`isthmus.core.crossed`), p-values are
-corrected by Holm over the table, and beside every difference that is not significant stands the smallest one that could
-have been seen.
+The first word names the file, `results/defences.jsonl`. The others choose its cells: `data`, `split`, `backbone`,
+`attack` and `n` by their names, and `rows` by patterns (`rows=standard,infobert*`). Rows are what cells call
+themselves, one for every way of training and asking; each has the accuracy on whole test splits (cells without attack)
+and the accuracy under the attack. Every row is compared with the row `against`, on the seeds and texts that both have.
+Intervals count seeds and texts (`isthmus.core.crossed`), p-values are corrected by Holm over the table, and beside
+every difference that is not significant stands the smallest one that could have been seen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from ledger.store import Ledger
 
 _MARKED = re.compile(r"(<!-- table: (?P<spec>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
 _OPENED = re.compile(r"<!-- table:")
-_CHOICES = ("data", "backbone", "attack", "n", "against")
+_CHOICES = ("data", "split", "backbone", "attack", "n", "rows", "against")
+_NOT_OF_A_KEY = ("rows", "against")
 _LEVEL = 0.05
 
 
@@ -54,10 +56,12 @@ class Spec:
     def wants(self, cell: Cell) -> bool:
         """Whether a cell is one of the table's."""
         key = cell.key
-        own = {"data": key.data["name"], "backbone": key.backbone}
+        own = {"data": key.data["name"], "split": key.data.get("split", ""), "backbone": key.backbone}
         if key.attack is not None:
             own |= {"attack": key.attack["name"], "n": str(key.n)}
-        return all(own.get(name, value) == value for name, value in self.choices.items() if name != "against")
+        if "rows" in self.choices and not any(fnmatchcase(cell.row, each) for each in self.choices["rows"].split(",")):
+            return False
+        return all(own.get(name, value) == value for name, value in self.choices.items() if name not in _NOT_OF_A_KEY)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Literal
 
 from isthmus.core.errors import DataError, IsthmusError
 from isthmus.core.files import write_atomic
-from isthmus.runs.journal import BusyError, Journal, encode, read_rows
+from isthmus.runs.journal import BusyError, Journal, encode, read_every_row
 from ledger.cells import Cell, Key
 
 _PATIENCE_S = 60.0
@@ -40,7 +40,7 @@ class Ledger:
     def cells(self) -> dict[str, Cell]:
         """Every cell by its id, in the order of the file; two that contradict each other are an error."""
         found: dict[str, Cell] = {}
-        for number, line in enumerate(read_rows(self.path), start=1):
+        for number, line in enumerate(read_every_row(self.path), start=1):
             try:
                 cell = Cell.from_json(line)
             except DataError as error:

@@ -111,6 +111,16 @@ def test_what_was_not_run_is_said(results: Path) -> None:
     assert "not yet run" in text
 
 
+def test_rows_and_splits_are_chosen(results: Path) -> None:
+    book = list(Ledger(results / "defences.jsonl"))
+    text = render(Spec.read(f"{SPEC} rows=standard,free*"), book)
+    assert "| freelb |" in text
+    assert "smart" not in text
+    other = [dataclasses.replace(cell.key, data={**cell.key.data, "split": "test_hard"}) for cell in book]
+    hard = [dataclasses.replace(cell, key=key) for cell, key in zip(book, other, strict=True)]
+    assert render(Spec.read(f"{SPEC} split=test"), [*book, *hard]) == render(Spec.read(SPEC), book)
+
+
 def test_cells_that_do_not_belong_in_one_row_are_refused() -> None:
     first, *_ = cells("standard", 0.1, seeds=1)
     other = dataclasses.replace(first, key=dataclasses.replace(first.key, seed=1, training={"epochs": 9}))

@@ -46,6 +46,11 @@ def read_rows(path: Path, remedy: str = "") -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+def read_every_row(path: Path) -> list[dict[str, Any]]:
+    """The rows of a journal as they stand, those that repeat an id too."""
+    return [read.row for read in _scan(path)]
+
+
 @dataclass(frozen=True)
 class _Read:
     """A whole row of a file."""

@@ -1,0 +1,224 @@
+"""One unit of the plan: train, answer the whole test split, attack; every finished cell goes to the ledger at once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import RunError
+from isthmus.core.files import make_folder
+from isthmus.core.seeds import derive
+from isthmus.data import Dataset, load_data
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.request import AttackRequest
+from isthmus.runs.sources import DataRequest
+from isthmus.runs.train import TrainRequest, train
+from ledger import Cell, Key, Ledger, attack_key, data_key, method_key, provenance, training_key
+from proof.plan import Unit, Way
+
+_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where data, runs and results are, and what is changed for a quick look."""
+
+    data: Path
+    runs: Path
+    results: Path
+    backbone: str = "minilm"
+    source: str | None = None
+    """Folder of the backbone; None where it goes by its name."""
+    limit: int | None = None
+    epochs: int | None = None
+    n: int | None = None
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the search against a randomised model that differ from the defaults."""
+    device: str | None = None
+
+    def fitted(self, unit: Unit) -> Unit:
+        """The unit as it is run here."""
+        epochs = {} if self.epochs is None else {"epochs": self.epochs}
+        encoder = None if unit.encoder is None else self.fitted(unit.encoder)
+        settings = dataclasses.replace(unit.settings, **epochs)
+        return dataclasses.replace(unit, settings=settings, n=self.n or unit.n, encoder=encoder)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A cell that a unit is to fill."""
+
+    key: Key
+    row: str
+    split: str
+    way: Way
+    attack: str | None
+
+
+def search_options(place: Place) -> dict[str, Any]:
+    """How a randomised model is searched: what is given, and the defaults of this version."""
+    usual = {entry.name: entry.default for entry in dataclasses.fields(AttackRequest)}
+    known = {name: usual[name] for name in ("restarts", "fresh", "search_draws") if name in usual}
+    if unknown := sorted(place.search.keys() - known.keys()):
+        raise RunError(f"attacks of this version have no option {', '.join(unknown)}; they have {', '.join(known)}")
+    return {**known, **place.search}
+
+
+def asked(unit: Unit, place: Place) -> list[Asked]:
+    """The cells of a unit: first the accuracy in every way, then the attacks."""
+    clean = [_asked(unit, place, split, way, None) for split in unit.tests for way in unit.ways]
+    attacked = [_asked(unit, place, unit.tests[0], way, attack) for attack in unit.attacks for way in unit.ways]
+    return [*clean, *attacked]
+
+
+def _asked(unit: Unit, place: Place, split: str, way: Way, attack: str | None) -> Asked:
+    data = loaded(place.data / unit.data, split)
+    trained_on = loaded(place.data / unit.data, "train")
+    key = Key(
+        data=data_key(data, trained_on=trained_on),
+        backbone=place.backbone,
+        method=method_key(unit.method.defence, unit.method.parameters),
+        training=_training(unit, place),
+        seed=unit.seed,
+        n=len(data) if attack is None else min(unit.n, len(data)),
+        way=way.options,
+        attack=None if attack is None else _attack(attack, tuple(search_options(place).items()) if way.draws else ()),
+    )
+    return Asked(key, "-".join(part for part in (unit.method.name, way.name) if part), split, way, attack)
+
+
+def _training(unit: Unit, place: Place) -> dict[str, Any]:
+    own = training_key(unit.settings, place.limit)
+    if unit.encoder is None:
+        return own
+    other = unit.encoder
+    return {**own, "encoder": {"method": other.method.name, "seed": other.seed, **_training(other, place)}}
+
+
+@functools.cache
+def loaded(folder: Path, split: str) -> Dataset:
+    """A split, read once in a process."""
+    return load_data(folder, split)
+
+
+@functools.cache
+def _attack(name: str, search: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return attack_key(name, **dict(search))
+
+
+def do(unit: Unit, place: Place, may_begin: Callable[[], bool] = lambda: True) -> str:
+    """Fill the cells of a unit that the ledger does not have; what came out, in a line."""
+    book = Ledger(place.results / f"{unit.page}.jsonl")
+    there = book.cells()
+    missing = [each for each in asked(unit, place) if each.key.id not in there]
+    if not missing:
+        return "in the ledger"
+    began = time.monotonic()
+    run = trained(unit, place)
+    told = [f"trained in {time.monotonic() - began:.0f} s"]
+    for each in missing:
+        if not may_begin():
+            told.append("cut at the deadline")
+            break
+        began = time.monotonic()
+        cell = answered(unit, place, run, each) if each.attack is None else attacked(unit, place, run, each)
+        seconds = time.monotonic() - began
+        book.append(dataclasses.replace(cell, provenance=provenance(_device(place), seconds=seconds)))
+        name = " ".join(part for part in (each.way.name, each.attack or each.split) if part)
+        told.append(f"{name} {100 * cell.right.mean():.1f} ({seconds:.0f} s)")
+    return ", ".join(told)
+
+
+def trained(unit: Unit, place: Place) -> RunFolder:
+    """The run of a unit, trained now unless that was done; several processes may ask for one."""
+    backbone = place.source or place.backbone
+    if unit.encoder is not None:
+        backbone = str(trained(unit.encoder, place).model_path)
+    folder = make_folder(place.runs) / unit.folder
+    with _alone(folder):
+        report = train(
+            TrainRequest(
+                DataRequest(str(place.data / unit.data)),
+                backbone=backbone,
+                defence=unit.method.defence,
+                parameters={name: str(value) for name, value in unit.method.parameters.items()},
+                settings=unit.settings,
+                limit=place.limit,
+                seed=unit.seed,
+                out=folder,
+                device=place.device,
+            )
+        )
+    return report.folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with folder.with_name(f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def answered(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
+    """Whether each text of the whole split is answered correctly, by one answer of the model as it is asked."""
+    from isthmus.models.victims import load_victim
+    from isthmus.runs.scoring import answers
+
+    victim = load_victim(run.path, device=_device(place), **wanted.way.options)
+    data = loaded(place.data / unit.data, wanted.split).aligned(victim.labels)
+    right: list[NDArray[np.bool_]] = []
+    for at in range(0, len(data), _AT_ONCE):
+        part = data[at : at + _AT_ONCE]
+        keys = [derive(0, "evaluate", example.id, 0) for example in part]
+        found = answers(victim, part.texts(), np.array(keys, np.uint64) if victim.stochastic else None)
+        right.append(found.scores.argmax(axis=1) == part.label_indices())
+    return Cell.of_answers(wanted.key, np.concatenate(right), row=wanted.row, **_logged(unit, run))
+
+
+def attacked(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
+    """The outcome of every attacked text."""
+    from isthmus.runs.attack import attack
+
+    search = search_options(place) if wanted.way.draws else {}
+    report = attack(
+        AttackRequest(
+            str(run.path),
+            (str(wanted.attack),),
+            data=DataRequest(str(place.data / unit.data)),
+            split=wanted.split,
+            n=wanted.key.n,
+            victim=wanted.way.options,
+            device=place.device,
+            label_check=False,
+            retry_errors=True,
+            **search,
+        )
+    )
+    by_id = {str(row["id"]): row for row in report.outcomes[0].rows}
+    sample = loaded(place.data / unit.data, wanted.split).sample(wanted.key.n)
+    return Cell.of_attack(wanted.key, [by_id[example.id] for example in sample], row=wanted.row)
+
+
+def _logged(unit: Unit, run: RunFolder) -> dict[str, float]:
+    """Of InfoBERT the InfoNCE N of the anchored words in the last tenth of the training, in nats."""
+    alpha = float(unit.method.parameters.get("alpha", 0) or 0)
+    terms = [float(row["anchored"]) for row in run.train_log() if row.get("anchored") is not None]
+    if not alpha or not terms:
+        return {}
+    return {"infonce": round(-float(np.mean(terms[-max(1, len(terms) // 10) :])) / alpha, 4)}
+
+
+def _device(place: Place) -> str:
+    import torch
+
+    return place.device or ("cuda" if torch.cuda.is_available() else "cpu")
