@@ -403,5 +403,5 @@ def test_of_an_attack_only_what_was_not_answered_is_lost() -> None:
     with running(hang) as service:
         victim = HttpVictim(f"http://{service.host}/", LABELS, batch_size=1, timeout=0.2, retries=0)
         outcomes = {result.id: result.outcome for result in DeepWordBug()(victim, examples)}
-    assert outcomes["slow"] in ("timed_out", "error")
+    assert outcomes["slow"] == "timed_out"
     assert {outcomes[word] for word in words if word != "slow"} <= {"failed", "succeeded"}

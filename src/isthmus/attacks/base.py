@@ -19,14 +19,15 @@ from functools import partial
 from typing import Any, ClassVar, Literal, final
 
 from isthmus.attacks.parts.candidates import Rule
-from isthmus.attacks.parts.goals import Goal, Untargeted, aware
+from isthmus.attacks.parts.goals import Goal, Untargeted, bound
 from isthmus.attacks.parts.limits import Limits
 from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, insist, judged, looked_at_clean
+from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, aligned
-from isthmus.core.errors import DataError, UsageError
+from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim
 from isthmus.engine.gradients import require_gradients
@@ -83,6 +84,7 @@ class _Reached:
     budget_spent: bool = False
     fresh: Fresh | None = None
     clean: Clean | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,8 @@ class WordAttack(ABC):
         """Look up at once what all of the texts will need, where that costs less than text by text."""
         near = getattr(self, "near", None)
         if near is not None:
-            near.look_up({word for example in examples for text in example.texts.values() for word in Words.of(text)})
+            texts = (text for example in examples for text in texts_of(example).values())
+            near.look_up({word for text in texts for word in Words.of(text)})
 
     def frozen_columns(self) -> tuple[str, ...]:
         """Columns of a pair that are left alone unless the user says which to protect."""
@@ -153,7 +156,7 @@ class WordAttack(ABC):
     @final
     def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Reached]:
         """Score the clean text, search if the goal applies, and conclude with wherever the search got."""
-        settings, texts = terms.settings, _readable(example)
+        settings, texts = terms.settings, readable(example)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
         often = None
@@ -164,7 +167,7 @@ class WordAttack(ABC):
             return _Reached(outcome, original, original, clean, clean, clean=often)
         rng = python_stream(settings.seed, example.id)
         trial = Trial(settings.goal, label, original, clean, rng, terms.rules)
-        spent, fresh = False, None
+        spent, fresh, reason = False, None, ""
         attempts = Attempts(trial)
         try:
             yield from self.search(trial)
@@ -174,8 +177,9 @@ class WordAttack(ABC):
             outcome = "succeeded" if attempts.best.reached else "failed"
         except BudgetSpent:
             spent, outcome = True, "succeeded" if attempts.best.reached else "failed"
-        except TimeSpent:
+        except (TimeSpent, VictimTimeout) as late:
             outcome = "succeeded" if attempts.best.reached else "timed_out"
+            reason = "" if attempts.best.reached else str(late)
         trial = attempts.best
         if terms.randomised and settings.fresh:
             outcome, fresh = yield from judged(trial, outcome, settings.fresh, terms.declines)
@@ -185,8 +189,9 @@ class WordAttack(ABC):
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
         return _Reached(
-            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh, often
-        )
+            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh, often,
+            reason,
+        )  # fmt: skip
 
 
 def _similarity(trial: Trial) -> Steps[float]:
@@ -214,16 +219,6 @@ class _Terms:
         return self.abstains is not None and int(scores.argmax()) == self.abstains
 
 
-def _readable(example: Example) -> dict[str, str]:
-    """Its texts; one that no tokenizer can read would end the whole run, so it is refused before it is laid out."""
-    for name, text in example.texts.items():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise DataError(f"{name!r} holds half of a surrogate pair, which no tokenizer can read") from None
-    return example.texts
-
-
 class _Program:
     """One example, as the engine wants it."""
 
@@ -232,13 +227,17 @@ class _Program:
     def __init__(self, attack: WordAttack, example: Example, terms: _Terms) -> None:
         self.attack, self.example, self.terms = attack, example, terms
         settings = terms.settings
+        if not isinstance(example, Example):
+            raise UsageError(
+                f"an attack takes examples, isthmus.core.types.Example(id, fields, label), not {kind(example)}"
+            )
         if not isinstance(example.label, int):
             raise UsageError(f"example {example.id!r} has no class label: word attacks need classification data")
         self.label = example.label
         self.budget = settings.budget
         for per_word in (settings.budget_per_word, settings.limits.budget_per_word):
             if per_word is not None:
-                words = sum(len(text.split()) for text in example.texts.values())
+                words = sum(len(text.split()) for text in texts_of(example).values())
                 most = per_word * max(1, words)
                 self.budget = most if self.budget is None else min(self.budget, most)
 
@@ -263,7 +262,7 @@ class AttackRun:
         encoder: SentenceEncoder | None = None,
         masked_lm: MaskedLM | None = None,
     ) -> None:
-        settings = dataclasses.replace(settings, goal=aware(settings.goal, victim.labels))
+        settings = dataclasses.replace(settings, goal=bound(settings.goal, victim.labels))
         self.attack, self.settings = attack, settings
         self.examples = examples
         if attack.needs_gradients:
@@ -304,8 +303,9 @@ class AttackRun:
             seed=self.settings.seed,
         )
         if reached is None:
-            texts = example.texts
-            return build(outcome="error", original=texts, perturbed=texts, reason=finished.error or "unknown")
+            texts = texts_of(example)
+            why: Outcome = "timed_out" if finished.timed_out else "error"
+            return build(outcome=why, original=texts, perturbed=texts, reason=finished.error or "unknown")
         edits = aligned(reached.original, reached.draft)
         words = int(reached.original.editable.sum())
         return build(
@@ -324,6 +324,7 @@ class AttackRun:
             budget_spent=reached.budget_spent,
             fresh=reached.fresh,
             clean=reached.clean,
+            reason=reached.reason,
         )
 
 

@@ -19,7 +19,7 @@ import typer
 
 from isthmus.cli import assets, attack, certify, doctor, evaluate, export, measure, report, show, train
 from isthmus.cli import list as list_verb
-from isthmus.core.errors import ExitCode, IsthmusError, RunError, UsageError, VictimError
+from isthmus.core.errors import ExitCode, IsthmusError, IsthmusWarning, RunError, UsageError, VictimError
 from isthmus.core.files import explain
 from isthmus.core.redaction import redact
 
@@ -184,3 +184,5 @@ def _prepare_libraries() -> None:
         import warnings
 
         warnings.simplefilter("ignore")
+        warnings.simplefilter("always", IsthmusWarning)
+        warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")

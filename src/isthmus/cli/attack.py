@@ -208,9 +208,11 @@ def _refuse_if_all_failed(run: RunView) -> None:
     from isthmus.core.errors import VictimError
 
     for view in run.attacks:
-        if view.rows and view.summary.errors == view.summary.n:
+        without = view.summary.errors + view.summary.timed_out
+        if view.rows and without == view.summary.n and all(row.get("prediction_before") is None for row in view.rows):
             reason, _ = view.reasons()[0]
-            raise VictimError(f"{view.key}: every example ended in an error: {reason}. --retry-errors tries them again")
+            how = "an error or a time-out" if view.summary.timed_out else "an error"
+            raise VictimError(f"{view.key}: every example ended in {how}: {reason}. --retry-errors tries them again")
 
 
 def _view(report: AttackReport) -> RunView:

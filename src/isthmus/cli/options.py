@@ -97,7 +97,7 @@ OutOfModel = Annotated[
     ),
 ]
 RetryErrors = Annotated[
-    bool, typer.Option("--retry-errors", help="Try again what ended in an error.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--retry-errors", help="Try again what ended in an error or a time-out.", rich_help_panel=OUTPUT)
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.", rich_help_panel=OUTPUT)

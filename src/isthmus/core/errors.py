@@ -81,6 +81,10 @@ class MissingExtra(UsageError):
         super().__init__(f"{purpose} needs {library}: pip install 'isthmus[{extra}]'")
 
 
+class IsthmusWarning(UserWarning):
+    """What a user must know though the work goes on; the command line shows it and hides those of libraries."""
+
+
 class DataError(IsthmusError):
     """A data file or record cannot be used."""
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.core.errors import IsthmusError, VictimError
+from isthmus.core.errors import IsthmusError, VictimError, VictimTimeout
 from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.changes import edited
@@ -171,7 +171,7 @@ class Engine:
             task.unasked = 0
             if late:
                 task.late = True
-                finished = self._advance(task, task.steps.throw, TimeSpent())
+                finished = self._advance(task, task.steps.throw, TimeSpent(f"more than {limit:g} s"))
             elif failed:
                 finished = self._advance(task, task.steps.throw, answer)
             else:
@@ -206,6 +206,8 @@ class Engine:
             task.request = request
         except StopIteration as ended:
             return self._finished(task, ended.value, None)
+        except (TimeSpent, VictimTimeout) as late:  # It did not catch it: not even the clean text was answered in time.
+            return self._finished(task, None, str(late), timed_out=True)
         except Exception as error:
             return self._finished(task, None, f"{type(error).__name__}: {error}")
         finally:
@@ -213,9 +215,11 @@ class Engine:
                 task.seconds += time.perf_counter() - began
         return None
 
-    def _finished(self, task: Task[Value], value: Value | None, error: str | None) -> Finished[Value]:
+    def _finished(
+        self, task: Task[Value], value: Value | None, error: str | None, timed_out: bool = False
+    ) -> Finished[Value]:
         self.statistics.examples += 1
-        return Finished(task.program, value, error, task.logical, len(task.asked.seen))
+        return Finished(task.program, value, error, task.logical, len(task.asked.seen), timed_out)
 
     # ------------------------------------------------------------------ answering
 

@@ -58,6 +58,7 @@ class Finished(Generic[Value]):
     error: str | None
     logical: int  # queries asked for
     physical: int  # distinct texts among them
+    timed_out: bool = False  # whether it has none because its time was up, or its victim's
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,8 @@ These checks come first and say which file to mend.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ NO_LIMIT = -1
 """What a model without a limit on positions (XLNet) gives as their number; also a padding id that there is not."""
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 _OF_THE_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_COMMON_WORDS = ("the", "a", "and", "1")
+"""Of a usable vocabulary almost every one has one of these; where none is known all of it is looked at."""
+_WORDS_TRIED = 64
 
 
 def check_config(folder: Path) -> None:
@@ -66,6 +70,31 @@ def check_tokenizer_files(folder: Path) -> None:
         length = _json_object(folder / "tokenizer_config.json").get("model_max_length")
         if length is not None and (isinstance(length, bool) or not isinstance(length, (int, float)) or not length > 0):
             raise _wrong(folder / "tokenizer_config.json", "model_max_length", length, "a positive number, or null")
+
+
+def check_vocabulary(tokenizer: Any, source: str, folder: Path) -> None:
+    """Refuse a tokenizer that knows no word: transformers makes one where the file of its vocabulary is missing."""
+    if _knows(tokenizer, _COMMON_WORDS):
+        return
+    special = set(tokenizer.all_special_tokens)
+    bare = (token.strip("#Ġ▁").removesuffix("</w>") for token in tokenizer.get_vocab() if token not in special)
+    if _knows(tokenizer, list(itertools.islice((word for word in bare if word.isalnum()), _WORDS_TRIED))):
+        return
+    files = [name for name in tokenizer.vocab_files_names.values() if name]
+    there = [str(folder / name) for name in files if (folder / name).is_file()]
+    found = f"{' and '.join(there)} hold no word" if there else f"{' or '.join(files) or 'its vocabulary'} is missing"
+    raise ModelError(
+        f"the tokenizer in {source!r} knows no word, so that all texts would be the same to the model: {found}. Save "
+        "the tokenizer again: AutoTokenizer.from_pretrained(<the model it came from>).save_pretrained(<this folder>)"
+    )
+
+
+def _knows(tokenizer: Any, words: Sequence[str]) -> bool:
+    """Whether it reads some of these words as anything but unknown."""
+    unknown = tokenizer.unk_token_id
+    return any(
+        any(token != unknown for token in tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words
+    )
 
 
 def damaged_weights(folder: Path) -> str | None:

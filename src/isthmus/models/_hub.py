@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import IsthmusError, ModelError
-from isthmus.models._folder_checks import check_config, check_tokenizer_files, damaged_weights, label_names
+from isthmus.models._folder_checks import (
+    check_config,
+    check_tokenizer_files,
+    check_vocabulary,
+    damaged_weights,
+    label_names,
+)
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -153,6 +159,7 @@ def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     with reading(source):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**_access(source))
         fewest = tokenizer.num_special_tokens_to_add() + 1
+        check_vocabulary(tokenizer, str(source), folder)
     if tokenizer.model_max_length < fewest:
         raise ModelError(
             f"model_max_length of the tokenizer in {str(source)!r} is {tokenizer.model_max_length}: with its special "

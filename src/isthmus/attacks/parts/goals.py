@@ -4,6 +4,9 @@
     Targeted(t)     class t                              progress = p(t)
     Evasion(c, τ)   not to be flagged as c at τ          progress = 1 - p(c)
 
+A class is given by its number or by its name; names are looked up among the victim's labels when an attack begins
+(`bound`), and a class that the victim does not have is refused.
+
 A detector has a direction and a threshold: `Evasion` attacks only what it flags (p(c) >= τ), and an evasion counts when
 p(c) < τ, whatever class is then the likeliest.
 
@@ -21,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Floats
 
 Labels = int | NDArray[np.int64]
@@ -76,17 +79,23 @@ class Untargeted:
 class Targeted:
     """One given class; examples of that class, or already taken for it, are skipped."""
 
-    target: int
+    target: int | str
+    """Number or name of the class."""
+
+    @property
+    def column(self) -> int:
+        """The target's column of the scores."""
+        return _number(self.target)
 
     def progress(self, scores: Floats, label: int) -> Floats:
         """p(target)."""
         del label
-        return scores[..., self.target]
+        return scores[..., self.column]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """The target is the likeliest class."""
         del label
-        return scores.argmax(axis=-1) == self.target
+        return scores.argmax(axis=-1) == self.column
 
     def right(self, scores: Floats, label: Labels) -> Bools:
         """The true class is the likeliest."""
@@ -94,16 +103,22 @@ class Targeted:
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The clean prediction is right and not the target."""
-        return int(scores.argmax()) == label != self.target
+        return int(scores.argmax()) == label != self.column
 
 
 @dataclass(frozen=True, slots=True)
 class Evasion:
     """Not to be flagged as `flagged` by a detector with a threshold."""
 
-    flagged: int
+    flagged: int | str
+    """Number or name of the class."""
     threshold: float = 0.5
     abstains: int | None = None
+
+    @property
+    def column(self) -> int:
+        """The flagged class's column of the scores."""
+        return _number(self.flagged)
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -112,28 +127,58 @@ class Evasion:
     def progress(self, scores: Floats, label: int) -> Floats:
         """1 - p(flagged class)."""
         del label
-        return 1 - scores[..., self.flagged]
+        return 1 - scores[..., self.column]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """The detector does not fire."""
         del label
-        below = scores[..., self.flagged] < self.threshold
+        below = scores[..., self.column] < self.threshold
         return below if self.abstains is None else below & (scores.argmax(axis=-1) != self.abstains)
 
     def right(self, scores: Floats, label: Labels) -> Bools:
         """The detector fires."""
         del label
-        fires = scores[..., self.flagged] >= self.threshold
+        fires = scores[..., self.column] >= self.threshold
         return fires if self.abstains is None else fires & (scores.argmax(axis=-1) != self.abstains)
 
     def applies(self, scores: Floats, label: int) -> bool:
         """The example is of the flagged class and is detected."""
-        return label == self.flagged and float(scores[self.flagged]) >= self.threshold
+        return label == self.column and float(scores[self.column]) >= self.threshold
 
 
-def aware(goal: Goal, labels: Sequence[str]) -> Goal:
-    """The goal against a victim with these labels, which may be one that declines to answer."""
+def bound(goal: Goal, labels: Sequence[str]) -> Goal:
+    """The goal against a victim with these labels, which may be one that declines to answer.
+
+    Class names become numbers. A class that is none of the victim's is an error: no example would ever be attacked.
+    """
+    classes = [label for label in labels if label != ABSTAINS]
+    if isinstance(goal, Targeted):
+        goal = dataclasses.replace(goal, target=_class(goal.target, "Targeted", classes))
+    elif isinstance(goal, Evasion):
+        goal = dataclasses.replace(goal, flagged=_class(goal.flagged, "Evasion", classes))
     if ABSTAINS not in labels or not hasattr(goal, "abstains"):
         return goal
     changed: Goal = dataclasses.replace(goal, abstains=list(labels).index(ABSTAINS))  # type: ignore[type-var]
     return changed
+
+
+def _class(given: int | str, goal: str, classes: Sequence[str]) -> int:
+    """The number of a class of the victim, given by number or name."""
+    if isinstance(given, str):
+        found = [number for number, name in enumerate(classes) if name == given]
+        found = found or [number for number, name in enumerate(classes) if name.casefold() == given.casefold()]
+        if len(found) != 1:
+            raise UnknownName(f"class of the victim for {goal}", given, classes)
+        return found[0]
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 0 <= given < len(classes):
+        known = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:20]))
+        raise UsageError(f"{goal}({given!r}): the victim has no such class; it has {known}")
+    return int(given)
+
+
+def _number(given: int | str) -> int:
+    if isinstance(given, str):
+        raise UsageError(
+            f"the class {given!r} is known by name only: an attack looks up its number in the victim's labels"
+        )
+    return given

@@ -156,8 +156,8 @@ class HotFlip(WordAttack):
 def _loss(trial: Trial) -> tuple[int, int]:
     """The class whose loss is differentiated, and whether it is to rise (1) or to fall (-1)."""
     if isinstance(trial.goal, Targeted):
-        return trial.goal.target, -1
-    return (trial.goal.flagged, 1) if isinstance(trial.goal, Evasion) else (trial.label, 1)
+        return trial.goal.column, -1
+    return (trial.goal.column, 1) if isinstance(trial.goal, Evasion) else (trial.label, 1)
 
 
 def _first_tokens(gradient: TokenGradient, positions: Int32) -> tuple[Int32, Ints]:

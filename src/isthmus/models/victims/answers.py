@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.errors import UsageError, VictimError
+from isthmus.core.errors import IsthmusWarning, UsageError, VictimError
 from isthmus.core.types import Floats, Texts
 
 Outputs = Literal["auto", "probabilities", "logits"]
@@ -134,8 +134,11 @@ class Reader:
         if self.outputs == "auto" and len(whole):
             self.outputs = "probabilities" if fits else "logits"
             if not fits:
+                worst = np.round(whole[int(np.argmax(np.abs(whole.sum(axis=1) - 1.0)))], 4).tolist()
                 warnings.warn(
-                    f"the rows of {self.name} do not sum to one: taken as logits (say outputs='logits' to confirm)",
+                    f"the scores of {self.name} are no probabilities (one row is {worst}): taken as logits, a softmax "
+                    "makes them probabilities. Say so with outputs=logits (-V outputs=logits) if they are",
+                    IsthmusWarning,
                     stacklevel=4,
                 )
         if self.outputs == "logits":

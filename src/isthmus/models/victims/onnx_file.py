@@ -57,6 +57,8 @@ class OnnxVictim:
         self._fixed_rows = rows if isinstance(rows, int) else None
         self._fixed_length = length if isinstance(length, int) else None
         self._max_tokens = max_tokens or self._fixed_length or min(self._tokenizer.model_max_length, 512)
+        if outputs == "auto" and self._output == "logits":
+            outputs = "logits"
         self._reader = Reader(f"the model {self.file.name}", labels or _names(folder), outputs)
 
     @property

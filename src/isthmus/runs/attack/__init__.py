@@ -118,7 +118,7 @@ class _Attack:
         """Drop rows that are to be made again."""
         request, again = self.ready.request, set()
         if request.retry_errors:
-            again |= {key for key, row in journal.rows.items() if row.get("outcome") == "error"}
+            again |= {key for key, row in journal.rows.items() if row.get("outcome") in ("error", "timed_out")}
         if request.trace:
             lines = Trace(file.trace_path).counts()
             again |= {key for key, row in journal.rows.items() if not is_traced(row, lines.get(key, 0))}
