@@ -16,7 +16,7 @@ from trial_toys import Plan, edits_of, trial_of
 
 from isthmus.attacks.parts.candidates import Candidates, PlainRule
 from isthmus.attacks.parts.limits import PRESETS, Limits, preset
-from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms
+from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, NothingNew
 from isthmus.attacks.parts.rules import MaxShare, PartOfSpeech, SentenceMeaning, WordMeaning
 from isthmus.attacks.result import AttackResult
 from isthmus.core import assets
@@ -24,6 +24,7 @@ from isthmus.engine.requests import INSERT, MERGE, REPLACE
 from isthmus.lexicon.antonyms import Antonyms
 from isthmus.lexicon.confusables import HOMOGLYPHS
 from isthmus.lexicon.negations import is_negation
+from isthmus.lexicon.neighbours import load_neighbours
 from isthmus.lexicon.normaliser import Normaliser, Steps
 from isthmus.lexicon.reading import Reader
 from isthmus.lexicon.tags import WordNetTagger
@@ -122,6 +123,18 @@ def test_parts_of_speech_are_kept_but_misspellings_pass(wordnet: WordNet, reader
     assert allowed_by(rule, [(BEST, INSERT, "badly")], [(BEST, REPLACE, "")]) == [True, True]
 
 
+def test_nothing_new_is_put_in() -> None:
+    near = load_neighbours(vectors_file())
+    text = "a great movie , and the music is fine"
+    words = ["outstanding", "film", "very", "Music", "terrible", "zzz", "is zzz"]
+    close = [near.cosine("great", "outstanding"), near.cosine("movie", "film")]
+    least = min(cosine for cosine in close if cosine is not None)
+    plans: list[list[Plan]] = [[(1, INSERT, word)] for word in words]
+    assert allowed_by(NothingNew(near, least), *plans, text=text) == [True] * 4 + [False] * 3
+    assert allowed_by(NothingNew(near, 0.999), *plans, text=text) == [False, False, True, True] + [False] * 3
+    assert allowed_by(NothingNew(near, least), *replaced(1, "zzz", ""), text=text) == [True, True]
+
+
 # ---------------------------------------------------------------------- the preset
 
 
@@ -141,7 +154,7 @@ def dictionary(wordnet: WordNet, reader: Reader, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("dictionary")
 def test_the_preset_is_made_of_these_rules() -> None:
     kinds = {type(rule) for rule in toy_limits().rules()}
-    assert {NoAntonyms, KeepNegations, KindOfWord, MaxShare, WordMeaning, SentenceMeaning} == kinds
+    assert {NoAntonyms, KeepNegations, KindOfWord, NothingNew, MaxShare, WordMeaning, SentenceMeaning} == kinds
     assert "limits: antonyms" in toy_limits().resources()
     assert PartOfSpeech in {type(rule) for rule in dataclasses.replace(toy_limits(), misspelling=False).rules()}
 

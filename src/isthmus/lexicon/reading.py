@@ -14,7 +14,7 @@ import functools
 from isthmus.lexicon.confusables import LEET
 from isthmus.lexicon.normaliser import Normaliser, Steps
 from isthmus.lexicon.spelling import SHORTEST, one_edit_apart
-from isthmus.lexicon.stopwords import stop_words
+from isthmus.lexicon.stopwords import is_function_word
 from isthmus.lexicon.wordnet import WordNet, load_wordnet
 
 _CACHED = 1 << 18
@@ -43,9 +43,7 @@ class Reader:
 
     def knows(self, word: str) -> bool:
         """Whether it is an English word: in the dictionary in any inflection, or a function word."""
-        word = word.lower()
-        functional = word in stop_words() or word in stop_words("textfooler")
-        return functional or bool(self._wordnet.parts_of_speech(word))
+        return is_function_word(word) or bool(self._wordnet.parts_of_speech(word))
 
     def _misspells(self, old: str, new: str) -> bool:
         old, new = self._shown(old).lower(), self._shown(new).lower()

@@ -21,3 +21,9 @@ def stop_words(name: str = "english") -> frozenset[str]:
         raise UnknownName("stop-word list", name, list(_LISTS))
     text = resources.files(__package__).joinpath(f"stopwords_{name}.txt").read_text(encoding="utf-8")
     return frozenset(text.split())
+
+
+def is_function_word(word: str) -> bool:
+    """Whether a word is on one of the lists."""
+    word = word.lower()
+    return any(word in stop_words(name) for name in _LISTS)

@@ -3,8 +3,8 @@
 `textdefender-2021` is the shared attack surface of Li et al. (2021): at most 30 % of the words, 50 candidates a word,
 sentence similarity 0.84 (angular), 50 queries per word. `strict` holds to what Morris et al. (2020) found people to
 accept: word vectors at a cosine of 0.9, sentences at 0.98, the part of speech kept. `meaning` lies between the two: no
-opposites, negations as they were, the part of speech kept unless a word is only misspelt, the rest loose
-enough to leave most attacks something to try.
+opposites, negations as they were, the part of speech kept unless a word is only misspelt, and bounds chosen on
+development data so that a reader still gives the text its label.
 
 References:
     Li, Xu, Zeng, Li, Zheng, Zhang, Chang, Hsieh: Searching for an Effective Defender: Benchmarking Defense against
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.attacks.parts.candidates import Rule
-from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms
+from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, NothingNew
 from isthmus.attacks.parts.rules import (
     Fluency,
     MaxEdits,
@@ -48,6 +48,8 @@ class Limits:
     """Candidates tried for a word."""
     min_cosine: float | None = None
     """Cosine of the word vectors of old and new word."""
+    nothing_new: bool = False
+    """Whether a word that replaces none must be a function word, or at that cosine to a word of the text."""
     vectors: str = "counterfitted"
     """The word vectors."""
     part_of_speech: str | None = None
@@ -90,6 +92,8 @@ class Limits:
             from isthmus.lexicon.neighbours import load_neighbours
 
             rules.append(WordMeaning(load_neighbours(self.vectors), self.min_cosine))
+            if self.nothing_new:
+                rules.append(NothingNew(load_neighbours(self.vectors), self.min_cosine))
         if self.part_of_speech is not None:
             from isthmus.lexicon.tags import load_tagger
 
@@ -131,7 +135,8 @@ PRESETS: Mapping[str, Limits] = {
         max_share=0.2,
         no_antonyms=True,
         keep_negations=True,
-        min_cosine=0.4,
+        min_cosine=0.8,
+        nothing_new=True,
         part_of_speech="wordnet",
         misspelling=True,
         similarity=0.9,

@@ -2,6 +2,7 @@
 
     NoAntonyms          no word is replaced by its opposite; none is put in that is the opposite of a word of the text
     KeepNegations       words that negate are neither replaced, nor taken out, nor put in
+    NothingNew          what is put in beside the words of the text is a function word, or near one of them
     KindOfWord          old and new word are of one part of speech, or the new one is a misspelling of the old
 
 A change that a reader does not see (look-alike letters, invisible characters) passes all of them. A space inside a word
@@ -10,8 +11,9 @@ makes two: each of the parts is looked at ("notable" must not become "not able")
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +22,12 @@ from isthmus.attacks.parts.candidates import Bools, Candidates
 from isthmus.attacks.parts.trial import Trial
 from isthmus.engine.requests import INSERT, MERGE
 from isthmus.lexicon.negations import is_negation
+from isthmus.lexicon.stopwords import is_function_word
 from isthmus.text.draft import DELETE
 
 if TYPE_CHECKING:
     from isthmus.lexicon.antonyms import Antonyms
+    from isthmus.lexicon.neighbours import Neighbours
     from isthmus.lexicon.reading import Reader
     from isthmus.lexicon.tags import Tagger
 
@@ -62,6 +66,30 @@ class KeepNegations:
             same = len(change.old) == 1 and self.reader.alike(change.old[0], change.new)
             mask[change.index] &= same or not any(map(is_negation, (*change.old, *change.parts())))
         return mask
+
+
+@dataclass(frozen=True, slots=True)
+class NothingNew:
+    """A word that replaces none is a function word, or its vector is close to that of a word of the text."""
+
+    neighbours: Neighbours
+    min_cosine: float
+
+    def holds(self, trial: Trial, candidates: Candidates) -> Bools:
+        """Look at every word that is put in."""
+        mask = np.ones(candidates.count, bool)
+        words = {word.lower() for word in trial.original.words}
+        for change in changes(trial, candidates):
+            if not change.old:
+                mask[change.index] &= all(self._said(words, new.lower()) for new in change.parts())
+        return mask
+
+    def _said(self, words: Collection[str], new: str) -> bool:
+        return new in words or is_function_word(new) or any(map(partial(self._close, new), words))
+
+    def _close(self, new: str, word: str) -> bool:
+        cosine = self.neighbours.cosine(word, new)
+        return cosine is not None and cosine >= self.min_cosine
 
 
 @dataclass(frozen=True, slots=True)
