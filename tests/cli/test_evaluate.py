@@ -52,13 +52,13 @@ def test_one_json_object_holds_the_figures(isthmus: Any, place: Path) -> None:
     assert "calibra" in ended.err
 
 
-def test_the_same_command_again_asks_no_model(isthmus: Any, place: Path) -> None:
+def test_the_same_command_again_asks_the_model_for_its_probes_only(isthmus: Any, place: Path) -> None:
     first = evaluate(isthmus)
     content = (place / "run/evaluations/reviews.jsonl").read_bytes()
-    (place / "toy.py").unlink()
     again = evaluate(isthmus)
     assert again.code == 0, again.err
-    assert {**again.json, "asked_now": 60} == first.json
+    assert (again.json["asked_now"], again.json["probe_queries"]) == (0, 8)
+    assert {**again.json, "asked_now": 60, "probe_queries": 16} == first.json
     assert (place / "run/evaluations/reviews.jsonl").read_bytes() == content
 
 
@@ -70,7 +70,7 @@ def test_a_sample_is_continued_and_ends_with_the_same_file(isthmus: Any, place: 
     evaluate(isthmus, "--out", "fresh")
     one, other = (place / name / "evaluations/reviews.jsonl" for name in ("run", "fresh"))
     assert one.read_bytes() == other.read_bytes()
-    assert evaluate(isthmus, "--n", 20).json == {**small.json, "asked_now": 0}
+    assert evaluate(isthmus, "--n", 20).json == {**small.json, "asked_now": 0, "probe_queries": 8}
 
 
 def test_a_torn_file_is_continued(isthmus: Any, place: Path) -> None:

@@ -135,7 +135,7 @@ def attack(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.export import write_export
     from isthmus.cli.gate import Bar
-    from isthmus.cli.printing import print_run, run_json
+    from isthmus.cli.printing import print_run, read_back, run_json
     from isthmus.report.export import format_of
     from isthmus.runs.attack import AttackRequest
     from isthmus.runs.goals import GoalRequest
@@ -179,13 +179,16 @@ def attack(
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
-    print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0)
+    counts = {outcome.file.key: (outcome.attacked, len(outcome.rows)) for outcome in report.outcomes}
+    said = read_back("attacked", counts, report.probe_queries)
+    print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0, said=said)
     code = bar.judge(console, view, keys) if bar is not None else 0
     if export is not None and form is not None:
         write_export(list(view.attacks), export, form, quiet)
     if as_json:
         figures = run_json(view, keys)
         figures["attacked_now"] = sum(outcome.attacked for outcome in report.outcomes)
+        figures["probe_queries"] = report.probe_queries
         if bar is not None:
             figures["gate"] = {**bar.to_json(), "exit_code": code}
         print_json(figures)

@@ -9,6 +9,7 @@ import typer
 from isthmus.cli import options
 
 if TYPE_CHECKING:
+    from isthmus.cli.printing import read_back
     from isthmus.report.certificates import CertificateView
     from isthmus.runs.certify import CertifyReport, CertifyRequest
 
@@ -94,6 +95,8 @@ def certify(
     rates = {"certified": certified_at(report.rows, strength), "clean": view.summary.clean}
     console = results(as_json, quiet)
     print_certificate(console, view)
+    counts = {report.file.key: (report.certified_now, len(report.rows))}
+    console.print(read_back("certified", counts, report.probe_queries))
     code = 0
     if bar is not None:
         code = bar.judge_rates(console, f"{view.key} at {shown_strength(strength, view.unit)}", rates)
@@ -139,6 +142,7 @@ def _json(report: CertifyReport, view: CertificateView, strength: float, rates: 
         "certified": rates["certified"].to_dict(),
         **view.summary.to_json(),
         "certified_now": report.certified_now,
+        "probe_queries": report.probe_queries,
         "effort": report.header.get("effort"),
         "resources": report.header["settings"]["resources"],
         "parameters": report.header["settings"]["parameters"],

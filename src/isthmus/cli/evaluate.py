@@ -101,7 +101,7 @@ def evaluate(
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import EVALUATED, Bar
-    from isthmus.cli.printing import evaluation_json, print_run
+    from isthmus.cli.printing import evaluation_json, print_run, read_back
     from isthmus.report.evaluations import pooled
     from isthmus.runs.evaluate import EvaluateRequest, SetRequest
 
@@ -135,7 +135,9 @@ def evaluate(
     report = _run(request, quiet)
     view = _view(report)
     console = results(as_json, quiet)
-    print_run(console, view, after="evaluate", keys=())
+    counts = {outcome.file.key: (outcome.asked, len(outcome.rows)) for outcome in report.outcomes}
+    said = read_back("evaluated", counts, report.probe_queries)
+    print_run(console, view, after="evaluate", keys=(), said=said)
     if predictions is not None:
         _write_predictions(report, view, predictions, quiet)
     code = bar.judge_evaluations(console, view.evaluations) if bar is not None else 0
@@ -144,6 +146,7 @@ def evaluate(
         figures: dict[str, Any] = {"run": view.folder.path.as_posix()}
         figures |= next(iter(each.values())) if len(each) == 1 else {}
         figures |= {"evaluations": each, "asked_now": sum(outcome.asked for outcome in report.outcomes)}
+        figures["probe_queries"] = report.probe_queries
         together = {part.name: part for part in pooled(view.evaluations)}
         if together:
             figures["pooled"] = {

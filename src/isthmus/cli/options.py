@@ -109,7 +109,8 @@ Victim = Annotated[
         "-V",
         "--victim",
         metavar="KEY=VALUE",
-        help="How to ask: timeout=60, requests_per_second=5; of a randomised model draws=10, fixed=true.",
+        help="How to ask: timeout=60, requests_per_second=5; of a randomised model draws=10, fixed=true. version=2 "
+        "tells two models of one name apart.",
         rich_help_panel=MACHINE,
     ),
 ]
@@ -194,7 +195,11 @@ def key_values(given: Sequence[str] | None, option: str = "-P") -> dict[str, str
 
 def victim(given: Sequence[str] | None, headers: Sequence[str] | None) -> dict[str, Any]:
     """Options of a victim: numbers as numbers, headers as a mapping."""
-    found: dict[str, Any] = {key: _value(value) for key, value in key_values(given, "-V").items()}
+    found: dict[str, Any] = {
+        # A version is a name: 1.10 is not 1.1.
+        key: value if key == "version" else _value(value)
+        for key, value in key_values(given, "-V").items()
+    }
     for header in headers or ():
         name, separator, value = header.partition(":")
         if not separator or not name.strip():

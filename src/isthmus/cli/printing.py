@@ -30,8 +30,9 @@ def print_run(
     evaluated: Sequence[str] | None = None,
     examples: int = 2,
     page: Path | None = None,
+    said: str | None = None,
 ) -> None:
-    """Title, table, notes, examples, and what to run next."""
+    """Title, table, notes, examples, and what to run next; `said` stands under the title."""
     from rich.text import Text
 
     from isthmus.report.describe import subtitle
@@ -43,6 +44,8 @@ def print_run(
         console.print(Text(trained_on(run.record.results), style="dim"))
     if shares := shares_line(run.log):
         console.print(Text(visible(shares), style="dim"))
+    if said:
+        console.print(Text(said))
     views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
     if views:
         console.print()
@@ -98,6 +101,17 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
         console.print(Text(HOW_FAST, "dim"))
     for warning in (warning for view in asked for warning in view.warnings()):
         console.print(Text(visible(warning), style="yellow"))
+
+
+def read_back(verb: str, counts: Mapping[str, tuple[int, int]], probe_queries: int) -> str:
+    """``0 attacked now, 20 read back``: by key, how many rows are new and how many there are."""
+    several = len(counts) > 1
+    parts = [
+        f"{f'{key}: ' if several else ''}{now:,} {verb} now, {every - now:,} read back"
+        for key, (now, every) in counts.items()
+    ]
+    asked = f" ({probe_queries} queries to know the model again)" if probe_queries else ""
+    return "; ".join(parts) + asked
 
 
 def trained_on(results: Mapping[str, Any]) -> str:

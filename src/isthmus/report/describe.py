@@ -235,6 +235,8 @@ def _effort(view: AttackView) -> str:
     if effort.get("wall_s"):
         summary = view.summary
         asked = f"{summary.queries:,} queries, {summary.physical_queries:,} distinct texts"
+        if effort.get("probe_queries"):
+            asked += f", {int(effort['probe_queries'])} more to know the model again"
         parts.append(f"{asked}, in {float(effort['wall_s']):,.1f} s")
     precision = view.settings.get("precision")
     if precision:

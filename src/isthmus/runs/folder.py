@@ -11,6 +11,7 @@
     certificates/<name>.jsonl   one row per example; header and names as above
     certificates/<name>.challenges.jsonl  what the certified classifier says of texts that attacks found
     measures.json               what was measured on the model; its figures are in figures/
+    probes.json                 answers of a model without files of its own to eight texts, to know it again
     report.html                 the page
     .lock                       who is at work in it, while somebody is
 
@@ -236,6 +237,11 @@ class RunFolder:
     def snapshots_path(self) -> Path:
         """The weights of single epochs."""
         return self.path / "snapshots"
+
+    @property
+    def probes_path(self) -> Path:
+        """By which a model without files of its own is known again."""
+        return self.path / "probes.json"
 
     @property
     def measures_path(self) -> Path:

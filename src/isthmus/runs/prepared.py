@@ -1,6 +1,7 @@
 """Model and data of a command made ready: what it names is checked at once, what is dear is made when first needed.
 
-A command that only asks for rows that exist already loads no model.
+A command that only asks for rows that exist already loads no model that is known by its files; any other is asked for
+its probes (`isthmus.runs.probes`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from isthmus.core.files import make_folder
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.labelcheck import check_labels
 from isthmus.runs.observer import Observer
+from isthmus.runs.probes import Probed, Stranger, keep, source_hash
 from isthmus.runs.request import ModelRequest, SampleRequest
+from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, ModelSource, chosen
-from isthmus.runs.victims import names_in_data, numbering, open_victim, shown_labels, suit_fields
+from isthmus.runs.victims import VERSION, deciding, names_in_data, numbering, open_victim, shown_labels, suit_fields
 
 if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection
@@ -36,6 +39,10 @@ class PreparedModel(Generic[Asked]):
 
     def __init__(self, request: Asked, observer: Observer) -> None:
         self.request, self.observer = request, observer
+        self.probe_queries = 0
+        """Texts the model was asked for to know it again."""
+        self._counted = 0
+        self._probed: Probed | None = None
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
@@ -57,7 +64,54 @@ class PreparedModel(Generic[Asked]):
     @cached_property
     def fingerprint(self) -> str | None:
         """Of the model's files, where it is local."""
-        return self.source.fingerprint()
+        found = self.source.fingerprint()
+        if found is not None and VERSION in self.request.victim:
+            raise UsageError(
+                f"-V version: {self.source.shown} is known by the content of its files. A version is for functions, "
+                "pipelines and services"
+            )
+        return found
+
+    @property
+    def identity(self) -> str:
+        """What stands for the model in the settings of its results: another model never has the same."""
+        if self.fingerprint is not None:
+            return self.fingerprint
+        return self.source.shown if self._probed is None else self._probed.fingerprint
+
+    def recognise(self, folder: RunFolder, victim: Victim, data: Dataset) -> None:
+        """Ask a model without files of its own for its probes, and refuse one that is not the folder's."""
+        request = self.request
+        asked = {
+            "fields": list(data.fields),
+            "labels": list(victim.labels),
+            "victim": plain(deciding(request.victim)),
+            "precision": request.precision,
+        }
+        version = request.victim.get(VERSION)
+        if version == "":
+            raise UsageError("-V version= needs a version, such as -V version=1")
+        stranger = Stranger(
+            self.source.shown,
+            victim,
+            asked,
+            source_hash(self.source.given),
+            None if version is None else str(version),
+            request.victim.get("stochastic") is True,
+        )
+        found = stranger.recognise(folder.probes_path, data)
+        self.probe_queries += found.queries
+        self._probed = found.entry
+
+    def probe_effort(self) -> dict[str, float]:
+        """What it cost to know the model again, for the first result of the command."""
+        counted, self._counted = self.probe_queries - self._counted, self.probe_queries
+        return {"probe_queries": counted} if counted else {}
+
+    def keep_probes(self, folder: RunFolder) -> None:
+        """Write down what a model without files of its own answered, once the folder is ours."""
+        if self._probed is not None:
+            self._probed = keep(folder.probes_path, self._probed)
 
     def load_victim(self, data_labels: Sequence[str]) -> Victim:
         """The model, loaded; one that cannot be asked for its classes has those of the data."""
@@ -67,7 +121,7 @@ class PreparedModel(Generic[Asked]):
             self.source,
             data_labels,
             labels=request.labels,
-            options=request.victim,
+            options={key: value for key, value in request.victim.items() if key != VERSION},
             device=request.device,
             precision=request.precision,
         )
@@ -132,7 +186,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
     @cached_property
     def folder(self) -> RunFolder:
         """Where rows go; a folder that holds another model or other data is refused."""
-        run, own = self.source.run, self._has_own_data
+        run, own, known = self.source.run, self._has_own_data, self.fingerprint
         if self.request.out is not None:
             folder = RunFolder(self.request.out)
         else:
@@ -143,13 +197,17 @@ class PreparedSample(PreparedModel[AskedOfSample]):
                 raise RunError(f"{run.path} was made with other data than {self.data.name}: choose another --out")
             make_folder(folder.attacks_path)
             return folder
-        folder.claim(
-            RunRecord(
-                model=ModelRecord(self.source.shown, self.request.labels or (), self.fingerprint),
-                data=self.data_request.record({self.data.split: self.data}),
-                command=self.request.command,
-            )
+        record = RunRecord(
+            model=ModelRecord(self.source.shown, self.request.labels or (), known),
+            data=self.data_request.record({self.data.split: self.data}),
+            command=self.request.command,
         )
+        if folder.exists:
+            folder.claim(record)  # Refuses another model before this one is asked for anything.
+        if known is None:
+            self.recognise(folder, self.victim, self.data)
+        folder.claim(record)
+        self.keep_probes(folder)
         return folder
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import mmap
 import os
 import platform
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +16,12 @@ from typing import Any
 import isthmus
 
 LIBRARIES = ("torch", "transformers", "accelerate", "numpy", "scipy", "safetensors", "tokenizers")
-_MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".onnx")
+_WEIGHTS = (".safetensors", ".json", ".txt")
+_VOCABULARY = (".bpe", ".codes", ".model", ".spm", ".tiktoken", ".tokenizer", ".vocab")
+_BESIDE_ONNX = ("added_tokens", "config", "merges", "special_tokens", "tokenizer", "vocab")
+"""How the names of files begin that an ONNX file's tokenizer and classes are read from; other files may lie there."""
+_LOCATION = re.compile(rb"\x0a\x08location\x12")
+"""How an ONNX file names a file that holds tensors: an entry of a map with the key "location"; its value follows."""
 
 
 def versions() -> dict[str, str]:
@@ -80,23 +87,66 @@ def now() -> str:
 
 
 def fingerprint(path: Path) -> str | None:
-    """16 hex digits over the files that make up a local model, so that rows of two models are never mixed.
+    """16 hex digits over the content of the files that make up a local model, so that rows of two are never mixed.
 
-    None where `path` is not a local file or folder.
+    Of a folder: weights, tokenizer and configuration. Of an ONNX file: the files it keeps its tensors in, and the
+    tokenizer and configuration beside it. None where `path` is not a local file or folder.
     """
-    if path.is_file():
-        files = [path]
-    elif path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix in _MODEL_FILES)
+    if path.is_dir():
+        files = {file.name: file for file in _model_files(path)}
+    elif path.is_file():
+        files = {path.name: path} if path.suffix != ".onnx" else _onnx_files(path)
     else:
         return None
     digest = hashlib.blake2b(digest_size=8)
-    for file in files:
-        digest.update(f"{file.relative_to(path) if path.is_dir() else file.name}\0{file.stat().st_size}\0".encode())
+    for name, file in sorted(files.items()):
+        digest.update(f"{name}\0{file.stat().st_size}\0".encode(errors="surrogateescape"))
         with file.open("rb") as stream:
             while chunk := stream.read(1 << 22):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """The files right in a folder that a model may be read from; what lies deeper is never read."""
+    return [file for file in folder.iterdir() if file.suffix in (*_WEIGHTS, *_VOCABULARY) and file.is_file()]
+
+
+def _onnx_files(file: Path) -> dict[str, Path]:
+    """An ONNX file with everything that decides its answers, by name."""
+    found = {file.name: file}
+    for place in (file.parent, file.parent.parent):
+        beside = {each.name: each for each in place.iterdir() if each.is_file() and _is_beside_onnx(each)}
+        if beside.keys() & {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}:
+            found |= {f"tokenizer/{name}": each for name, each in beside.items()}
+            break
+    for location in _tensor_files(file):
+        outside = file.parent / location
+        if outside.is_file():
+            found[f"tensors/{location}"] = outside
+    return found
+
+
+def _is_beside_onnx(file: Path) -> bool:
+    return file.suffix in _VOCABULARY or (file.name.startswith(_BESIDE_ONNX) and file.suffix in _WEIGHTS)
+
+
+def _tensor_files(file: Path) -> set[str]:
+    """The files that hold tensors of an ONNX file, by the names it gives them."""
+    if not file.stat().st_size:
+        return set()
+    found = set()
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for match in _LOCATION.finditer(content):
+            size, place = 0, match.end()
+            for shift in range(0, 35, 7):  # A variable-length integer, the lowest seven bits first.
+                byte = content[place] if place < len(content) else 0
+                size, place = size | (byte & 0x7F) << shift, place + 1
+                if byte < 0x80:
+                    break
+            if 0 < size <= 4096:
+                found.add(content[place : place + size].decode(errors="surrogateescape"))
+    return {location for location in found if "\0" not in location}
 
 
 def peak_memory_mib() -> float | None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _HOW_TO_ASK = {"timeout", "batch_size", "concurrency", "requests_per_second", "retries", "backoff", "headers"}
 """Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
 
-
+VERSION = "version"
+"""The option by which a user tells two models of one name apart; no victim gets it."""
 _OWN_FOLDER = "isthmus.json"
 """What a model folder written by isthmus has, and one of transformers has not."""
 

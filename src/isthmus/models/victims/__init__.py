@@ -30,6 +30,7 @@ __all__ = [
     "HttpVictim",
     "OnnxVictim",
     "load_victim",
+    "names_python_object",
     "sklearn_victim",
     "wrap",
 ]
@@ -70,13 +71,18 @@ def load_victim(
         return HttpVictim(name, labels, **_given(timeout=timeout), **options)
     if name.endswith(".onnx"):
         return OnnxVictim(name, labels, **options)
-    if not Path(name).exists() and _PYTHON_OBJECT.fullmatch(name):
+    if names_python_object(name):
         found = _python_object(name)
         return wrap(found, labels=labels, device=device, precision=precision, timeout=timeout, **options)
     _check_path(Path(name))
     from isthmus.models.storage import load_model
 
     return wrap(load_model(name, labels=labels), device=device, precision=precision, **options)
+
+
+def names_python_object(spec: str) -> bool:
+    """Whether `load_victim` takes a name for a ``module:attribute``."""
+    return not Path(spec).exists() and _PYTHON_OBJECT.fullmatch(spec) is not None
 
 
 def wrap(

@@ -58,6 +58,8 @@ class AttackReport:
 
     folder: RunFolder
     outcomes: tuple[AttackOutcome, ...]
+    probe_queries: int = 0
+    """Texts the model was asked for to know it again."""
 
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
@@ -65,7 +67,8 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
     with PreparedAttacks(request, observer or Silent()) as prepared:
         prepared.check()
         suite = choose(prepared)
-        return AttackReport(prepared.folder, tuple(_Attack(prepared, suite, name).run() for name in suite.attacks))
+        outcomes = tuple(_Attack(prepared, suite, name).run() for name in suite.attacks)
+        return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class _Attack:
         ready, observer, key = self.ready, self.ready.observer, file.key
         observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
         examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
-        effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0}
+        effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
         with Trace(file.trace_path) as trace:
             if ready.request.trace:
                 trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))

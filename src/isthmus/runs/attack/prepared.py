@@ -202,7 +202,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             "data": data,
             "victim": deciding(request.victim),
             # A folder may be moved; its files stay what they are.
-            "model": self.fingerprint or self.source.shown,
+            "model": self.identity,
             **extra,
         }
 

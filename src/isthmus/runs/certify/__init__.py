@@ -48,6 +48,8 @@ class CertifyReport:
     challenges: Rows
     certified_now: int
     """Examples certified now; the others had their rows."""
+    probe_queries: int = 0
+    """Texts the model was asked for to know it again."""
 
 
 def certify(request: CertifyRequest, observer: Observer | None = None) -> CertifyReport:
@@ -88,7 +90,7 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
         raise broken(file, refuted)
     shown = {str(row["id"]) for row in rows}
     own = tuple(each for each in challenges.rows if each["example"] in shown)
-    return CertifyReport(ready.folder, file, header, rows, own, len(missing))
+    return CertifyReport(ready.folder, file, header, rows, own, len(missing), ready.probe_queries)
 
 
 def _header(ready: PreparedCertificate, known: Mapping[str, Any], asked: int) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def _certify(ready: PreparedCertificate, journal: Journal, missing: set[str]) ->
         if rejected.id in missing:
             write({"id": rejected.id, "outcome": "error", "label": None, "reason": rejected.reason})
     examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
-    effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0}
+    effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
     with measured(effort):
         for result in _results(ready, examples):
             write(result.to_row())

@@ -33,6 +33,8 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         self.protection.check(self.data.fields)
         if self.data.task.name != "classification":
             raise UsageError(f"certificates are for classification, and {self.data.name} holds {self.data.task.name}")
+        if self.fingerprint is None:
+            method.check(self.victim)  # Before it is asked for anything.
         _ = self.folder
         method.check(self.victim)
         method.check_options(self.victim, self.request.victim)
@@ -86,7 +88,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
             "protection": self.protection.settings,
             "labels": request.labels,
             "data": {"split": self.data.split, "fingerprint": self.data.fingerprint},
-            "model": self.fingerprint or self.source.shown,
+            "model": self.identity,
             **({"victim": options} if options else {}),
         }
 

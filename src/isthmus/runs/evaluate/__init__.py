@@ -8,8 +8,8 @@
     figures     rows into figures
     speed       how fast the model answers
 
-Everything that can be wrong with the command is found before the model is loaded. Where everything has a row the model
-is not even loaded.
+Everything that can be wrong with the command is found before the model is loaded. Where everything has a row, a model
+that is known by its files is not even loaded.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class EvaluateReport:
 
     folder: RunFolder
     outcomes: tuple[EvaluationOutcome, ...]
+    probe_queries: int = 0
+    """Texts the model was asked for to know it again."""
 
 
 def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> EvaluateReport:
@@ -43,4 +45,4 @@ def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> Eval
         evaluations = [kind(ready, part) for part in ready.sets]
         for each in evaluations:
             each.check()
-        return EvaluateReport(ready.folder, tuple(each.run() for each in evaluations))
+        return EvaluateReport(ready.folder, tuple(each.run() for each in evaluations), ready.probe_queries)

@@ -195,7 +195,7 @@ class Evaluation:
         """Write the rows of `missing`, and say what they cost."""
         observer, key = self.ready.observer, self.file.key
         observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0}
+        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **self.ready.probe_effort()}
 
         def write(row: dict[str, Any]) -> None:
             journal.append(row)

@@ -15,7 +15,7 @@ from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, d
 from isthmus.runs.prepared import PreparedModel
 from isthmus.runs.request import EvaluateRequest
 from isthmus.runs.sources import ModelSource
-from isthmus.runs.victims import check_precision, deciding
+from isthmus.runs.victims import check_precision, deciding, suit_fields
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
@@ -79,22 +79,30 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
     @cached_property
     def folder(self) -> RunFolder:
         """Where rows go: the model's own run, or a folder that holds no other model."""
-        run, first = self.source.run, self.sets[0]
+        run, first, known = self.source.run, self.sets[0], self.fingerprint
         out = self.request.out or (run.path if run is not None else default_path(self.source.name, first.data.name))
         folder = RunFolder(out)
         self.hold(folder)
         if run is None or folder.path.resolve() != run.path.resolve():
-            self._claim(folder, first)
+            self._claim(folder, first, known)
         make_folder(folder.evaluations_path)
         return folder
 
-    def _claim(self, folder: RunFolder, first: EvaluationSet) -> None:
-        model = ModelRecord(self.source.shown, self.request.labels or (), self.fingerprint)
+    def _claim(self, folder: RunFolder, first: EvaluationSet, known: str | None) -> None:
+        model = ModelRecord(self.source.shown, self.request.labels or (), known)
         if folder.exists:
             there = folder.record().model
             if (there.spec, there.fingerprint) != (model.spec, model.fingerprint):
-                raise RunError(f"{folder.path} holds another model ({there.spec}): choose another --out")
-            return
+                what = there.spec if there.spec != model.spec else f"{there.spec}, whose files have changed since"
+                raise RunError(f"{folder.path} holds another model ({what}): choose another --out")
+        if known is None and self.task != "qa":
+            suit_fields(self.victim, self.source, first.data.fields)
+            self.recognise(folder, self.victim, first.data)
+        if not folder.exists:
+            self._write_record(folder, first, model)
+        self.keep_probes(folder)
+
+    def _write_record(self, folder: RunFolder, first: EvaluationSet, model: ModelRecord) -> None:
         data = DataRecord(
             source=first.source,
             name=first.data.name,
@@ -140,7 +148,7 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         request = self.request
         return {
             "set": {"fingerprint": part.fingerprint, "rows": part.about.get("rows")},
-            "model": self.fingerprint or self.source.shown,
+            "model": self.identity,
             "labels": request.labels,
             "precision": request.precision,
             "victim": deciding(request.victim),
