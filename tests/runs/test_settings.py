@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,65 @@ def test_a_model_is_known_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1235")
     assert fingerprint(tmp_path) != first
     assert fingerprint(tmp_path / "absent") is None
+
+
+def test_of_a_folder_weights_tokenizer_and_configuration_count(tmp_path: Path) -> None:
+    parts = (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "vocab.txt",
+        "spiece.model",
+        "source.spm",
+        "bpe.codes",
+    )
+    for name in parts:
+        (tmp_path / name).write_bytes(b"1")
+    first = fingerprint(tmp_path)
+    for name in parts:
+        (tmp_path / name).write_bytes(b"2")
+        assert fingerprint(tmp_path) != first, name
+        (tmp_path / name).write_bytes(b"1")
+    (tmp_path / "runs/x").mkdir(parents=True)
+    (tmp_path / "runs/x/run.json").write_text("{}")  # What is attacked from within its own folder stays what it is.
+    assert fingerprint(tmp_path) == first
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_of_an_onnx_file_what_it_reads_counts(tmp_path: Path, above: bool) -> None:
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    folder = tmp_path / "deep" / "model"
+    folder.mkdir(parents=True)
+    beside = folder.parent if above else folder
+    parts = [beside / "tokenizer.json", beside / "config.json", beside / "vocab.txt"]
+    for part in parts:
+        part.write_text("{}")
+    tensors = [numpy_helper.from_array(np.full(600, float(place), np.float32), f"t{place}") for place in range(3)]
+    put = helper.make_tensor_value_info("x", TensorProto.FLOAT, [600])
+    node = helper.make_node("Sum", ["x", "t0", "t1", "t2"], ["y"])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [600])
+    model = helper.make_model(helper.make_graph([node], "g", [put], [out], tensors))
+    long = "w" * 150 + ".bin"  # Its length takes two bytes.
+    onnx.external_data_helper.convert_model_to_external_data(model, all_tensors_to_one_file=False, size_threshold=0)
+    for place, tensor in enumerate(model.graph.initializer):
+        onnx.external_data_helper.set_external_data(tensor, ("one.data", "one.data", long)[place])
+    onnx.save(model, folder / "model.onnx")
+    parts += [folder / "model.onnx", folder / "one.data", folder / long]
+    assert parts[-1].stat().st_size == 2400
+    first = fingerprint(folder / "model.onnx")
+    for other in (folder / "notes.json", folder / "reviews.txt"):
+        other.write_text("not read")
+    assert fingerprint(folder / "model.onnx") == first
+    for part in parts:
+        content = part.read_bytes()
+        part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert fingerprint(folder / "model.onnx") != first, part.name
+        part.write_bytes(content)
+    assert fingerprint(folder / "model.onnx") == first
+    (folder / "model.onnx").write_bytes(b"\x0a\x08location\x12\xff\xff\xff\xff\xff")  # no file can break it
+    assert fingerprint(folder / "model.onnx") not in (None, first)
 
 
 def test_provenance_names_what_computed_and_nobody() -> None:

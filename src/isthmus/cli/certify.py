@@ -9,7 +9,6 @@ import typer
 from isthmus.cli import options
 
 if TYPE_CHECKING:
-    from isthmus.cli.printing import read_back
     from isthmus.report.certificates import CertificateView
     from isthmus.runs.certify import CertifyReport, CertifyRequest
 
@@ -63,6 +62,7 @@ def certify(
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import CERTIFIED, Bar
+    from isthmus.cli.printing import read_back
     from isthmus.report.certificates import CertificateView, print_certificate, shown_strength
     from isthmus.runs.certificates import certified_at
     from isthmus.runs.certify import CertifyRequest
