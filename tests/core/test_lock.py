@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.core import lock
-from isthmus.core.lock import FILE, FolderInUse, hold, serialised
+from isthmus.core.errors import RunError
+from isthmus.core.lock import FILE, FolderInUse, hold, serialised, sweep
 
 HOLDER = textwrap.dedent(
     """
@@ -170,3 +171,27 @@ def test_what_two_processes_add_to_one_file_is_all_there(tmp_path: Path) -> None
     with serialised(path, "measure"):
         assert len(path.read_text().splitlines()) == 82
     assert [entry.name for entry in tmp_path.iterdir()] == ["measures.json"]
+
+
+def test_a_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with serialised(tmp_path / "measures.json", "measure"):
+        monkeypatch.setattr(os, "write", full)  # Only leaving fails.
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RunError, match="disk is full"), hold(tmp_path, "attack"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_sweeps_what_the_dead_left_and_nothing_else(tmp_path: Path) -> None:
+    left = [tmp_path / FILE, tmp_path / f".measures.json{FILE}"]
+    for file in left:
+        file.write_text('{"verb": "measure", "pid": 1')
+    sweep(tmp_path)
+    assert not any(file.exists() for file in left)
+    with another(tmp_path, "attack", "shared", "with"):
+        sweep(tmp_path)
+        assert (tmp_path / FILE).exists()
+    assert not (tmp_path / FILE).exists()

@@ -124,3 +124,22 @@ def test_the_command_prints_and_reports(run, capsys, monkeypatch):
     assert "<h3>anchored_words</h3>" in page
     assert "<b>fine" not in page
     assert command(["measure", str(run.path), "--epochs", "some"]) == 2
+
+
+def test_no_figure_outlives_its_measurement(run):
+    """A kill between the measurement and its figure must not leave the figure of the one before."""
+    from isthmus.report.measures import write_figures
+
+    asked = {"measures": ("calibration",), "asked": Asked()}
+    (first,) = measure(request(run, **asked))
+    drawn = write_figures(first)
+    assert all(path.is_file() for path in drawn)
+    held = json.loads(run.measures_path.read_text())
+    held["calibration"]["stamp"]["."]["model"] = "other weights"
+    run.measures_path.write_text(json.dumps(held))
+    measure(request(run, **asked))
+    assert not any(path.exists() for path in drawn)
+    (again,) = measure(request(run, **asked))
+    assert again.was_there
+    assert write_figures(again) == drawn
+    assert all(path.is_file() for path in drawn)

@@ -288,5 +288,5 @@ def read_json(path: Path | str) -> Any:
         raise RunError(f"cannot read {source}: {explain(error)}") from error
     except json.JSONDecodeError as error:
         raise RunError(f"{source} is not valid JSON: line {error.lineno}: {error.msg}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # Not UTF-8, too many digits, too deep.
         raise RunError(f"{source} is not valid JSON: {error}") from error

@@ -98,6 +98,18 @@ def hold(folder: Path | str, verb: str, *, exclusive: bool = False) -> Iterator[
                     place.rmdir()
 
 
+def sweep(folder: Path) -> None:
+    """Delete the lock files that killed processes left, where nobody holds them; for who only reads."""
+    for file in (folder / FILE, *folder.glob(f".*{FILE}")):
+        with contextlib.suppress(OSError):
+            handle = os.open(file, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if _flock(handle, True) and _is_same(file, handle):
+                    file.unlink()
+            finally:
+                os.close(handle)
+
+
 @contextlib.contextmanager
 def serialised(path: Path, verb: str, patience: float = 60.0) -> Iterator[None]:
     """One process at a time, for a file that is read, changed and written; others wait for `patience` seconds."""
@@ -140,7 +152,7 @@ def _take(file: Path, me: Holder) -> int:
                 return handle
             _note(handle, {"gone": me.token})
     except BaseException:
-        os.close(handle)
+        _leave(file, handle, me)
         raise
     os.close(handle)
     return -1
@@ -181,8 +193,9 @@ def _is_first(file: Path, me: Holder) -> bool:
 
 def _leave(file: Path, handle: int, me: Holder) -> None:
     """Let go; the last one to leave deletes the file."""
-    with contextlib.suppress(OSError, RunError):
+    with contextlib.suppress(OSError):  # On a full disk it can still be deleted.
         _note(handle, {"gone": me.token})
+    with contextlib.suppress(OSError, RunError):
         alone = _flock(handle, True)
         if alone is None:
             alone = not any(other.is_alive for other in _holders(file))

@@ -98,11 +98,15 @@ def _read_jsonl(path: Path, text: str) -> Table:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, line {number}: broken JSON: {error.msg} at column {error.colno}") from error
-        except RecursionError as error:
-            raise DataError(f"{path}, line {number}: broken JSON: nested too deeply") from error
+        except (ValueError, RecursionError) as error:  # Too many digits; too deep.
+            raise DataError(f"{path}, line {number}: broken JSON: {_beyond(error)}") from error
         rows.append(row)
         numbers.append(number)
     return _table(path, rows, "line", numbers)
+
+
+def _beyond(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
 def _read_json(path: Path, text: str) -> Table:
@@ -112,8 +116,8 @@ def _read_json(path: Path, text: str) -> Table:
         if error.msg == "Extra data":
             return _read_jsonl(path, text)
         raise DataError(f"{path}, line {error.lineno}: broken JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise DataError(f"{path}: broken JSON: nested too deeply") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: broken JSON: {_beyond(error)}") from error
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):

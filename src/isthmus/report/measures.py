@@ -165,16 +165,13 @@ def write_figures(measured: Measured, console: Console | None = None) -> list[Pa
 
     written: list[Path] = []
     for plot in measured.measurement.plots:
-        stem = measured.folder.figures_path / (
-            measured.key if plot.name == measured.measure else f"{measured.key}-{plot.name}"
-        )
-        there = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png")]
+        there = measured.figure_files(plot.name)
         if measured.was_there and all(path.is_file() for path in there):
             written += there
             continue
         try:
             with measured.folder.hold("measure"):
-                written += plots.save(plot, stem)
+                written += plots.save(plot, there[0].with_name(there[0].name.removesuffix(".svg")))
         except MissingExtra as error:
             if console is not None:
                 console.print(str(error), markup=False)

@@ -174,7 +174,8 @@ class Journal:
         write_atomic(self.path, content)
         self._is_sealed = True
         # The lock belongs to the file that was just replaced: take the new one.
-        fresh = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        with writing(self.path):
+            fresh = os.open(self.path, os.O_RDWR | os.O_APPEND)
         _lock(fresh, self.path)
         os.close(self._handle)
         self._handle = fresh

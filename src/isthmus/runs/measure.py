@@ -18,8 +18,8 @@ from typing import Any
 import isthmus
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError
-from isthmus.core.files import read_json, write_json
-from isthmus.core.lock import serialised
+from isthmus.core.files import read_json, remove_file, write_json
+from isthmus.core.lock import serialised, sweep
 from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.provenance import fingerprint
@@ -57,6 +57,11 @@ class Measured:
     def measure(self) -> str:
         """The method's name."""
         return self.key.split("@")[0]
+
+    def figure_files(self, plot: str) -> tuple[Path, Path]:
+        """Where a plot of it is drawn, as SVG and as PNG."""
+        stem = self.key if plot == self.measure else f"{self.key}-{plot}"
+        return self.folder.figures_path / f"{stem}.svg", self.folder.figures_path / f"{stem}.png"
 
 
 def measure(request: MeasureRequest, step: Step | None = None) -> list[Measured]:
@@ -135,6 +140,7 @@ def _take(
     known = _entries(first)
     key = _key(method.name, short_hash(settings), known)
     if key in known and known[key].get("stamp") == plain(stamp):
+        sweep(first.path)
         return _measured(first, key, known[key])
     with first.hold("measure"):
         subject = make_subject(first, asked, request.device, step)
@@ -144,8 +150,12 @@ def _take(
         with serialised(first.measures_path, "measure"):
             known = _entries(first)
             key = _key(method.name, short_hash(settings), known)
+            measured = _measured(first, key, entry)
+            for plot in measured.measurement.plots:
+                for file in measured.figure_files(plot.name):
+                    remove_file(file)  # It may show an older measurement; if we are killed now, nobody draws it again.
             write_json(first.measures_path, {**known, key: entry})
-    return dataclasses.replace(_measured(first, key, entry), was_there=False)
+    return dataclasses.replace(measured, was_there=False)
 
 
 def _entry(

@@ -1,0 +1,33 @@
+"""The laboratory, made once for all tests of a process.
+
+``FAULTS_SEED`` chooses other samples and other damage; by default both are the same every time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+from fork_server import Server  # noqa: E402
+from laboratory import Laboratory  # noqa: E402
+
+SEED = int(os.environ.get("FAULTS_SEED", "0"))
+
+
+@pytest.fixture(scope="session")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    with Server() as server:
+        yield Laboratory(server, tmp_path_factory.mktemp("laboratory"))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers of this test alone."""
+    return random.Random(f"{SEED} {request.node.name}")
