@@ -7,7 +7,8 @@
 The first word names the file, `results/defences.jsonl`. The others choose its cells: `data`, `split`, `backbone`,
 `attack` and `n` by their names, and `rows` by patterns (`rows=standard,infobert*`). Rows are what cells call
 themselves, one for every way of training and asking; each has the accuracy on whole test splits (cells without attack)
-and the accuracy under the attack. Every row is compared with the row `against`, on the seeds and texts that both have.
+and the accuracy under the attack. Every row is compared with the row `against`, on the seeds and texts that both have;
+with `against=vub:vib` each row of the first name with the row that has the second name in its place.
 Intervals count seeds and texts (`isthmus.core.crossed`), p-values are corrected by Holm over the table, and beside
 every difference that is not significant stands the smallest one that could have been seen.
 """
@@ -99,24 +100,34 @@ def render(spec: Spec, cells: Iterable[Cell]) -> str:
             rows.setdefault(cell.row, Row(cell.row)).add(cell)
     if not rows:
         return "Not yet run.\n"
-    base = rows.get(spec.choices.get("against", ""))
-    ordered = sorted(rows.values(), key=lambda row: row is not base)
-    compared = _compare(ordered, base)
+    bases = _bases(rows, spec.choices.get("against", ""))
+    chosen = {base.name for base in bases.values()}
+    ordered = sorted(rows.values(), key=lambda row: len(chosen) > 1 or row.name not in chosen)
+    compared = _compare(ordered, bases)
+    against = "" if not bases else next(iter(chosen)) if len(chosen) == 1 else spec.choices["against"].split(":")[1]
     attack = _attack_name(ordered)
     groups = ["clean", "attacked"] if attack else ["clean"]
     head = ["", "seeds"]
     for group in groups:
         head += [f"accuracy after {attack}" if group == "attacked" else "accuracy"]
-        head += [f"against {base.name}", "p"] if base is not None else []
+        head += [f"against {against}", "p"] if against else []
     lines = [head, ["---"] * len(head)]
     for row in ordered:
         shown = [row.name, _seeds(row)]
         for group in groups:
             shown.append(_rate(getattr(row, group)))
-            shown += _told(compared.get((row.name, group))) if base is not None else []
+            shown += _told(compared.get((row.name, group))) if against else []
         lines.append(shown)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{_caption(ordered, attack, len(compared))}\n\n{table}\n"
+
+
+def _bases(rows: Mapping[str, Row], against: str) -> dict[str, Row]:
+    """What each row is compared with."""
+    first, _, second = against.partition(":")
+    if second:
+        return {name: rows[base] for name in rows if (base := name.replace(first, second)) != name and base in rows}
+    return {name: rows[against] for name in rows if name != against} if against in rows else {}
 
 
 def _attack_name(rows: Sequence[Row]) -> str | None:
@@ -137,19 +148,19 @@ def _rate(cells: Mapping[int, Cell]) -> str:
     return f"{100 * found.estimate:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
 
 
-def _compare(rows: Sequence[Row], base: Row | None) -> dict[tuple[str, str], tuple[Comparison, float]]:
-    """Every row against the base, with p-values corrected over the table."""
+def _compare(rows: Sequence[Row], bases: Mapping[str, Row]) -> dict[tuple[str, str], tuple[Comparison, float]]:
+    """Every row against its base, with p-values corrected over the table."""
     found: dict[tuple[str, str], Comparison] = {}
-    for row in rows if base is not None else ():
+    for row, base in ((row, bases[row.name]) for row in rows if row.name in bases):
         for group in ("clean", "attacked"):
             ours: dict[int, Cell] = getattr(row, group)
             theirs: dict[int, Cell] = getattr(base, group)
             seeds = sorted(ours.keys() & theirs.keys())
-            if row is base or not seeds:
+            if not seeds:
                 continue
             first, second = ours[seeds[0]].key, theirs[seeds[0]].key
             if (first.data["fingerprint"], first.n) != (second.data["fingerprint"], second.n):
-                raise DataError(f"{row.name!r} and {base.name!r} were asked about different texts")  # type: ignore[union-attr]
+                raise DataError(f"{row.name!r} and {base.name!r} were asked about different texts")
             found[row.name, group] = crossed_difference(_matrix(ours, seeds), _matrix(theirs, seeds))
     corrected = holm([each.p_value for each in found.values()])
     return {name: (each, p) for (name, each), p in zip(found.items(), corrected, strict=True)}

@@ -14,6 +14,7 @@ from proof import rsmi_paper as paper
 from proof.tables import (
     Held,
     held_by,
+    lost_share,
     markdown,
     mcnemar_of,
     over_pairs,
@@ -177,8 +178,8 @@ def randomness(place: Path, found: dict[str, list[Seed]], changed: dict[str, lis
         return ""
     attack = attacks()[0]
     standard, ours = ([model for model in found[row] if model.number == 0] for row in ("standard", OURS))
-    gain, kept = (mean_change(models, standard, attack) for models in (ours, fixed))
-    lost = f"{100 * (gain - kept) / gain:.0f}" if gain and gain > 0 and kept is not None else "-"
+    sides = [models[0].held.get(attack, {}) if models else {} for models in (ours, fixed, standard)]
+    lost = lost_share(*sides) if all(sides) else "-"
     shares = transferred(place / "rsmi-seed0", FIXED)
     right = sum(share > 0.5 for share in shares.values())
     held = f"{with_bounds(wilson(right, len(shares)))} of {len(shares)}" if shares else ""
@@ -368,9 +369,3 @@ def paired(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> list[tu
 def change(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> str | None:
     """Difference in points with its interval."""
     return paired_change(paired(ours, theirs, attack))
-
-
-def mean_change(ours: Sequence[Seed], theirs: Sequence[Seed], attack: str) -> float | None:
-    """Difference of the shares held."""
-    shares = over_pairs(paired(ours, theirs, attack))
-    return float((shares[:, 0] - shares[:, 1]).mean()) if len(shares) else None

@@ -16,12 +16,17 @@ Held = Mapping[str, bool]
 
 
 def over_seeds(values: Sequence[float | None], scale: float = 100.0, digits: int = 1) -> str:
-    """Mean and 95 % interval of the mean over seeds (Student's t); the plain value where there is one seed."""
+    """Mean and 95 % interval of the mean over seeds (Student's t); the plain value where there is one seed.
+
+    Seeds that agree say nothing about other seeds, so that no interval of length zero is printed.
+    """
     known = np.array([value for value in values if value is not None], dtype=np.float64) * scale
     if not len(known):
         return "-"
     if len(known) == 1:
         return f"{known[0]:.{digits}f}"
+    if np.ptp(known) == 0:
+        return f"{known[0]:.{digits}f} ({len(known)} seeds agree)"
     from scipy.stats import t
 
     half = float(t.ppf(0.975, len(known) - 1)) * known.std(ddof=1) / math.sqrt(len(known))
@@ -99,6 +104,19 @@ def paired_ratio(pairs: Iterable[tuple[Held, Held]], draws: int = 10_000) -> str
     ratios = np.divide(ours, theirs, out=np.full(draws, np.inf), where=theirs > 0)
     low, high = np.quantile(ratios, (0.025, 0.975), method="lower")
     return f"{shares[:, 0].sum() / shares[:, 1].sum():.2f} ({low:.2f}-{high:.2f})"
+
+
+def lost_share(ours: Held, without: Held, base: Held, draws: int = 10_000) -> str:
+    """How much of what the first holds over the base is lost without something, %, with a bootstrap over examples."""
+    shared = sorted(ours.keys() & without.keys() & base.keys())
+    table = np.array([[ours[key], without[key], base[key]] for key in shared], dtype=np.float64).reshape(-1, 3)
+    gain, lost = table[:, 0] - table[:, 2], table[:, 0] - table[:, 1]
+    if gain.sum() <= 0:
+        return "-"
+    chosen = np.random.default_rng(0).integers(len(table), size=(draws, len(table)))
+    gains, losses = gain[chosen].sum(axis=1), lost[chosen].sum(axis=1)
+    low, high = np.quantile(losses[gains > 0] / gains[gains > 0], (0.025, 0.975))
+    return f"{100 * lost.sum() / gain.sum():.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def mcnemar_of(ours: Held, theirs: Held) -> str:

@@ -121,6 +121,21 @@ def test_rows_and_splits_are_chosen(results: Path) -> None:
     assert render(Spec.read(f"{SPEC} split=test"), [*book, *hard]) == render(Spec.read(SPEC), book)
 
 
+def test_rows_may_be_compared_with_rows_of_another_name() -> None:
+    names = ("standard", "vib-0.1-mean", "vib-0.01-mean", "vub-0.1-mean", "vub-0.01-mean")
+    book = [cell for place, name in enumerate(names) for cell in cells(name, 0.2 + place / 10, row=name)]
+    text = render(Spec.read("vub against=vub:vib"), book)
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ")}
+    assert lines[""].count("against vib") == 2
+    attacked = {
+        cell.row: np.array([c.right for c in book if c.row == cell.row and c.key.attack], float) for cell in book
+    }
+    change = crossed_difference(attacked["vub-0.01-mean"], attacked["vib-0.01-mean"]).difference
+    assert f"| {100 * change.estimate:+.1f} (" in lines["vub-0.01-mean"]
+    assert lines["vib-0.1-mean"].endswith("|  |  |")
+    assert "over the 4 comparisons" in " ".join(text.split())
+
+
 def test_cells_that_do_not_belong_in_one_row_are_refused() -> None:
     first, *_ = cells("standard", 0.1, seeds=1)
     other = dataclasses.replace(first, key=dataclasses.replace(first.key, seed=1, training={"epochs": 9}))
@@ -168,3 +183,23 @@ def test_the_command_merges_writes_and_checks(results: Path, tmp_path: Path) -> 
 def test_the_tables_of_this_repository_are_what_its_ledger_says() -> None:
     pages = sorted((ROOT / "docs" / "results").glob("*.md"))
     assert [page.name for page in stale(pages, ROOT / "results")] == [], "run: python benchmarks/tables.py write"
+
+
+_NO_LEDGER = (
+    "**Measured before the ledger; raw rows not kept.**",
+    "Times, not outcomes: they have no place in the ledger",
+)
+
+
+def test_a_page_says_where_its_tables_have_no_raw_results() -> None:
+    for page in sorted((ROOT / "docs" / "results").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        by_hand = re.sub(r"<!-- table:.*?<!-- end -->", "", text, flags=re.DOTALL)
+        if "\n|" in by_hand:
+            assert any(sentence in text for sentence in _NO_LEDGER), f"{page.name} has a table without a ledger"
+
+
+def test_every_ledger_of_this_repository_has_a_table() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "results").glob("*.md"))
+    for path in sorted((ROOT / "results").glob("*.jsonl")):
+        assert f"<!-- table: {path.stem} " in pages, f"no page shows {path.name}"
