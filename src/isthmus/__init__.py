@@ -15,23 +15,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isthmus import attacks, certify, defences, measures
+    from isthmus import attacks, certify, defences, explanations, measures
     from isthmus.data import load_data
+    from isthmus.explanations.base import explain
     from isthmus.models import load_model
     from isthmus.models.victims import load_victim
     from isthmus.training import train
 
 __version__ = "0.1.0"
 
-__all__ = ["attacks", "certify", "defences", "load_data", "load_model", "load_victim", "measures", "train"]
+__all__ = [
+    "attacks", "certify", "defences", "explain", "explanations", "load_data", "load_model", "load_victim", "measures",
+    "train",
+]  # fmt: skip
 
 _HOMES = {
+    "explain": "isthmus.explanations.base",
     "load_data": "isthmus.data",
     "load_model": "isthmus.models",
     "load_victim": "isthmus.models.victims",
     "train": "isthmus.training",
 }
-_MODULES = ("attacks", "certify", "defences", "measures")
+_MODULES = ("attacks", "certify", "defences", "explanations", "measures")
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import typer
 
 from isthmus.cli import options
 
-GROUPS = ("attacks", "defences", "measures", "certificates", "data", "models", "lexicons")
+GROUPS = ("attacks", "defences", "measures", "certificates", "explanations", "data", "models", "lexicons")
 _ASSET_KINDS: dict[str, Literal["data", "model", "lexicon"]] = {
     "data": "data",
     "models": "model",
@@ -23,7 +23,9 @@ _BUILT_IN_MODELS = {
 def list_methods(
     group: Annotated[
         str | None,
-        typer.Argument(help="attacks, defences, measures, certificates, data, models or lexicons (default: all)"),
+        typer.Argument(
+            help="attacks, defences, measures, certificates, explanations, data, models or lexicons (default: all)"
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -52,7 +54,7 @@ def list_methods(
             table.add_row(Text(f"  {entry}"), Text(summary))
         console.print(table if entries else Text("  none yet", style="dim"))
         console.print()
-    if group in (None, "attacks", "defences", "measures", "certificates"):
+    if group in (None, "attacks", "defences", "measures", "certificates", "explanations"):
         console.print(Text("isthmus show NAME says more about a method.", style="dim"))
 
 

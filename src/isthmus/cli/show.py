@@ -60,7 +60,7 @@ def _print(console: Console, entry: Entry) -> None:
     console.print(table)
     examples = {
         "attacks": "attack MODEL --attack", "defences": "train --data D --defence", "measures": "measure RUN --measure",
-        "certificates": "certify RUN --certificate",
+        "certificates": "certify RUN --certificate", "explanations": 'explain MODEL "TEXT" --method',
     }  # fmt: skip
     if entry.family in examples:
         # A default that is computed is no value one could type.

@@ -1,4 +1,4 @@
-"""Finds attacks, defences, measures and certificates by file name, and reads about them without importing them.
+"""Finds methods of every family by file name, and reads about them without importing them.
 
 In a family's folders every file but ``base.py`` and files that start with ``_`` is one method: the class whose
 lower-cased name equals the file's name without underscores (``label_smoothing.py`` holds ``LabelSmoothing``). There is
@@ -25,8 +25,12 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "defences": ("defences",),
     "measures": ("measures",),
     "certificates": ("certify",),
+    "explanations": ("explanations",),
 }
-_SINGULAR = {"attacks": "attack", "defences": "defence", "measures": "measure", "certificates": "certificate"}
+_SINGULAR = {
+    "attacks": "attack", "defences": "defence", "measures": "measure", "certificates": "certificate",
+    "explanations": "explanation",
+}  # fmt: skip
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = __name__.split(".")[0]
 

@@ -47,7 +47,7 @@ class Gradients:
         `keys` name the randomness of each request, for a victim that draws some.
         """
         victim = self.victim
-        encoded = [_with_positions(victim, request.base) for request in requests]
+        encoded = [with_positions(victim, request.base) for request in requests]
         answers: list[TokenGradient | IsthmusError] = [VictimError("no gradient")] * len(requests)
         groups: dict[tuple[int, int], list[int]] = {}
         for index, own in enumerate(encoded):
@@ -94,7 +94,7 @@ def require_gradients(victim: Victim) -> None:
         )
 
 
-def _with_positions(victim: TokenVictim, draft: Draft) -> _Encoded:
+def with_positions(victim: TokenVictim, draft: Draft) -> _Encoded:
     """Token ids and segment ids of a draft, and which word each token belongs to."""
     encoding = victim.tokenizer(
         *draft.texts.values(),

@@ -14,6 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.core.visible import visible
+
+__all__ = ["Marked", "Piece", "Sides", "Span", "compared", "mark", "odd_ones", "visible"]
+
 Span = tuple[int, int]
 
 
@@ -141,27 +145,3 @@ def odd_ones(text: str, most: int = 8) -> str:
         return ""
     found = dict.fromkeys(character for character in text if ord(character) > 0x7E)
     return ", ".join(f"U+{ord(one):04X} {unicodedata.name(one, 'unnamed').lower()}" for one in list(found)[:most])
-
-
-def visible(text: str, *, everything: bool = False) -> str:
-    """`text` without characters that steer a terminal; with `everything`, invisible ones are spelled out as well."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_shown(character, everything) for character in text)
-
-
-def _shown(character: str, everything: bool) -> str:
-    if character in "\n\t" or " " <= character <= "~":
-        return character
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    category = unicodedata.category(character)
-    if category == "Cc" or category == "Cs" or code == 0x7F:
-        return "\ufffd"
-    # Overrides of the reading direction could make the page around them read backwards.
-    if 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
-        return f"‹U+{code:04X}›"
-    if everything and category in ("Cf", "Zl", "Zp") and code != 0x200D:
-        return f"‹U+{code:04X}›"
-    return character

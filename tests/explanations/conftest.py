@@ -1,0 +1,5 @@
+import sys
+from pathlib import Path
+
+for family in ("certify", "models"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / family))
