@@ -135,6 +135,14 @@ def test_nothing_new_is_put_in() -> None:
     assert allowed_by(NothingNew(near, least), *replaced(1, "zzz", ""), text=text) == [True, True]
 
 
+def test_words_that_cannot_be_compared_are_read(reader: Reader) -> None:
+    near = load_neighbours(vectors_file())
+    words = ["film", "plot", "unheard-of", "movvie", "m0vie", ""]
+    plain, read = WordMeaning(near, 0.5), WordMeaning(near, 0.5, reader=reader)
+    assert allowed_by(plain, *replaced(MOVIE, *words)) == [True, False, True, True, True, True]
+    assert allowed_by(read, *replaced(MOVIE, *words)) == [True, False, False, True, True, True]
+
+
 # ---------------------------------------------------------------------- the preset
 
 

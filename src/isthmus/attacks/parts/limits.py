@@ -55,7 +55,8 @@ class Limits:
     part_of_speech: str | None = None
     """Tagger by which old and new word must agree: wordnet, spacy or nltk."""
     misspelling: bool = False
-    """Whether a misspelling counts as the word it is read as, whatever the tagger says."""
+    """Whether a misspelling counts as the word it is read as, whatever tagger and vectors say; a word without a vector
+    that is no misspelling is then refused."""
     no_antonyms: bool = False
     """Whether words that mean the opposite are refused."""
     keep_negations: bool = False
@@ -91,7 +92,8 @@ class Limits:
         if self.min_cosine is not None:
             from isthmus.lexicon.neighbours import load_neighbours
 
-            rules.append(WordMeaning(load_neighbours(self.vectors), self.min_cosine))
+            reader = _reader() if self.misspelling else None
+            rules.append(WordMeaning(load_neighbours(self.vectors), self.min_cosine, reader=reader))
             if self.nothing_new:
                 rules.append(NothingNew(load_neighbours(self.vectors), self.min_cosine))
         if self.part_of_speech is not None:

@@ -32,6 +32,7 @@ from isthmus.text.draft import Draft
 
 if TYPE_CHECKING:
     from isthmus.lexicon.neighbours import Neighbours
+    from isthmus.lexicon.reading import Reader
     from isthmus.lexicon.tags import Tagger
 
 Metric = Literal["angular", "cosine"]
@@ -129,25 +130,29 @@ class MostPerWord:
 
 @dataclass(frozen=True, slots=True)
 class WordMeaning:
-    """The word vectors of the old and the new word are close; a word without a vector passes."""
+    """The word vectors of the old and the new word are close; without a reader, a word that has no vector passes."""
 
     neighbours: Neighbours
     min_cosine: float | None = None
     max_distance: float | None = None
     """Of the squared Euclidean distance."""
     against: Against = "original"
+    reader: Reader | None = None
+    """With one, what is read as the old word passes, and a word that cannot be compared does not."""
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Look at every replacement."""
         mask = np.ones(candidates.count, bool)
         for index, old, new in _replacements(trial, candidates, self.against):
-            mask[index] &= self.close(old, new)
+            mask[index] &= self.close(old, new) or (self.reader is not None and self.reader.reads_as(old, new))
         return mask
 
     def close(self, old: str, new: str) -> bool:
         """Whether the two words' vectors are close enough."""
         if self.min_cosine is not None:
             cosine = self.neighbours.cosine(old, new)
+            if cosine is None and self.reader is not None:
+                return False
             if cosine is not None and cosine < self.min_cosine:
                 return False
         if self.max_distance is not None:
