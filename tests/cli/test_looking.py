@@ -99,3 +99,17 @@ def test_doctor_names_the_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch)
     findings = {finding.name: finding for finding in examine()}
     assert findings["report"].remedy == "pip install 'isthmus[report]'"
     assert findings["torch"].state == "bad"
+
+
+def test_a_pickle_is_converted_by_the_command_that_the_message_names(place: Path, isthmus: Any) -> None:
+    import torch
+
+    (place / "old").mkdir()
+    (place / "old" / "config.json").write_text('{"model_type": "bert"}')
+    torch.save({"weight": torch.ones(2, 3)}, place / "old" / "pytorch_model.bin")
+    done = isthmus("convert", "old", "--out", "new", "--json")
+    assert done.code == 0
+    assert (done.json["tensors"], done.json["bytes"]) == (1, 24)
+    assert sorted(path.name for path in (place / "new").iterdir()) == ["config.json", "model.safetensors"]
+    again = isthmus("convert", "old", "--out", "new")
+    assert (again.code, "there already" in again.err) == (2, True)

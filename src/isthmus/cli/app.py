@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isthmus.cli import assets, attack, certify, doctor, evaluate, export, measure, report, show, train
+from isthmus.cli import assets, attack, certify, convert, doctor, evaluate, export, measure, report, show, train
 from isthmus.cli import list as list_verb
 from isthmus.core.errors import ExitCode, IsthmusError, IsthmusWarning, RunError, UsageError, VictimError
 from isthmus.core.files import explain
@@ -67,6 +67,7 @@ for _name, _panel, _function in (
     ("export", "Look", export.export),
     ("list", "Look", list_verb.list_methods),
     ("show", "Look", show.show),
+    ("convert", "Set up", convert.convert),
     ("assets", "Set up", assets.assets),
     ("doctor", "Set up", doctor.doctor),
 ):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import os
 import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from isthmus.models._folder_checks import (
     damaged_weights,
     label_names,
 )
+from isthmus.models._weights import ADAPTER, SAFE, SAFE_INDEX, check_index, check_name_in, check_weights, is_adapter
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -170,11 +173,58 @@ def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def _check_hub_files(source: str | Path) -> None:
+    """Refuse a hub model whose weights are not safetensors of its own; a folder was looked at before."""
+    from transformers.utils.hub import cached_file
+
+    access = _access(source)
+    place = access["pretrained_model_name_or_path"]
+    if Path(place).is_dir():
+        return
+
+    def found(name: str) -> Path | None:
+        file = cached_file(
+            place, name, local_files_only=access["local_files_only"], _raise_exceptions_for_missing_entries=False
+        )
+        return None if file is None else Path(file)
+
+    if find_spec("peft") is not None and found(ADAPTER) is not None:
+        raise ModelError(is_adapter(place))
+    if found(SAFE) is None:
+        index = found(SAFE_INDEX)
+        if index is None:
+            raise ModelError(
+                f"the hub model {place!r} has no {SAFE}{'' if hub_answers() else ' in the cache'}, and a pickle is not "
+                f"read: download it and write safetensors of it, hf download {place} --local-dir FOLDER, then isthmus "
+                "convert FOLDER --out NEW"
+            )
+        check_index(index, place)
+
+
+@contextlib.contextmanager
+def _no_foreign_conversion() -> Iterator[None]:
+    """Inside, transformers does not ask a service on the hub to convert a pickle."""
+    name = "DISABLE_SAFETENSORS_CONVERSION"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def read_weights(auto: Any, source: str | Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str]]:
     """The model of class family `auto`, in float32, and the names of parameters the folder did not hold."""
     import torch
 
-    with reading(source):
+    if Path(locate(source)).is_dir():
+        check_weights(Path(locate(source)))
+    with reading(source), _no_foreign_conversion():
+        check_name_in(config, str(source))
+        _check_hub_files(source)
         model, report = auto.from_pretrained(
             **_access(source),
             config=config,

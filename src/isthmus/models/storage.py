@@ -27,6 +27,7 @@ from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._hub import quiet, read_config, read_tokenizer, seeded
+from isthmus.models._weights import check_inside
 from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier
 from isthmus.models.deployment import build_deployment, describe_deployment
@@ -211,6 +212,7 @@ def _load_rest(model: Classifier, folder: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    check_inside(folder / WEIGHTS, folder)
     try:
         rest = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
