@@ -45,15 +45,19 @@ SOURCES = {"snli": ("test",), "mnli": ("test_matched", "test_mismatched")}
 CANDIDATES: dict[str, list[Method]] = {
     "standard": [Method("standard")],
     "infobert": [
-        Method(f"infobert b{beta:g} a{alpha:g}", "infobert", {"beta": beta, "alpha": alpha})
+        Method(f"infobert b{beta:g} a{alpha:g}", "infobert", {"preset": "paper", "beta": beta, "alpha": alpha})
         for beta, alpha in ((5e-1, 5e-3), (5e-2, 5e-3), (5e-2, 5e-2), (5e-3, 5e-3), (5e-3, 5e-2), (1e-3, 5e-3))
     ],
     "freelb": [
-        Method(f"freelb s{size:g}", "freelb", {"step_size": size, "init_magnitude": size, "max_norm": 3 * size})
+        Method(
+            f"freelb s{size:g}",
+            "freelb",
+            {"scale": "paper", "step_size": size, "init_magnitude": size, "max_norm": 3 * size},
+        )
         for size in (0.003, 0.01, 0.03, 0.1)
     ],
-    "smart": [Method(f"smart l{strength:g}", "smart", {"strength": strength}) for strength in (1, 5)],
-    "alum": [Method(f"alum l{strength:g}", "alum", {"strength": strength}) for strength in (1, 10)],
+    "smart": [Method(f"smart l{strength:g}", "smart", {"mode": "paper", "strength": strength}) for strength in (1, 5)],
+    "alum": [Method(f"alum l{strength:g}", "alum", {"mode": "paper", "strength": strength}) for strength in (1, 10)],
 }
 
 
@@ -153,7 +157,7 @@ def chosen(out: Path) -> dict[str, Method]:
         if not scored:
             sys.exit(f"no candidate of {name} was tried: run `search` first")
         best[name] = max(scored, key=lambda entry: entry[:2])[2]
-    climb = {key: best["freelb"].parameters[key] for key in ("step_size", "init_magnitude", "max_norm")}
+    climb = {key: best["freelb"].parameters[key] for key in ("scale", "step_size", "init_magnitude", "max_norm")}
     information = dict(best["infobert"].parameters)
     rows = {name: dataclasses.replace(method, name=name) for name, method in best.items()}
     rows["bottleneck only"] = Method("bottleneck only", "infobert", {**information, "alpha": 0})

@@ -25,7 +25,7 @@ from proof.beside import Task, console, work_off
 from proof.grid import Grid, Method, parser
 from proof.tables import markdown, over_seeds
 
-CLIMB = {"steps": 2, "step_size": 2e-2, "init_magnitude": 2e-2, "max_norm": 4e-2}
+CLIMB = {"scale": "paper", "steps": 2, "step_size": 2e-2, "init_magnitude": 2e-2, "max_norm": 4e-2}
 INFORMATION = {"alpha": 5e-3, "beta": 5e-5, "lowest": 0.75, "highest": 0.95}
 METHODS = (
     Method("standard"),

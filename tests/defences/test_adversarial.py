@@ -19,16 +19,22 @@ from isthmus.defences._smoothness import kl, symmetric_kl
 from isthmus.defences.alum import both_ways
 
 
+@pytest.mark.parametrize("scale", ["paper", "relative"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_freelb_is_the_loop_of_its_paper(dropout: float) -> None:
+def test_freelb_is_the_loop_of_its_paper(dropout: float, scale: Any) -> None:
     model = toys.classifier(dropout=dropout).train()
     batch = batch_of(model)
-    defence = defences.FreeLB(steps=3, step_size=0.4, init_magnitude=0.2, max_norm=0.5)
+    defence = defences.FreeLB(steps=3, step_size=0.4, init_magnitude=0.2, max_norm=0.5, scale=scale)
     found = gradients(defence, model, batch)
 
     model.zero_grad()
     mask = batch.inputs["attention_mask"].unsqueeze(-1).float()
-    delta = start(model.embed(batch.inputs["input_ids"]).detach(), mask, 0.2, batch.stream("freelb"))
+    words = model.embed(batch.inputs["input_ids"]).detach()
+    lengths = batch.inputs["attention_mask"].sum(dim=1).tolist()
+    units = [
+        float(row[:n].norm(dim=1).mean()) if scale == "relative" else 1.0 for row, n in zip(words, lengths, strict=True)
+    ]
+    delta = start(words, mask, 0.2, batch.stream("freelb")) * torch.tensor(units).view(-1, 1, 1)
     for _ in range(3):
         delta = delta.detach().requires_grad_()
         torch.manual_seed(3)  # the same dropout masks in every step
@@ -36,8 +42,8 @@ def test_freelb_is_the_loop_of_its_paper(dropout: float) -> None:
         (functional.cross_entropy(logits, batch.labels) / 3).backward()
         assert delta.grad is not None
         for row in range(len(delta)):
-            moved = delta[row].detach() + 0.4 * delta.grad[row] / delta.grad[row].norm()
-            delta.data[row] = moved * min(1.0, 0.5 / float(moved.norm()))
+            moved = delta[row].detach() + 0.4 * units[row] * delta.grad[row] / delta.grad[row].norm()
+            delta.data[row] = moved * min(1.0, 0.5 * units[row] / float(moved.norm()))
     expected = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
     assert close(found, expected)
 
@@ -57,7 +63,60 @@ def test_a_perturbation_is_scaled_back_and_never_up() -> None:
     norms = delta.flatten(1).norm(dim=1)
     scaled = within(delta, float(norms.median())).flatten(1).norm(dim=1)
     assert torch.allclose(scaled, norms.clamp(max=float(norms.median())))
-    assert torch.equal(within(delta, 0), delta)
+
+
+def test_lengths_left_open_are_those_of_the_scale() -> None:
+    assert defences.FreeLB().lengths == (0.03, 0.03, 0.09)
+    assert defences.FreeLB(scale="paper").lengths == (0.1, 0.1, 0.3)
+    assert defences.PGD(scale="paper", step_size=0.2).lengths == (0.2, 0.1, 0.3)
+    assert defences.FreeLBpp(scale="paper").lengths == (0.03, 0.05, 0.0)
+    with pytest.raises(UsageError, match="scale"):
+        defences.FreeLB(scale="absolute")  # type: ignore[arg-type]
+
+
+def test_a_relative_climb_does_not_know_the_unit_of_the_embeddings() -> None:
+    """Word vectors ten times as long, read by a model that divides them by ten, get the same loss."""
+
+    class Tenth(torch.nn.Module):
+        def __init__(self, model: Any, times: float) -> None:
+            super().__init__()
+            self.model, self.times = model, times
+
+        device = property(lambda self: self.model.device)
+
+        def embed(self, ids: Any) -> Any:
+            return self.model.embed(ids) * self.times
+
+        def forward(self, *, inputs_embeds: Any, hidden: bool = False, **inputs: Any) -> Any:
+            return self.model(**inputs, inputs_embeds=inputs_embeds / self.times, hidden=hidden)
+
+    model = toys.classifier(dropout=0.0).train()
+    batch = batch_of(model)
+    for scale, same in (("relative", True), ("paper", False)):
+        defence = defences.PGD(steps=2, scale=scale)  # type: ignore[arg-type]
+        one, ten = (
+            float(terms.total().detach())
+            for times in (1.0, 10.0)
+            for terms in defence.losses(Tenth(model, times), batch)
+        )
+        assert (one == pytest.approx(ten, rel=1e-5)) is same
+
+
+def test_freelbpp_has_no_limit() -> None:
+    """Each of its nine steps has one length, and the last point lies further than FreeLB may go."""
+    model = toys.classifier(dropout=0.0).train()
+    batch = batch_of(model)
+    losses = {}
+    for cls in (defences.FreeLB, defences.FreeLBpp):
+        defence = cls(step_size=0.3, init_magnitude=0.0, max_norm=0.3 if cls is defences.FreeLB else 0.0)
+        walked = []
+        for terms in defence.losses(model, batch):
+            (terms.total()).backward()
+            walked.append(float(terms.total().detach()) * defence.steps)
+        losses[cls] = walked
+    assert [len(walked) for walked in losses.values()] == [3, 10]
+    assert max(losses[defences.FreeLBpp]) > max(losses[defences.FreeLB])
+    assert losses[defences.FreeLBpp][:2] == pytest.approx(losses[defences.FreeLB][:2], rel=1e-5)
 
 
 def test_dice_repeat_and_end_where_one_pass_ends() -> None:
@@ -92,7 +151,8 @@ def test_pgd_trains_at_a_worse_place_and_mixes_with_the_clean_one() -> None:
 def test_pgd_is_climbing_first_and_training_at_the_end() -> None:
     model = toys.classifier(dropout=0.3).train()
     batch = batch_of(model)
-    found = gradients(defences.PGD(steps=2, step_size=0.4, init_magnitude=0.2, max_norm=0.5), model, batch)
+    defence = defences.PGD(steps=2, step_size=0.4, init_magnitude=0.2, max_norm=0.5, scale="paper")
+    found = gradients(defence, model, batch)
     model.zero_grad()
     mask = batch.inputs["attention_mask"].unsqueeze(-1).float()
     delta = start(model.embed(batch.inputs["input_ids"]).detach(), mask, 0.2, batch.stream("pgd"))
@@ -116,7 +176,10 @@ def expected_smoothness(defence: Any, model: Any, batch: Batch, divergence: Any)
     ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"].unsqueeze(-1).float()
     torch.manual_seed(3)
     clean = model(**batch.inputs).logits
-    noise = torch.randn(*ids.shape, 16, generator=batch.stream(defence.name)) * defence.noise * mask
+    words = embed(ids).detach() * mask
+    squares = words.square().sum(dim=(1, 2)) / (16 * mask.sum(dim=(1, 2)))
+    unit = squares.sqrt().view(-1, 1, 1) if defence.mode == "relative" else torch.ones(())
+    noise = torch.randn(*ids.shape, 16, generator=batch.stream(defence.name)) * defence.noise * unit * mask
     noise.requires_grad_()
     torch.manual_seed(3)
     p = model(**batch.inputs, inputs_embeds=embed(ids).detach() + noise).logits.log_softmax(-1)
@@ -125,9 +188,10 @@ def expected_smoothness(defence: Any, model: Any, batch: Batch, divergence: Any)
     if isinstance(defence, defences.SMART):
         inner = inner + (q.exp() * (q - p)).sum()
     (gradient,) = torch.autograd.grad(inner, noise)
-    if defence.mode == "paper":
+    if defence.mode != "released":
         largest = gradient.flatten(1).abs().amax(1).view(-1, 1, 1)
-        delta = (noise.detach() + defence.step_size * gradient / largest).clamp(-defence.radius, defence.radius)
+        delta = noise.detach() / unit + defence.step_size * gradient / largest
+        delta = delta.clamp(-defence.radius, defence.radius) * unit
     else:
         delta = noise.detach() + defence.step_size * gradient
         delta = delta / delta.abs().amax(-1, keepdim=True)
@@ -147,7 +211,7 @@ def both_detached(moved: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
     return one + other
 
 
-@pytest.mark.parametrize("mode", ["paper", "released"])
+@pytest.mark.parametrize("mode", ["relative", "paper", "released"])
 @pytest.mark.parametrize("cls", [defences.ALUM, defences.SMART])
 def test_smoothness_is_its_formula(cls: Any, mode: Any) -> None:
     defence = cls(mode=mode, strength=3.0, noise=0.02, step_size=0.05, radius=0.04)
@@ -213,13 +277,16 @@ def test_a_search_does_not_depend_on_how_many_sentences_are_searched(monkeypatch
     assert torch.allclose(found[0][:1], found[1], atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["paper", "released"])
+@pytest.mark.parametrize("mode", ["relative", "paper", "released"])
 def test_the_perturbation_keeps_to_its_ball(mode: Any) -> None:
     defence = defences.ALUM(mode=mode, radius=0.02, step_size=0.5)
     delta, gradient = 0.01 * torch.randn(3, 5, 4), torch.randn(3, 5, 4)
-    largest = defence._step(delta, gradient).abs()
+    unit = torch.tensor([1.0, 2.0, 5.0]).view(-1, 1, 1) if mode == "relative" else None
+    largest = defence._step(delta, gradient, unit).abs()
     if mode == "paper":
         assert float(largest.max()) <= 0.02 + 1e-9
+    elif mode == "relative":
+        assert torch.allclose(largest.amax(dim=(1, 2)), torch.tensor([0.02, 0.04, 0.1]))
     else:
         assert torch.allclose(largest.amax(dim=-1), torch.ones(3, 5))
 

@@ -34,6 +34,9 @@ OFF: dict[str, dict[str, Any]] = {
     "label_smoothing": {"epsilon": 0.0},
     "confidence_penalty": {"gamma": 0.0},
     "freelb": {"steps": 1, "init_magnitude": 0.0},
+    "freelbpp": {"steps": 1, "init_magnitude": 0.0},
+    "rdrop": {"strength": 0.0},
+    "random_substitution": {"rate": 0.0, "table": SYNONYMS},
     "pgd": {"steps": 0},
     "smart": {"strength": 0.0, "proximal": 0.0},
     "alum": {"strength": 0.0},
@@ -47,6 +50,7 @@ OFF: dict[str, dict[str, Any]] = {
 
 ON: dict[str, dict[str, Any]] = {
     "safer": {"table": SYNONYMS},
+    "random_substitution": {"table": SYNONYMS},
     "rsmi": {"sigma": 0.1, "masked": 1},  # of the few words of a toy text
     "advaug": {"attack": "deepwordbug", "mode": "continue"},
     "adversarial": {"attack": "deepwordbug", "points": 8, "keep_failed": True},

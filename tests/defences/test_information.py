@@ -177,7 +177,7 @@ def test_sentences_without_words_train(mode: Any) -> None:
 def test_adversarial_training_is_the_loop_of_the_released_code() -> None:
     """Two backward passes a step, anchors and climb from the gradient the first leaves behind, no other state."""
     defence = defences.InfoBERT(
-        alpha=0.3, beta=0.2, adversary="freelb", steps=3, step_size=0.3, max_norm=0.4, init_magnitude=0.2
+        alpha=0.3, beta=0.2, adversary="freelb", steps=3, step_size=0.3, max_norm=0.4, init_magnitude=0.2, scale="paper"
     )
     model, batch = prepared(defence)
     found = gradients(defence, model, batch)

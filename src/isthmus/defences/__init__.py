@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from isthmus.defences.alum import ALUM
     from isthmus.defences.confidence_penalty import ConfidencePenalty
     from isthmus.defences.freelb import FreeLB
+    from isthmus.defences.freelbpp import FreeLBpp
     from isthmus.defences.infobert import InfoBERT
     from isthmus.defences.label_smoothing import LabelSmoothing
     from isthmus.defences.normalise import Normalise
     from isthmus.defences.pgd import PGD
+    from isthmus.defences.random_substitution import RandomSubstitution
+    from isthmus.defences.rdrop import RDrop
     from isthmus.defences.rsmi import RSMI
     from isthmus.defences.safer import SAFER
     from isthmus.defences.smart import SMART
@@ -41,9 +44,12 @@ __all__ = [
     "ConfidencePenalty",
     "Defence",
     "FreeLB",
+    "FreeLBpp",
     "InfoBERT",
     "LabelSmoothing",
     "Normalise",
+    "RDrop",
+    "RandomSubstitution",
     "Standard",
     "Terms",
 ]

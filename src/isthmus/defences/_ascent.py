@@ -2,18 +2,21 @@
 
     start     δ = m · u / √(n d),   u uniform in (-1, 1) on the n tokens that are not padding, d wide
     climb     δ ← δ + a · g / ‖g‖,  scaled back to ‖δ‖ ≤ r;   norms are those of the whole sequence
+    unit      of m, a and r: the mean norm of the text's word vectors (`relative`), or one (`paper`)
 
+A length that suits one encoder is too long for another: words of GloVe have norms about 5, those of MiniLM about 1.
 Dropout and every other draw of the model repeat from pass to pass, so that what changes between two passes over a batch
 is the perturbation alone. Afterwards the streams stand where one pass leaves them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from isthmus.core.types import Output
-from isthmus.defences._checks import at_least, needs_words, whole
+from isthmus.defences._checks import at_least, fill, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled
 
 if TYPE_CHECKING:
@@ -23,23 +26,54 @@ if TYPE_CHECKING:
     from isthmus.models import Classifier
 
 
+Scale = Literal["relative", "paper"]
+
+
+_FIELDS = ("step_size", "init_magnitude", "max_norm")
+
+
+class Lengths(NamedTuple):
+    """How far a climb goes."""
+
+    step: float
+    start: float
+    limit: float
+
+
 @dataclass(frozen=True)
 class Ascent(Defence):
     """The settings of a climb; a defence that climbs inherits them."""
 
     steps: int = 3
     """Passes over a batch, each at a higher perturbation."""
-    step_size: float = 0.1
-    """Length of one step of the climb, whatever the size of the gradient."""
-    init_magnitude: float = 0.1
-    """Size of the random start; 0 starts at the clean embeddings."""
-    max_norm: float = 0.3
-    """Largest norm of the perturbation of a whole sequence; 0 leaves it unlimited."""
+    step_size: float | None = None
+    """Length of one step of the climb, whatever the size of the gradient; by default that of the scale."""
+    init_magnitude: float | None = None
+    """Size of the random start, by default that of the scale; 0 starts at the clean embeddings."""
+    max_norm: float | None = None
+    """Largest norm of the perturbation of a whole sequence, by default that of the scale; 0 leaves it unlimited."""
+    scale: Scale = "relative"
+    """Unit of the three lengths: the mean norm of the text's word vectors (by default 0.03, 0.03 and 0.09 of it), or
+    one, as in the papers (0.1, 0.1 and 0.3)."""
 
     def __post_init__(self) -> None:
+        one_of(self.name, "scale", self.scale, get_args(Scale))
+        fill(self, dict(zip(_FIELDS, self.usual_lengths()[self.scale], strict=True)))
         whole(self.name, "steps", self.steps, 1)
-        for name in ("step_size", "init_magnitude", "max_norm"):
-            at_least(self.name, name, getattr(self, name), 0)
+        for name, value in zip(_FIELDS, self.lengths, strict=True):
+            at_least(self.name, name, value, 0)
+
+    def usual_lengths(self) -> Mapping[str, Lengths]:
+        """The lengths of each scale where none are given."""
+        return {"relative": Lengths(0.03, 0.03, 0.09), "paper": Lengths(0.1, 0.1, 0.3)}
+
+    @property
+    def lengths(self) -> Lengths:
+        """The three lengths."""
+        assert self.step_size is not None
+        assert self.init_magnitude is not None
+        assert self.max_norm is not None
+        return Lengths(self.step_size, self.init_magnitude, self.max_norm)
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Nothing is put into the model, but it must have word embeddings."""
@@ -61,8 +95,10 @@ class Climb:
         self.dice = Dice(model)
         self.words = model.embed(batch.inputs["input_ids"])
         self.mask = valid(batch).to(self.words.dtype)
-        magnitude = 0.0 if still else ascent.init_magnitude
-        self.delta = start(self.words.detach(), self.mask, magnitude, batch.stream(ascent.name)).requires_grad_()
+        self.unit = mean_norm(self.words.detach(), self.mask) if ascent.scale == "relative" else None
+        magnitude = 0.0 if still else ascent.lengths.start
+        delta = start(self.words.detach(), self.mask, magnitude, batch.stream(ascent.name))
+        self.delta = (delta if self.unit is None else delta * self.unit).requires_grad_()
         self._fresh = True
         self._waiting: Tensor | None = None
 
@@ -92,8 +128,12 @@ class Climb:
         assert gradient is not None
         if self.delta.grad is not None:
             self._waiting = self.delta.grad if self._waiting is None else self._waiting + self.delta.grad
-        moved = ascended(self.delta.detach(), gradient.detach() * self.mask, self.ascent.step_size)
-        self.delta = within(moved, self.ascent.max_norm).requires_grad_()
+        step, _, limit = self.ascent.lengths
+        moved = ascended(self.delta.detach(), gradient.detach() * self.mask, self._scaled(step))
+        self.delta = (within(moved, self._scaled(limit)) if limit else moved).requires_grad_()
+
+    def _scaled(self, length: float) -> float | Tensor:
+        return length if self.unit is None else length * self.unit
 
 
 def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator) -> Tensor:
@@ -106,16 +146,21 @@ def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator)
     return noise * mask * (magnitude / (mask.sum(dim=(1, 2), keepdim=True) * like.shape[-1]).sqrt())
 
 
-def ascended(delta: Tensor, gradient: Tensor, step_size: float) -> Tensor:
+def ascended(delta: Tensor, gradient: Tensor, step_size: float | Tensor) -> Tensor:
     """One step of fixed length along the gradient of each sequence."""
     return delta + step_size * gradient / sequence_norm(gradient).clamp(min=1e-8)
 
 
-def within(delta: Tensor, max_norm: float) -> Tensor:
-    """Scale sequences that are longer than `max_norm` back to it; 0 is no limit."""
-    if max_norm == 0:
-        return delta
+def within(delta: Tensor, max_norm: float | Tensor) -> Tensor:
+    """Scale sequences that are longer than `max_norm` back to it."""
     return delta * (max_norm / sequence_norm(delta).clamp(min=1e-12)).clamp(max=1.0)
+
+
+def mean_norm(words: Tensor, mask: Tensor) -> Tensor:
+    """Mean norm of the word vectors of each text [batch, 1, 1]."""
+    norms = words.norm(dim=-1, keepdim=True) * mask
+    mean: Tensor = norms.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return mean
 
 
 def sequence_norm(values: Tensor) -> Tensor:

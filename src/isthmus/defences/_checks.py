@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import UnknownName, UsageError
@@ -33,6 +34,13 @@ def one_of(defence: str, name: str, value: str, choices: tuple[str, ...]) -> Non
     """Refuse a mode that does not exist."""
     if value not in choices:
         raise UnknownName(f"{name} of {defence}", str(value), choices)
+
+
+def fill(defence: object, defaults: Mapping[str, float]) -> None:
+    """Give parameters that were left open (None) the values of the mode that was chosen."""
+    for name, value in defaults.items():
+        if getattr(defence, name) is None:
+            object.__setattr__(defence, name, value)
 
 
 def needs_words(defence: str, model: Classifier) -> None:

@@ -11,7 +11,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.defences._anchors import Band, anchored, most_anchors
 from isthmus.defences._ascent import Ascent, Climb
-from isthmus.defences._checks import at_least, one_of
+from isthmus.defences._checks import at_least, fill, one_of
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
 
 if TYPE_CHECKING:
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 Adversary = Literal["none", "freelb", "pgd"]
 Mode = Literal["released", "paper"]
+Preset = Literal["tuned", "paper"]
 Density = Literal["encoder", "auxiliary"]
 Features = Literal["local", "global"]
+_STRENGTHS: dict[Preset, dict[str, float]] = {
+    "tuned": {"alpha": 0.5, "beta": 1e-3, "critic_rate": 1e-3},
+    "paper": {"alpha": 5e-3, "beta": 5e-2, "critic_rate": 0.0},
+}
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,29 @@ class InfoBERT(Ascent):
         anchor against the words of its sentence that are not anchored, and ranks by the gradient of the cross-entropy
         at the clean text. U has the code's scale in both: ½ and no factor n, for which the values of beta were chosen.
         Gradient accumulation divides every term (the code divides the cross-entropy only), and the critic is clipped
-        with the model. A sentence with no rank in the band has one anchor, at rank floor(c_l n). z is the last layer
-        at [CLS], or its mean over tokens where the tokenizer puts no [CLS] first. `pgd` climbs on the cross-entropy
-        alone, `freelb` on cross-entropy and bottleneck.
+        with the model. Alpha and beta are not the paper's (``preset=paper``): on MiniLM its beta alone has eight times
+        the task's gradient and exceeds the clipping norm, its alpha has less than a thousandth, and a critic that takes
+        the encoder's small steps hardly learns; here it has a rate of its own. A sentence with no rank in the band has
+        one anchor, at rank floor(c_l n). z is the last layer at [CLS], or its mean over tokens where the tokenizer puts
+        no [CLS] first. `pgd` climbs on the cross-entropy alone, `freelb` on cross-entropy and bottleneck.
 
     Relations:
         With adversary=freelb and alpha = beta = 0 it is `freelb`; without an adversary either, `standard`. beta alone
         is a penalty on the variance of the embeddings.
 
     Example:
-        ``train(data, backbone="minilm", defence=defences.InfoBERT(beta=0.05, adversary="freelb"))``
+        ``train(data, backbone="minilm", defence=defences.InfoBERT(alpha=0.5, adversary="freelb"))``
     """
 
-    alpha: float = 5e-3
-    """Weight of the anchored words' information (0: leave it out)."""
-    beta: float = 5e-2
-    """Weight of the bottleneck (0: leave it out); the paper took 5e-2 for RoBERTa, 1e-3 for BERT."""
+    alpha: float | None = None
+    """Weight of the anchored words' information (0: leave it out); by default that of the preset."""
+    beta: float | None = None
+    """Weight of the bottleneck (0: leave it out), by default that of the preset; the paper took 1e-3 for BERT."""
+    critic_rate: float | None = None
+    """Largest step size of the critic, by default that of the preset; 0: the model's own."""
+    preset: Preset = "tuned"
+    """Whose values: alpha 0.5, beta 1e-3 and a critic at 1e-3 (`tuned`), or 5e-3, 5e-2 and the model's own rate
+    (`paper`, for RoBERTa)."""
     lowest: float = 0.5
     """Share of tokens, by gradient norm, below the anchored ones (c_l)."""
     highest: float = 0.9
@@ -79,8 +91,10 @@ class InfoBERT(Ascent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self.name, "alpha", self.alpha, 0)
-        at_least(self.name, "beta", self.beta, 0)
+        one_of(self.name, "preset", self.preset, get_args(Preset))
+        fill(self, _STRENGTHS[self.preset])
+        for name, value in zip(("alpha", "beta", "critic_rate"), self._strengths, strict=True):
+            at_least(self.name, name, value, 0)
         one_of(self.name, "adversary", self.adversary, get_args(Adversary))
         one_of(self.name, "mode", self.mode, get_args(Mode))
         one_of(self.name, "p_t_given_x", self.p_t_given_x, get_args(Density))
@@ -97,8 +111,16 @@ class InfoBERT(Ascent):
             )
 
     @property
+    def _strengths(self) -> tuple[float, float, float]:
+        """alpha, beta and the critic's rate, which are filled in by now."""
+        assert self.alpha is not None
+        assert self.beta is not None
+        assert self.critic_rate is not None
+        return self.alpha, self.beta, self.critic_rate
+
+    @property
     def _plain(self) -> bool:
-        climbs = self.adversary != "none" and (self.steps > 1 or self.init_magnitude > 0 or self.adversary == "pgd")
+        climbs = self.adversary != "none" and (self.steps > 1 or self.lengths.start > 0 or self.adversary == "pgd")
         return self.alpha == self.beta == 0 and not climbs
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
@@ -116,7 +138,7 @@ class InfoBERT(Ascent):
         local, whole = block.shape[-1], last.shape[-1]
         with seeded(model.seed, "infobert"):
             if self.alpha:
-                model.companions["critic"] = Critic(local, whole).to(model.device)
+                model.companions["critic"] = Critic(local, whole, learning_rate=self.critic_rate).to(model.device)
             if self.beta and self.p_t_given_x == "auxiliary":
                 from isthmus.models.auxiliary import AuxiliaryGaussian
 
@@ -129,6 +151,7 @@ class InfoBERT(Ascent):
         if self._plain:
             yield from Defence.losses(self, model, batch)
             return
+        alpha, beta, _ = self._strengths
         climb = Climb(self, model, batch, still=self.adversary == "none")
         anchoring = _Anchoring(self, model, batch, climb.mask) if self.alpha else None
         anchors = self._clean_anchors(model, batch) if self._looks_back else None
@@ -139,8 +162,8 @@ class InfoBERT(Ascent):
         for step in range(steps):
             output = climb.forward(hidden=True, last=step + 1 == steps)
             values = {"cross_entropy": cross_entropy(output, batch) / steps}
-            if self.beta:
-                values["bottleneck"] = self.beta / steps * self._narrowness(model, batch, climb, output, step)
+            if beta:
+                values["bottleneck"] = beta / steps * self._narrowness(model, batch, climb, output, step)
             gradient: Tensor | None = None
             if anchoring is not None:
                 if anchors is None or step + 1 < steps:
@@ -151,7 +174,7 @@ class InfoBERT(Ascent):
                 if chosen is None:
                     assert gradient is not None
                     chosen = anchoring.band.anchored(gradient)
-                values["anchored"] = -self.alpha / steps * anchoring.information(output, chosen, step)
+                values["anchored"] = -alpha / steps * anchoring.information(output, chosen, step)
             yield Terms(values)
             if step + 1 < steps:
                 climb.step(climb.delta.grad if gradient is None else gradient)
@@ -164,7 +187,7 @@ class InfoBERT(Ascent):
     @property
     def _looks_back(self) -> bool:
         """Whether the paper's anchors take a clean pass of their own."""
-        return self.mode == "paper" and self.adversary != "none" and self.alpha > 0
+        return self.mode == "paper" and self.adversary != "none" and self.alpha != 0
 
     def _narrowness(self, model: Classifier, batch: Batch, climb: Climb, output: Output, step: int) -> Tensor:
         import torch

@@ -51,8 +51,10 @@ def partners(mask: Tensor, stream: torch.Generator) -> Tensor:
 class Critic(nn.Module):
     """Scores how well a word's features and a sentence's belong together: Linear - ReLU - Linear - Softplus."""
 
-    def __init__(self, local: int, whole: int, width: int = 300) -> None:
+    def __init__(self, local: int, whole: int, width: int = 300, learning_rate: float | None = None) -> None:
+        """With a learning rate it is trained at that one; without, or at 0, at the model's."""
         super().__init__()
+        self.own_learning_rate = learning_rate or None
         self.first = nn.Linear(local + whole, width)
         self.second = nn.Linear(width, 1)
 

@@ -63,14 +63,22 @@ def seed_everything(seed: int) -> None:
 
 
 def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Adam or AdamW over what is trainable; biases, gains and normalisation layers are not decayed."""
+    """Adam or AdamW over what is trainable; biases, gains and normalisation layers are not decayed.
+
+    A module may have an `own_learning_rate`, which then follows the same schedule.
+    """
     import torch
 
     trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    plain = _undecayed(model)
+    plain, rates = _undecayed(model), _own_rates(model)
     groups = [
-        {"params": [p for name, p in trainable if name not in plain], "weight_decay": settings.weight_decay},
-        {"params": [p for name, p in trainable if name in plain], "weight_decay": 0.0},
+        {
+            "params": [p for name, p in trainable if (name in plain) is not decays and rates.get(name) == rate],
+            "weight_decay": settings.weight_decay if decays else 0.0,
+            **({"lr": rate, OWN: rate / settings.learning_rate} if rate else {}),
+        }
+        for rate in (None, *sorted(set(rates.values())))  # the model's own first: its rate is the one that is logged
+        for decays in (True, False)
     ]
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
     devices = {parameter.device.type for _, parameter in trainable}
@@ -80,6 +88,19 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.
         betas=settings.betas,
         fused=True if devices <= {"cpu", "cuda"} else None,
     )
+
+
+OWN = "own_rate"
+"""Key of a group whose rate is so many times the model's, all through the schedule."""
+
+
+def _own_rates(model: nn.Module) -> dict[str, float]:
+    """Parameters of modules that name a learning rate of their own."""
+    found: dict[str, float] = {}
+    for prefix, module in model.named_modules():
+        if rate := getattr(module, "own_learning_rate", None):
+            found |= {f"{prefix}.{name}" if prefix else name: float(rate) for name, _ in module.named_parameters()}
+    return found
 
 
 def _undecayed(model: nn.Module) -> set[str]:

@@ -40,7 +40,7 @@ from isthmus.training.checkpoints import (
 from isthmus.training.evaluation import Selection, evaluate
 from isthmus.training.information import of_resident
 from isthmus.training.log import TrainLog
-from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
+from isthmus.training.numerics import OWN, autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
 from isthmus.training.settings import Progress, TrainingSettings
 from isthmus.training.shares import GradientShares
 from isthmus.training.walk import Ledger, not_finite, walk
@@ -210,7 +210,7 @@ class _Loop:
             self._write({"gradient_shares": found})
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm or math.inf)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get(OWN, 1.0)
         self.optimizer.step()
         self._record(rate, norm)
 

@@ -1,0 +1,87 @@
+"""R-Drop: two passes under different dropout masks must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from isthmus.core import progress
+from isthmus.core.types import Output
+from isthmus.defences._checks import at_least
+from isthmus.defences._smoothness import symmetric_kl
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+
+if TYPE_CHECKING:
+    from isthmus.models import Classifier
+
+
+@dataclass(frozen=True)
+class RDrop(Defence):
+    """R-Drop: the predictions of two dropout passes must agree (Liang et al., 2021).
+
+        loss = ½ [-log p₁(y | x) - log p₂(y | x)] + α/4 · [KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁)]
+
+    p₁ and p₂ are the same model with the same weights under two dropout masks.
+
+    References:
+        Liang, Wu, Li, Wang, Meng, Qin, Chen, Zhang and Liu (2021), R-Drop: Regularized Dropout for Neural Networks,
+        https://arxiv.org/abs/2106.14448
+
+    Where we depart:
+        The paper's loss is twice this one: halved, it has the size of the plain loss, and clipping and rate mean what
+        they mean there. A model without dropout has one prediction and not two; it is then trained as `standard` does,
+        and told so.
+
+    Relations:
+        `alum` compares the clean pass with a perturbed one under the same masks instead. With strength = 0 it is
+        `standard`.
+
+    Example:
+        ``train(data, backbone="minilm", defence=defences.RDrop(strength=1.0))``
+    """
+
+    strength: float = 1.0
+    """Weight of the divergence (α)."""
+
+    def __post_init__(self) -> None:
+        at_least(self.name, "strength", self.strength, 0)
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """Nothing is put into the model, but it should have dropout."""
+        if self.strength and not drops(model):
+            progress.note(
+                "rdrop: this model has no dropout, so that two passes are one: it is trained as `standard` does"
+            )
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """Both passes as one of twice the batch."""
+        if not self.strength or not drops(model):
+            yield from Defence.losses(self, model, batch)
+            return
+        import torch
+
+        twice = {name: torch.cat([value, value]) for name, value in batch.inputs.items()}
+        output: Output = model(**twice)
+        both = replace(batch, inputs=twice, labels=torch.cat([batch.labels, batch.labels]))
+        first, second = output.logits.chunk(2)
+        yield Terms(
+            {
+                "cross_entropy": cross_entropy(output, both),
+                "agreement": self.strength / 4 * symmetric_kl(first, second),
+            }
+        )
+
+
+def drops(model: Classifier) -> bool:
+    """Whether some layer of the model drops values in training."""
+    from torch import nn
+
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            return True
+        # Attention and recurrent layers keep a rate and no layer of their own.
+        rates = [value for name, value in vars(module).items() if "dropout" in name and isinstance(value, float)]
+        if any(rate > 0 for rate in rates):
+            return True
+    return False
