@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import training_toys as toys
+from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 from wordnet_toys import write_wordnet
 
@@ -72,6 +73,8 @@ def furnish(place: Path) -> None:
     write_encoder(place / "minilm")
     write_classifier(place / "some/transformers-model")
     write_onnx(place)
+    write_pickled(place / "old-model")
+    (place / "mymodule.py").write_text(MODULE)
     (place / "assets").mkdir()
     write_vectors(place / "assets/counter-fitted-vectors.txt", stream)
     (place / "assets/wordnet").mkdir()
@@ -135,6 +138,19 @@ def write_classifier(folder: Path) -> None:
     torch.manual_seed(0)
     BertForSequenceClassification(config(("negative", "positive"))).save_pretrained(folder)
     toys.tokenizer().save_pretrained(folder)
+
+
+def write_pickled(folder: Path) -> None:
+    """A classifier as older versions of transformers saved it."""
+    write_classifier(folder)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+MODULE = f"""
+def classify(texts):
+    return [[0.1, 0.9] if set(text.split()) & set({list(toys.GOOD)!r}) else [0.9, 0.1] for text in texts]
+"""
 
 
 def write_onnx(place: Path) -> None:
