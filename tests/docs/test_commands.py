@@ -99,6 +99,9 @@ def prepare(command: str) -> None:
     if (found := re.search(r"-P (?:attack|on)=(\w+)", command)) and "measure" in command:
         for name in needed(command):
             attacked(name, found.group(1))
+    if found := re.search(r"isthmus explain .*--attack (\w+)", command):
+        for name in needed(command):
+            attacked(name, found.group(1))
 
 
 def attacked(name: str, attack: str) -> None:

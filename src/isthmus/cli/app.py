@@ -17,10 +17,23 @@ from typing import Annotated, Any
 
 import typer
 
-from isthmus.cli import assets, attack, certify, convert, doctor, evaluate, export, measure, report, show, train
+from isthmus.cli import (
+    assets,
+    attack,
+    certify,
+    convert,
+    doctor,
+    evaluate,
+    explain,
+    export,
+    measure,
+    report,
+    show,
+    train,
+)  # fmt: skip
 from isthmus.cli import list as list_verb
 from isthmus.core.errors import ExitCode, IsthmusError, IsthmusWarning, RunError, UsageError, VictimError
-from isthmus.core.files import explain
+from isthmus.core.files import explain as explained
 from isthmus.core.redaction import redact
 
 app = typer.Typer(
@@ -63,6 +76,7 @@ for _name, _panel, _function in (
     ("evaluate", "Work", evaluate.evaluate),
     ("certify", "Work", certify.certify),
     ("measure", "Work", measure.measure),
+    ("explain", "Look", explain.explain),
     ("report", "Look", report.report),
     ("export", "Look", export.export),
     ("list", "Look", list_verb.list_methods),
@@ -138,7 +152,7 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return ExitCode.ERROR
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         # What the system refuses about a file is for the user to mend, wherever it came up.
-        _say(f"error: cannot use {str(error.filename)[:200]}: {explain(error)}")
+        _say(f"error: cannot use {str(error.filename)[:200]}: {explained(error)}")
         return ExitCode.ERROR
     handle, name = tempfile.mkstemp(prefix="isthmus-", suffix=".log", text=True)
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:

@@ -1,0 +1,101 @@
+"""``isthmus explain``: for which words does a classifier answer as it does?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli import options
+
+_WHAT = "What is explained"
+
+
+def explain(
+    model: options.Model,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]…", help="Texts; of a model that reads pairs, two for each example."),
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="Which method (isthmus list explanations).")
+    ] = "integrated_gradients",
+    classes: Annotated[
+        str, typer.Option("--class", metavar="A,B", help="predicted, all, or names of classes.")
+    ] = "predicted",
+    parameter: options.Parameters = None,
+    attack: Annotated[
+        str | None,
+        typer.Option("--attack", metavar="NAME", help="Successes of this attack of the run.", rich_help_panel=_WHAT),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Where the attack lies, if MODEL is no run.", rich_help_panel=_WHAT),
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", min=1, help="How many. (default: 5, or 10 attacked)", rich_help_panel=_WHAT)
+    ] = None,
+    data: options.Data = None,
+    text: options.Text = None,
+    label: options.Label = None,
+    pair: options.Pair = None,
+    split: options.Split = None,
+    labels: options.Labels = None,
+    seed: options.Seed = 0,
+    page: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page.", rich_help_panel=options.OUTPUT)
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    victim: options.Victim = None,
+    headers: options.Headers = None,
+    device: options.Device = None,
+) -> None:
+    """Show how much each word speaks for a class, in colours.
+
+    isthmus explain runs/demo "a moving, quiet film"
+
+    isthmus explain runs/demo --attack pwws --method lime --class all
+
+    isthmus explain https://example.com/classify "win a prize now" --method occlusion
+    """
+    from isthmus.cli.console import print_json, results
+    from isthmus.cli.progress import fetching
+    from isthmus.report.explanations import print_explained, write_page
+    from isthmus.runs.explain import ExplainRequest
+    from isthmus.runs.explain import explain as run_explain
+
+    request = ExplainRequest(
+        model=model,
+        texts=tuple(texts or ()),
+        method=method,
+        classes=options.names(classes),
+        parameters=options.key_values(parameter),
+        attack=attack,
+        data=options.data_request(data, text, label, pair),
+        split=split,
+        n=n,
+        seed=seed,
+        out=options.folder(run),
+        labels=options.names(labels) or None,
+        victim=options.victim(victim, headers),
+        device=options.device(device),
+    )
+    with fetching(quiet):
+        found = run_explain(request)
+    print_explained(results(as_json, quiet), found)
+    if page is not None:
+        write_page(found, Path(page), f"{model}: {method}")
+    if as_json:
+        print_json(
+            {
+                "explanations": [
+                    {
+                        **each.explanation.to_json(),
+                        "attacked": None if each.attacked is None else each.attacked.to_json(),
+                    }
+                    for each in found
+                ]
+            }
+        )
