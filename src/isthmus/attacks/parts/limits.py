@@ -141,7 +141,7 @@ PRESETS: Mapping[str, Limits] = {
         nothing_new=True,
         part_of_speech="wordnet",
         misspelling=True,
-        similarity=0.9,
+        similarity=0.88,
         metric="cosine",
     ),
     "strict": Limits(min_cosine=0.9, part_of_speech="wordnet", similarity=0.98, metric="cosine"),
