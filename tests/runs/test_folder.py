@@ -115,11 +115,11 @@ def test_a_name_taken_meanwhile_is_left_to_whoever_took_it(tmp_path: Path) -> No
     plain, own, other = folder.attack_file("pwws", {}), {"seed": 1}, {"seed": 2}
     with Journal(plain.rows_path):
         write_json(plain.header_path, {"schema": SCHEMA, "hash": short_hash(other)})
-        file, journal = claim(lambda: folder.attack_file("pwws", own))
+        file, journal, known = claim(lambda: folder.attack_file("pwws", own), own)
         with journal:
-            assert file.key == f"pwws@{short_hash(own)}"
+            assert (file.key, known) == (f"pwws@{short_hash(own)}", {})
         with pytest.raises(BusyError, match="another process is writing"):
-            claim(lambda: folder.attack_file("pwws", other))
+            claim(lambda: folder.attack_file("pwws", other), other)
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -136,11 +136,29 @@ def test_whoever_holds_a_name_is_waited_for_until_its_settings_are_known(tmp_pat
 
     later = threading.Timer(0.3, decide)
     later.start()
-    file, journal = claim(lambda: folder.attack_file("pwws", own))
+    file, journal, known = claim(lambda: folder.attack_file("pwws", own), own)
     later.join()
-    assert file.key == (f"pwws@{short_hash(own)}" if begins else "pwws")
+    assert (file.key, known) == (f"pwws@{short_hash(own)}" if begins else "pwws", {})
     journal.close()
     first.close()
+
+
+def test_rows_without_a_header_are_nobodys(tmp_path: Path) -> None:
+    folder, own = RunFolder(tmp_path), {"seed": 1}
+    with Journal(folder.attack_file("pwws", own).rows_path) as journal:
+        journal.append({"id": "test:0"})
+    file, journal, known = claim(lambda: folder.attack_file("pwws", own), own)
+    journal.close()
+    assert (file.key, known, dict(journal.rows)) == (f"pwws@{short_hash(own)}", {}, {})
+
+
+def test_a_header_of_other_settings_without_rows_is_not_taken_over(tmp_path: Path) -> None:
+    folder, own, other = RunFolder(tmp_path), {"seed": 1}, {"seed": 2}
+    file = folder.attack_file("pwws", other)
+    write_json(file.header_path, {"schema": SCHEMA, "hash": short_hash(other), "n": 500, "effort": {"wall_s": 9.0}})
+    mine, journal, known = claim(lambda: folder.attack_file("pwws", own), own)
+    journal.close()
+    assert (mine, known) == (file, {})
 
 
 def test_an_unwritable_place_is_a_clean_error(tmp_path: Path) -> None:

@@ -334,28 +334,38 @@ def _files(folder: Path) -> tuple[AttackFile, ...]:
 
 def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
     file, code = AttackFile(folder, name), short_hash(settings)
-    if not file.header_path.exists() or file.header().get("hash") == code:
+    has_header = file.header_path.exists()
+    if has_header and file.header().get("hash") == code:
         return file
-    if not file.rows() and not is_being_written(file.rows_path):
+    # Rows without a header are of nobody knows which settings.
+    if not file.rows() and not (has_header and is_being_written(file.rows_path)):
         return file
     return AttackFile(folder, f"{name}@{code}")
 
 
-def claim(choose: Callable[[], AttackFile]) -> tuple[AttackFile, Journal]:
-    """The file that `choose` names, and its journal, open for writing.
+def claim(choose: Callable[[], AttackFile], settings: Mapping[str, Any]) -> tuple[AttackFile, Journal, dict[str, Any]]:
+    """The file that `choose` names now; its journal, open for writing; its header, empty where there is none of ours.
 
     Another process may have taken the name since it was found free. Whose it is stands in its header, which is written
     once the work has begun: other settings leave another name to this one, the same settings are worked on already.
     """
+    code = short_hash(settings)
     while True:
         file = choose()
         try:
-            return file, Journal(file.rows_path)
+            journal = Journal(file.rows_path)
         except BusyError:
             while is_being_written(file.rows_path) and not file.header_path.exists():
                 time.sleep(0.1)
             if choose() == file and is_being_written(file.rows_path):
                 raise
+            continue
+        known = file.header() if file.header_path.exists() else {}
+        if known.get("hash") == code:
+            return file, journal, known
+        if not journal.rows or file.key.endswith(f"@{code}"):
+            return file, journal, {}
+        journal.close()  # Another process was quicker, and is done already.
 
 
 def _versioned(path: Path) -> dict[str, Any]:

@@ -86,9 +86,8 @@ class _Attack:
         asked = ids(ready.sample)
         if not ready.folder.attack_file(self.name, settings).rows_path.exists():
             _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
-        file, opened = claim(lambda: ready.folder.attack_file(self.name, settings))
+        file, opened, known = claim(lambda: ready.folder.attack_file(self.name, settings), settings)
         with opened as journal:
-            known = file.header() if file.header_path.exists() else {}
             self._forget(file, journal)
             missing = [key for key in asked if key not in journal.rows]
             if not missing and known.get("summary"):

@@ -62,9 +62,8 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
     request = ready.request
     ready.check()
     asked = ids(ready.sample)
-    file, opened = claim(lambda: ready.file)
+    file, opened, known = claim(ready.choose_file, ready.settings)
     with opened as journal:
-        known = file.header() if file.header_path.exists() else {}
         if request.retry_errors:
             journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])
         missing = [key for key in asked if key not in journal.rows]
@@ -73,11 +72,11 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
         header = _header(ready, known, len(asked))
         header["alternatives"] = alternatives(ready.folder, file, header["settings"])
         write_json(file.header_path, header)
-        effort = _certify(ready, journal, set(missing)) if missing else {}
+        effort = _certify(ready, file.key, journal, set(missing)) if missing else {}
         journal.finish(ids(ready.first(header["n"])))
         rows = tuple(journal.rows[key] for key in asked)
         every = list(journal.rows.values())
-    challenges = challenge(ready, every)
+    challenges = challenge(ready, file, every)
     refuted = challenges.refuting
     header |= {
         "effort": summed(known.get("effort"), effort),
@@ -116,9 +115,9 @@ def _header(ready: PreparedCertificate, known: Mapping[str, Any], asked: int) ->
     }
 
 
-def _certify(ready: PreparedCertificate, journal: Journal, missing: set[str]) -> dict[str, float]:
+def _certify(ready: PreparedCertificate, key: str, journal: Journal, missing: set[str]) -> dict[str, float]:
     """Certify the examples in `missing`, and say what it cost."""
-    observer, key = ready.observer, ready.file.key
+    observer = ready.observer
     observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
 
     def write(row: Row) -> None:

@@ -43,10 +43,10 @@ class Challenges:
         return [row for row in self.rows if row["contradicts"]]
 
 
-def challenge(ready: PreparedCertificate, rows: Rows) -> Challenges:
+def challenge(ready: PreparedCertificate, file: AttackFile, rows: Rows) -> Challenges:
     """Show the certified classifier every text that the run's attacks found within the threat model."""
     found, attacks = _within(ready, {str(row["id"]): row for row in rows})
-    with Journal(ready.file.challenges_path) as journal:
+    with Journal(file.challenges_path) as journal:
         fresh = [each for each in found if each["id"] not in journal.rows]
         if fresh:
             ready.observer.note(f"holding {len(fresh)} adversarial texts against the certificates")

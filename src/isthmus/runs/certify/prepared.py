@@ -92,8 +92,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
             **({"victim": options} if options else {}),
         }
 
-    @cached_property
-    def file(self) -> AttackFile:
-        """Where the rows belong."""
+    def choose_file(self) -> AttackFile:
+        """Where the rows belong, as things stand: another process may take a name that is free now."""
         make_folder(self.folder.certificates_path)
         return self.folder.certificate_file(self.name, self.settings)

@@ -90,9 +90,8 @@ class Evaluation:
         del rows
         return {}
 
-    @cached_property
-    def file(self) -> AttackFile:
-        """Where its rows belong."""
+    def choose_file(self) -> AttackFile:
+        """Where its rows belong, as things stand: another process may take a name that is free now."""
         return self.ready.folder.evaluation_file(self.part.name, self.ready.settings(self.part))
 
     @cached_property
@@ -104,37 +103,34 @@ class Evaluation:
 
     def check(self) -> None:
         """Where there is something to ask for, find out whether set and model fit before any set is begun."""
-        there = {str(row.get("id")) for row in self.file.rows()}
+        there = {str(row.get("id")) for row in self.choose_file().rows()}
         if self.ready.request.retry_errors or not there.issuperset(self.asked):
             self.check_fit()
 
     def run(self) -> EvaluationOutcome:
         """Ask for what has no row yet, put the rows in the order of the set, and compute the figures."""
         settings = self.ready.settings(self.part)
-        file, opened = claim(lambda: self.file)
+        file, opened, known = claim(self.choose_file, settings)
         with opened as journal:
-            known = file.header() if file.header_path.exists() else {}
-            if known.get("hash") != short_hash(settings):
-                known = {}  # A name without any row was free.
             if self.ready.request.retry_errors:
                 journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])
             missing = {key for key in self.asked if key not in journal.rows}
             if not missing and known.get("summary"):
-                return self._outcome(self._timed_again(known, journal), journal, 0)
+                return self._outcome(file, self._timed_again(file, known, journal), journal, 0)
             if not journal.rows:
                 self.begin()
             header = self._header(settings, known)
             write_json(file.header_path, header)
-            effort = self._ask(journal, missing)
+            effort = self._ask(file.key, journal, missing)
             journal.finish(ids(self.part.data))
             every = list(journal.rows.values())
             header |= {"effort": summed(known.get("effort"), effort), **self.remarks(every)}
             header["summary"] = self.figures(header, every)
             header["speed"] = self._speed(every) or known.get("speed")
             write_json(file.header_path, header)
-            return self._outcome(header, journal, len(missing))
+            return self._outcome(file, header, journal, len(missing))
 
-    def _timed_again(self, known: Mapping[str, Any], journal: Journal) -> Mapping[str, Any]:
+    def _timed_again(self, file: AttackFile, known: Mapping[str, Any], journal: Journal) -> Mapping[str, Any]:
         """The header with another price, and with new times where the command asks for them."""
         header, request = dict(known), self.ready.request
         if request.price_per_hour is not None:
@@ -142,7 +138,7 @@ class Evaluation:
         if request.latency:
             header["speed"] = self._speed(list(journal.rows.values())) or known.get("speed")
         if header != known:
-            write_json(self.file.header_path, header)
+            write_json(file.header_path, header)
         return header
 
     def _speed(self, rows: Sequence[Row]) -> dict[str, Any] | None:
@@ -164,12 +160,12 @@ class Evaluation:
             return None
         return found.to_json()
 
-    def _outcome(self, header: Mapping[str, Any], journal: Journal, asked: int) -> EvaluationOutcome:
+    def _outcome(self, file: AttackFile, header: Mapping[str, Any], journal: Journal, asked: int) -> EvaluationOutcome:
         """The rows asked for; where the file holds more, with figures of their own."""
         rows = tuple(journal.rows[key] for key in self.asked)
         if len(rows) < len(journal):
             header = {**header, "summary": self.figures(header, rows)}
-        return EvaluationOutcome(self.file, rows, header, asked)
+        return EvaluationOutcome(file, rows, header, asked)
 
     def _header(self, settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
         given = self.ready.request.price_per_hour
@@ -191,9 +187,9 @@ class Evaluation:
             "price_per_hour": known.get("price_per_hour") if given is None else given,
         }
 
-    def _ask(self, journal: Journal, missing: set[str]) -> dict[str, float]:
+    def _ask(self, key: str, journal: Journal, missing: set[str]) -> dict[str, float]:
         """Write the rows of `missing`, and say what they cost."""
-        observer, key = self.ready.observer, self.file.key
+        observer = self.ready.observer
         observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
         effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **self.ready.probe_effort()}
 
