@@ -4,8 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 SST2   ?= data/sst2
+MINUTES ?= 60
+SOAK   ?= soak
 
-.PHONY: help install demo test lint types imports unit dist bench-textattack bench clean
+.PHONY: help install demo test lint types imports unit soak dist bench-textattack bench clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -38,6 +40,9 @@ imports: install ## imports run downward only
 
 unit: install    ## the tests
 	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
+
+soak: install    ## kills, full disks, damaged files and memory for MINUTES=60; figures in SOAK=soak
+	@$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) --out $(SOAK)
 
 dist: install    ## build the wheel; two builds of one commit are the same file, byte for byte
 	@$(BIN)/python -m hatchling build -t wheel -d dist && sha256sum dist/*.whl

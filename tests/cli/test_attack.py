@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.core.records import read_record
+
 PROMISED = {"n", "sacc", "racc", "asr", "avg_queries", "words_changed", "queries", "wall_s", "cpu_s", "intervals"}
 
 
@@ -18,9 +20,7 @@ def rows(place: Path, key: str = "deepwordbug") -> list[dict[str, Any]]:
 
 
 def header(place: Path, key: str = "deepwordbug") -> dict[str, Any]:
-    value = json.loads((place / "run/attacks" / f"{key}.json").read_text())
-    assert isinstance(value, dict)
-    return value
+    return read_record(place / "run/attacks" / f"{key}.json")
 
 
 def test_one_json_object_holds_what_is_promised(isthmus: Any, place: Path) -> None:

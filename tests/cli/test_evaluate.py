@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.core.records import read_record, write_record
+
 NAMES = ("--labels", "negative,positive")
 
 
@@ -79,8 +81,8 @@ def test_a_torn_file_is_continued(isthmus: Any, place: Path) -> None:
     file, header = place / "run/evaluations/reviews.jsonl", place / "run/evaluations/reviews.json"
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    known = json.loads(header.read_text())
-    header.write_text(json.dumps({key: value for key, value in known.items() if key != "summary"}))
+    known = read_record(header)
+    write_record(header, {key: value for key, value in known.items() if key != "summary"})
     again = evaluate(isthmus)
     assert 0 < again.json["asked_now"] < 60
     assert file.read_bytes() == whole

@@ -6,9 +6,10 @@ kill is done twice, and counted twice).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from isthmus.core.records import read_record
 
 EXCEPTED: dict[str, tuple[str, ...]] = {
     "run.json": ("created", "results.wall_s"),
@@ -32,7 +33,7 @@ def _content(path: Path) -> Any:
     keys = next((keys for pattern, keys in EXCEPTED.items() if path.match(pattern)), None)
     if keys is None:
         return path.read_bytes()
-    value = json.loads(path.read_text())
+    value = read_record(path)  # Its checksum is compared with what it holds, not with that of another moment.
     for key in keys:
         inner = value
         *outer, last = key.split(".")

@@ -107,7 +107,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
     view = read_run(folder)
     found = {
         "run": run_json(view),
-        "complete": {each.key: each.is_complete for each in view.attacks},
+        "complete": {each.key: each.is_complete for each in (*view.attacks, *certificates(folder))},
         "measures": {each.key: each.measurement.to_json() for each in measurements(folder)},
         "certificates": {each.key: each.summary.to_json() for each in certificates(folder)},
     }

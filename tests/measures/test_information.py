@@ -334,14 +334,15 @@ def test_the_sweep_by_command(vib, place, capsys, monkeypatch):
     import shutil
 
     from isthmus.cli.app import run
+    from isthmus.core.records import read_record, write_record
 
     monkeypatch.setenv("COLUMNS", "80")
     folders = []
     for beta, robust in ((1e-1, 0.75), (1e-3, 0.25)):
         folder = RunFolder(shutil.copytree(vib.path, place / f"sweep-{beta}"))
-        record = json.loads(folder.record_path.read_text())
+        record = read_record(folder.record_path)
         record["defence"]["parameters"]["beta"] = beta
-        folder.record_path.write_text(json.dumps(record))
+        write_record(folder.record_path, record)
         folder.measures_path.unlink(missing_ok=True)
         measure_toys.add_attack(folder, robust=robust)
         folders.append(str(folder.path))

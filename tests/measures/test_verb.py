@@ -7,6 +7,7 @@ import measure_toys as toys
 import pytest
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
+from isthmus.core.records import read_record, write_record
 from isthmus.measures.base import Asked
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
 from isthmus.runs.measure import MeasureRequest, measure, measurements
@@ -56,9 +57,9 @@ def test_a_measure_is_kept_from_what_it_does_not_heed(run):
 
 def test_what_changed_since_is_measured_again(run):
     measure(request(run))
-    held = json.loads(run.measures_path.read_text())
+    held = read_record(run.measures_path)
     held["anchored_words"]["stamp"]["."]["model"] = "other weights"
-    run.measures_path.write_text(json.dumps(held))
+    write_record(run.measures_path, held)
     (again,) = measure(request(run))
     assert (again.key, again.was_there) == ("anchored_words", False)
 
@@ -90,7 +91,7 @@ def test_what_cannot_be_measured_is_refused(run, tmp_path):
     with pytest.raises(RunError, match="a model that was not trained here"):
         measure(request(foreign))
     run.measures_path.write_text("[]")
-    with pytest.raises(RunError, match="object of measurements"):
+    with pytest.raises(RunError, match="should hold a JSON object"):
         measure(request(run))
 
 
@@ -134,9 +135,9 @@ def test_no_figure_outlives_its_measurement(run):
     (first,) = measure(request(run, **asked))
     drawn = write_figures(first)
     assert all(path.is_file() for path in drawn)
-    held = json.loads(run.measures_path.read_text())
+    held = read_record(run.measures_path)
     held["calibration"]["stamp"]["."]["model"] = "other weights"
-    run.measures_path.write_text(json.dumps(held))
+    write_record(run.measures_path, held)
     measure(request(run, **asked))
     assert not any(path.exists() for path in drawn)
     (again,) = measure(request(run, **asked))

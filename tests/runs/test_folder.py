@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from isthmus.core.errors import NewerRun, RunError
 from isthmus.core.files import write_json
+from isthmus.core.records import read_record, write_record
 from isthmus.runs.folder import (
     SCHEMA,
     AttackFile,
@@ -45,10 +45,10 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 def test_unknown_keys_of_the_same_schema_are_left_out(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.write(record())
-    value = json.loads(folder.record_path.read_text())
+    value = read_record(folder.record_path)
     value["novelty"] = 1
     value["model"]["novelty"] = 2
-    write_json(folder.record_path, value)
+    write_record(folder.record_path, value)
     assert folder.record().model == record().model
 
 

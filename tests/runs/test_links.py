@@ -50,7 +50,7 @@ WRITERS: dict[str, Callable[[Path, Path], object]] = {
     "weights": lambda run, out: save_weights(toys.classifier(), link(run / "best.safetensors", out / "1.safetensors")),
     "cleared snapshots": lambda run, out: clear_snapshots(link(run / "snapshots", out).parent),
     "snapshots": lambda run, out: save_snapshot(toys.classifier(), [], link(run / "snapshots", out).parent, 1),
-    "record": lambda run, out: link(run / "run.json", out / "new") and RunFolder(run).write(None),  # type: ignore[arg-type, func-returns-value]
+    "record": lambda run, out: link(run / "run.json", out / "new") and RunFolder(run).write({}),  # type: ignore[arg-type, func-returns-value]
 }
 
 

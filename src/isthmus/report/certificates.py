@@ -77,6 +77,11 @@ class CertificateView:
         """The figures."""
         return summarise_certificate(self.rows, self.unit, self.challenges, self.attacks)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every example asked for has its row."""
+        return len(self.rows) >= int(self.header.get("n") or 0)
+
     def levels(self, strengths: Sequence[float]) -> list[Level]:
         """The rates at given strengths."""
         return levels(self.rows, strengths, self.challenges, self.attacks)

@@ -32,8 +32,9 @@ from typing import Any, Self
 
 import isthmus
 from isthmus.core.errors import NewerRun, RunError
-from isthmus.core.files import make_folder, read_json, write_json
+from isthmus.core.files import make_folder
 from isthmus.core.lock import hold
+from isthmus.core.records import read_record, write_record
 from isthmus.runs.journal import BusyError, Journal, is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
@@ -274,7 +275,7 @@ class RunFolder:
     def write(self, record: RunRecord) -> None:
         """Write run.json; the folder is made if need be."""
         make_folder(self.path)
-        write_json(self.record_path, plain(record))
+        write_record(self.record_path, plain(record))
 
     def hold(self, verb: str, *, exclusive: bool = False) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from training in the folder; with `exclusive`, from writing anything in it."""
@@ -369,9 +370,7 @@ def claim(choose: Callable[[], AttackFile], settings: Mapping[str, Any]) -> tupl
 
 
 def _versioned(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise RunError(f"{path} should hold a JSON object, not {type(value).__name__}")
+    value = read_record(path)
     schema = value.get("schema", 0)
     if not isinstance(schema, int):
         raise RunError(f"{path}: schema should be a number, not {schema!r}")

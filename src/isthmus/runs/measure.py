@@ -18,8 +18,9 @@ from typing import Any
 import isthmus
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError
-from isthmus.core.files import read_json, remove_file, write_json
+from isthmus.core.files import remove_file
 from isthmus.core.lock import serialised, sweep
+from isthmus.core.records import read_record, write_record
 from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.provenance import fingerprint
@@ -154,7 +155,7 @@ def _take(
             for plot in measured.measurement.plots:
                 for file in measured.figure_files(plot.name):
                     remove_file(file)  # It may show an older measurement; if we are killed now, nobody draws it again.
-            write_json(first.measures_path, {**known, key: entry})
+            write_record(first.measures_path, {**known, key: entry})
     return dataclasses.replace(measured, was_there=False)
 
 
@@ -196,8 +197,8 @@ def _key(name: str, code: str, known: Mapping[str, Mapping[str, Any]]) -> str:
 def _entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
     if not folder.measures_path.is_file():
         return {}
-    value = read_json(folder.measures_path)
-    if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
+    value = read_record(folder.measures_path)
+    if not all(isinstance(entry, dict) for entry in value.values()):
         raise RunError(f"{folder.measures_path} should hold an object of measurements: move it away to measure again")
     return value
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import isthmus
-from isthmus.core.files import write_json
+from isthmus.core.records import write_record
 from isthmus.runs.attack.detection import detect
 from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.suite import Suite, choose
@@ -92,12 +92,12 @@ class _Attack:
             missing = [key for key in asked if key not in journal.rows]
             if not missing and known.get("summary"):
                 if known.get("suite") != self._suite():
-                    write_json(file.header_path, known := {**known, "suite": self._suite()})
+                    write_record(file.header_path, known := {**known, "suite": self._suite()})
                 return AttackOutcome(file, tuple(journal.rows[key] for key in asked), known, 0)
             if not journal.rows:
                 ready.check_labels()
             header = self._header(settings, known, len(asked))
-            write_json(file.header_path, header)
+            write_record(file.header_path, header)
             effort = self._attack(file, journal, set(missing))
             journal.finish(ids(ready.first(header["n"])))
             if ready.request.trace:
@@ -110,7 +110,7 @@ class _Attack:
             "effort": summed(known.get("effort"), effort),
             "summary": summarise(every, ready.threshold).to_json(),
         }
-        write_json(file.header_path, header)
+        write_record(file.header_path, header)
         return AttackOutcome(file, rows, header, len(missing))
 
     def _suite(self) -> dict[str, Any]:

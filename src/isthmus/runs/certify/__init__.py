@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.core.errors import VictimError
-from isthmus.core.files import write_json
+from isthmus.core.records import write_record
 from isthmus.runs.certificates import Rows, alternatives, summarise_certificate
 from isthmus.runs.certify.challenges import broken, challenge
 from isthmus.runs.certify.prepared import PreparedCertificate
@@ -71,7 +71,7 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
             ready.check_labels()
         header = _header(ready, known, len(asked))
         header["alternatives"] = alternatives(ready.folder, file, header["settings"])
-        write_json(file.header_path, header)
+        write_record(file.header_path, header)
         effort = _certify(ready, file.key, journal, set(missing)) if missing else {}
         journal.finish(ids(ready.first(header["n"])))
         rows = tuple(journal.rows[key] for key in asked)
@@ -84,7 +84,7 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
         "refuted": [each["id"] for each in refuted],
         "summary": summarise_certificate(every, ready.method.unit, challenges.rows, challenges.attacks).to_json(),
     }
-    write_json(file.header_path, header)
+    write_record(file.header_path, header)
     if refuted:
         raise broken(file, refuted)
     shown = {str(row["id"]) for row in rows}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.core.errors import VictimError
-from isthmus.core.files import write_json
+from isthmus.core.records import write_record
 from isthmus.core.seeds import numpy_stream
 from isthmus.runs.effort import measured, summed
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
@@ -120,14 +120,14 @@ class Evaluation:
             if not journal.rows:
                 self.begin()
             header = self._header(settings, known)
-            write_json(file.header_path, header)
+            write_record(file.header_path, header)
             effort = self._ask(file.key, journal, missing)
             journal.finish(ids(self.part.data))
             every = list(journal.rows.values())
             header |= {"effort": summed(known.get("effort"), effort), **self.remarks(every)}
             header["summary"] = self.figures(header, every)
             header["speed"] = self._speed(every) or known.get("speed")
-            write_json(file.header_path, header)
+            write_record(file.header_path, header)
             return self._outcome(file, header, journal, len(missing))
 
     def _timed_again(self, file: AttackFile, known: Mapping[str, Any], journal: Journal) -> Mapping[str, Any]:
@@ -138,7 +138,7 @@ class Evaluation:
         if request.latency:
             header["speed"] = self._speed(list(journal.rows.values())) or known.get("speed")
         if header != known:
-            write_json(file.header_path, header)
+            write_record(file.header_path, header)
         return header
 
     def _speed(self, rows: Sequence[Row]) -> dict[str, Any] | None:
