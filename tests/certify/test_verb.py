@@ -21,6 +21,7 @@ from isthmus.cli.app import run as run_command
 from isthmus.core.lines import sealed
 from isthmus.defences import SAFER
 from isthmus.models import wrap
+from isthmus.report.certificates import certificates
 from isthmus.report.page import render
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
@@ -124,6 +125,17 @@ def test_rows_statement_and_rates(isthmus, place, name):
     ] == rows
     other = certify(isthmus, "cnn", name, *QUICK[name], "--n", 5, "--seed", 1)
     assert other.json["certificate"].startswith(f"{name}@")
+
+
+def test_rows_that_are_gone_are_missing_aloud(isthmus, place):
+    certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 6)
+    path = place / "out-cnn/certificates/exact.jsonl"
+    (before,) = certificates(RunFolder(place / "out-cnn"))
+    assert before.is_complete
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
+    (after,) = certificates(RunFolder(place / "out-cnn"))
+    assert not after.is_complete
+    assert any(note.startswith("Rows of 2 examples") for note in after.notes())
 
 
 def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):

@@ -23,6 +23,9 @@ def notes(view: CertificateView) -> list[str]:
         )
         if count
     ]
+    if not view.is_complete:
+        examples, texts = view.missing
+        found.append(f"Rows of {examples} examples and of {texts} texts of attacks are missing: run the command again.")
     if counts:
         found.append(f"Of {summary.n} examples {', '.join(counts)}; none of these is certified.")
     found += _about_substitutes(summary) + _about_the_deployed_vote(summary) + _about_alternatives(view)

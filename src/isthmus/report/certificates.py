@@ -79,8 +79,14 @@ class CertificateView:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every example asked for has its row."""
-        return len(self.rows) >= int(self.header.get("n") or 0)
+        """Whether every example asked for, and every text that was held against it, has its row."""
+        return not any(self.missing)
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """Examples, and texts of attacks, that the header counts and no row is there for."""
+        examples, texts = (int(self.header.get(name) or 0) for name in ("n", "challenges"))
+        return max(examples - len(self.rows), 0), max(texts - len(self.challenges), 0)
 
     def levels(self, strengths: Sequence[float]) -> list[Level]:
         """The rates at given strengths."""

@@ -81,6 +81,7 @@ def _run(ready: PreparedCertificate) -> CertifyReport:
     header |= {
         "effort": summed(known.get("effort"), effort),
         "attacks": {name: sorted(found) for name, found in challenges.attacks.items()},
+        "challenges": len(challenges.rows),
         "refuted": [each["id"] for each in refuted],
         "summary": summarise_certificate(every, ready.method.unit, challenges.rows, challenges.attacks).to_json(),
     }
