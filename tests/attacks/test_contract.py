@@ -17,7 +17,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.result import AttackResult, Edit
 from isthmus.attacks.words.deepwordbug import DeepWordBug
 from isthmus.core import catalog
-from isthmus.core.types import Example, Texts
+from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch
 from isthmus.engine.scheduler import EngineSettings
 from isthmus.text.words import Words
 
@@ -160,6 +160,29 @@ def test_a_seed_reproduces_at_any_number_in_flight(case: Case) -> None:
         assert rows(case(victim, chosen, seed=3, engine=engine)) == reference
     assert rows(case(victim, list(reversed(chosen)), seed=3)) == reference
     assert json.loads(json.dumps(reference)) == reference
+
+
+class Steady(BertVictim):
+    """Claims to be randomised, and answers a text always alike."""
+
+    stochastic = True
+
+    def embedding_gradients(
+        self, batch: TokenBatch, labels: Ints, *, draws: int = 1, as_scored: bool = False
+    ) -> Floats:
+        assert as_scored
+        return super().embedding_gradients(batch, labels, draws=draws)
+
+
+def test_draws_that_all_agree_lead_an_attack_where_a_deterministic_victim_does(case: Case) -> None:
+    victim, chosen = bert_examples()
+    alone = {result.id: result for result in case(victim, chosen, seed=3)}
+    for result in case(Steady(), chosen, seed=3, search_draws=3):
+        expected = alone[result.id]
+        assert (result.outcome, result.perturbed) == (expected.outcome, expected.perturbed)
+        assert result.score_after == expected.score_after
+        assert result.logical_queries == 1 + 3 * expected.logical_queries
+        assert result.physical_queries == expected.physical_queries
 
 
 def test_what_the_victim_gets_wrong_is_skipped_after_one_query(case: Case) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +130,80 @@ def test_what_cannot_be_is_refused(isthmus: Any, trained: Path) -> None:
         ("-V", "abstain=2"): "abstain",
         ("-V", "colour=red"): "colour",
         ("--fresh", "-1"): "at least 0",
+        ("--search-draws", "-1"): "at least 0",
     }.items():
         ended = isthmus("attack", trained, "--attack", "deepwordbug", "--n", 4, "--device", "cpu", *options)
         assert ended.code == 2
         assert message in ended.err
 
 
+def rows_of(run: Path, key: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "attacks" / f"{key}.jsonl").read_text().splitlines()]
+
+
+def test_a_search_over_shared_draws_is_recorded_and_continued(isthmus: Any, trained: Path, tmp_path: Path) -> None:
+    fast = ("-V", "two_step=false", "-V", "k0=1", "--budget", 65)
+    options = (*fast, "--search-draws", 4, "--out", tmp_path / "parts")
+    first = attacked(isthmus, trained, *options, "--n", 5)
+    (key,) = first["attacks"]
+    header = json.loads((tmp_path / "parts" / "attacks" / f"{key}.json").read_text())
+    assert header["settings"]["randomised"] == {"fresh": 20, "search_draws": 4}
+    assert attacked(isthmus, trained, *options)["attacked_now"] == 7
+    once = attacked(isthmus, trained, *fast, "--search-draws", 4, "--out", tmp_path / "once")
+    rows = rows_of(tmp_path / "parts", key)
+    assert rows == rows_of(tmp_path / "once", *once["attacks"])
+    for row in rows:
+        if row["outcome"] != "skipped":
+            assert row["logical_queries"] % 4 == 1
+            assert row["logical_queries"] <= 65
+    other = attacked(isthmus, trained, *fast, "--search-draws", 0, "--out", tmp_path / "once")
+    assert other["attacked_now"] == 12  # Another question: not those rows.
+
+
+@pytest.mark.slow
+def test_a_killed_search_over_shared_draws_ends_with_the_same_rows(isthmus: Any, trained: Path, tmp_path: Path) -> None:
+    def command(out: str) -> list[str]:
+        options = (
+            "attack", trained, "--attack", "deepwordbug", "--n", 12, "--device", "cpu", "--no-label-check",
+            "--search-draws", 3, "--budget", 61, "-V", "two_step=false", "-V", "k0=1", "--in-flight", 1, "--quiet",
+            "--out", tmp_path / out,
+        )  # fmt: skip
+        return [sys.executable, "-m", "isthmus", *map(str, options)]
+
+    def lines() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in (tmp_path / "killed" / "attacks").glob("*.jsonl"))
+
+    process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None and lines() < 3:
+            time.sleep(0.002)
+        assert process.poll() is None, "it ended before it could be killed"
+    finally:
+        process.kill()
+        process.wait()
+    assert lines() < 12
+    for out in ("killed", "whole"):
+        subprocess.run(command(out), check=True, capture_output=True, timeout=300)
+    found = [[path.read_text() for path in (tmp_path / out / "attacks").glob("*.jsonl")] for out in ("killed", "whole")]
+    assert found[0] == found[1]
+    assert len(found[0][0].splitlines()) == 12
+
+
+def test_a_search_over_draws_is_refused_where_there_are_none(isthmus: Any, trained: Path, tmp_path: Path) -> None:
+    ended = isthmus(
+        "attack", trained, "--attack", "deepwordbug", "--n", 3, "-V", "fixed=true", "--search-draws", 4,
+        "--out", tmp_path / "refused",
+    )  # fmt: skip
+    assert ended.code == 2
+    assert "draws nothing" in ended.err
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
 def test_the_defaults_are_those_of_the_library() -> None:
     given = inspect.signature(attack).parameters
     settings = AttackSettings()
-    assert (given["fresh"].default, given["restarts"].default) == (settings.fresh, settings.restarts)
+    for name in ("fresh", "restarts", "search_draws"):
+        assert given[name].default == getattr(settings, name)
 
 
 def test_attack_by_gradient_goes_through_the_whole_defence(isthmus: Any, trained: Path) -> None:

@@ -12,6 +12,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats, Ints, Texts, TokenBatch
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Fill, Gradient, Similarity, replacing
 from isthmus.engine.scheduler import Engine
+from isthmus.engine.scoring import shared_streams
 from isthmus.engine.windows import window
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -199,15 +200,31 @@ def test_a_stochastic_victim_is_differentiated_with_randomness_of_its_own() -> N
             super().__init__()
             self.keys: list[int] = []
 
-        def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
+        def embedding_gradients(
+            self, batch: TokenBatch, labels: Ints, *, draws: int = 1, as_scored: bool = False
+        ) -> Floats:
             assert batch.keys is not None
             self.keys += batch.keys.tolist()
-            return super().embedding_gradients(batch, labels, draws=draws)
+            scale = 1 + (batch.keys % 11).astype(np.float32) if as_scored else np.ones(len(batch.ids), np.float32)
+            return super().embedding_gradients(batch, labels, draws=draws) * scale[:, None, None]
 
     def asks(key: int) -> Asks:
         program = Asks({"text": "movie isn't great"}, lambda d, v: Gradient(d, 1))
         program.key = key
         return program
+
+    def shares(key: int) -> Asks:
+        program = Asks({"text": "movie isn't great"}, lambda d, v: Gradient(d, 1, draws=3, shared=True))
+        program.key = key
+        return program
+
+    sharing = Shaky()
+    (item,) = answers(Engine(sharing), shares(5))
+    assert sharing.keys == shared_streams(5, 3).tolist()
+    ids = sharing.tokenizer("movie isn't great")["input_ids"]
+    expected = BertVictim().embedding_gradients(TokenBatch(np.array([ids])), np.array([1]))[0]
+    scales = [1 + key % 11 for key in sharing.keys]
+    assert np.allclose(item.value[0].values, expected * np.mean(scales), rtol=1e-3, atol=1e-5)
 
     alone, together = Shaky(), Shaky()
     answers(Engine(alone), asks(5))

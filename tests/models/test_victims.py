@@ -216,6 +216,29 @@ def test_a_stochastic_victim_draws_from_the_rows_keys(encoder: Callable[[str], P
     assert not np.allclose(many, single[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("draws", [1, 3])
+def test_a_gradient_as_scored_is_that_of_the_draws_that_score(encoder: Callable[[str], Path], draws: int) -> None:
+    """Move one embedding by little: the scores of the same key change by what the gradient says."""
+    model = Classifier.create(encoder("bert"), LABELS).fill(noise=Jitter())
+    victim = ClassifierVictim(model.double(), draws=draws)
+    ids, keys, labels = np.arange(5, 13)[None], np.array([77], np.uint64), np.array([1])
+    batch = TokenBatch(ids, keys=keys)
+    gradient = torch.from_numpy(victim.embedding_gradients(batch, labels, as_scored=True)[0, 3])
+    row = model.table.weight.data[8]
+    before = row.clone()
+
+    def loss(size: float) -> float:
+        row.copy_(before + size * gradient / gradient.norm())
+        found = victim.launch([TokenBatch(ids, keys=keys)])()
+        row.copy_(before)
+        return -float(np.log(found[0, 1]))
+
+    slope = (loss(2e-2) - loss(-2e-2)) / 4e-2
+    assert float(gradient.norm()) == pytest.approx(slope, rel=0.02)
+    other = victim.embedding_gradients(TokenBatch(ids, keys=keys + np.uint64(1)), labels, as_scored=True)[0, 3]
+    assert not np.allclose(other, gradient, rtol=1e-2, atol=0)
+
+
 def test_nan_rows_come_back_as_they_are(encoder: Callable[[str], Path]) -> None:
     model = Classifier.create(encoder("bert"), LABELS)
     with torch.no_grad():

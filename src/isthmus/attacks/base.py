@@ -25,6 +25,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, insist, judged, looked_at_clean
 from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
+from isthmus.attacks.parts.shared_draws import begun, concluded, draws_for, over_draws
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, aligned
 from isthmus.core.errors import UsageError, VictimTimeout
@@ -58,15 +59,19 @@ class AttackSettings:
     """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; as many of
     the clean text say how often it is answered rightly. 0: none."""
     restarts: int = RESTARTS
-    """How often an attack on a randomised victim begins anew after a success that was luck, or after a failure."""
+    """How often an attack on a randomised victim begins anew after a success that was luck, or after a failure, where
+    it has no shared draws."""
+    search_draws: int | None = None
+    """Draws of a randomised victim, the same for every query about an example, whose mean the search sees, each of them
+    a query (`isthmus.attacks.parts.shared_draws`); 0 or 1: another draw for every query. None: what is usual."""
 
     def __post_init__(self) -> None:
         for name in ("budget", "budget_per_word"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
-        for name in ("fresh", "restarts"):
-            if getattr(self, name) < 0:
+        for name in ("fresh", "restarts", "search_draws"):
+            if (getattr(self, name) or 0) < 0:
                 raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
 
 
@@ -166,12 +171,15 @@ class WordAttack(ABC):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
             return _Reached(outcome, original, original, clean, clean, clean=often)
         rng = python_stream(settings.seed, example.id)
-        trial = Trial(settings.goal, label, original, clean, rng, terms.rules)
+        trial = begun(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
         attempts = Attempts(trial)
         try:
-            yield from self.search(trial)
-            if terms.randomised:
+            if terms.search_draws:
+                yield from over_draws(self.search, trial, terms.search_draws)
+            else:
+                yield from self.search(trial)
+            if terms.randomised and not terms.search_draws:
                 streams = (python_stream(settings.seed, example.id, again + 1) for again in range(settings.restarts))
                 yield from insist(attempts, self.search, terms.rules, streams)
             outcome = "succeeded" if attempts.best.reached else "failed"
@@ -180,7 +188,7 @@ class WordAttack(ABC):
         except (TimeSpent, VictimTimeout) as late:
             outcome = "succeeded" if attempts.best.reached else "timed_out"
             reason = "" if attempts.best.reached else str(late)
-        trial = attempts.best
+        trial = concluded(attempts.best)
         if terms.randomised and settings.fresh:
             outcome, fresh = yield from judged(trial, outcome, settings.fresh, terms.declines)
         elif outcome == "failed" and terms.declines(trial.scores):
@@ -212,6 +220,7 @@ class _Terms:
     rules: tuple[Rule, ...]
     compares: bool  # whether there is an encoder, so that results can say how similar the texts are
     randomised: bool = False  # whether the same text may be scored differently twice
+    search_draws: int = 0  # draws that a search sees at once, always the same ones
     abstains: int | None = None  # the column of a victim that may decline to answer
 
     def declines(self, scores: Floats) -> bool:
@@ -273,7 +282,8 @@ class AttackRun:
             attack.prepare(examples)
         abstains = victim.labels.index(ABSTAINS) if ABSTAINS in victim.labels else None
         rules = (*attack.rules(), *settings.limits.rules())
-        self._terms = _Terms(settings, rules, encoder is not None, victim.stochastic, abstains)
+        draws = draws_for(settings.search_draws, randomised=victim.stochastic)
+        self._terms = _Terms(settings, rules, encoder is not None, victim.stochastic, draws, abstains)
         self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 
     @property

@@ -91,6 +91,15 @@ def attack(
         int,
         typer.Option("--restarts", help="New beginnings after a lucky draw or a failure.", rich_help_panel=_RANDOM),
     ] = 2,
+    search_draws: Annotated[
+        int | None,
+        typer.Option(
+            "--search-draws",
+            metavar="K",
+            help="Search by the mean over K draws, the same for every query; 0: another draw for each.",
+            rich_help_panel=_RANDOM,
+        ),
+    ] = None,
     trace: Annotated[
         bool,
         typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel=options.OUTPUT),
@@ -173,6 +182,7 @@ def attack(
         retry_errors=retry_errors,
         fresh=fresh,
         restarts=restarts,
+        search_draws=search_draws,
         command=command_line(),
     )
     report = _run(request, quiet)

@@ -146,9 +146,13 @@ class Differentiable(Protocol):
     """A victim whose loss can be differentiated with respect to its word embeddings."""
 
     def embedding_gradients(
-        self, batch: TokenBatch, labels: Ints, *, draws: int = 1
+        self, batch: TokenBatch, labels: Ints, *, draws: int = 1, as_scored: bool = False
     ) -> Floats:  # [rows, length, width]
-        """Gradient of the cross-entropy of each row, averaged over `draws` of the victim's own randomness."""
+        """Gradient of the cross-entropy of each row, averaged over `draws` of the victim's own randomness.
+
+        `as_scored` takes the draw with which `launch` scores a row of the same key, in place of other draws; only a
+        stochastic victim is asked for it.
+        """
 
     def embedding_table(self) -> Floats:
         """Word-piece embeddings [vocabulary, width]."""

@@ -40,19 +40,20 @@ class Gradients:
         self.words: NDArray[np.int32] = spelling.whole_words[: len(self.table)]
 
     def start(
-        self, requests: Sequence[Gradient], keys: Keys | None = None
+        self, requests: Sequence[Gradient], keys: Sequence[Keys] | None = None
     ) -> Callable[[], list[TokenGradient | IsthmusError]]:
         """One answer per request; rows of equal length are differentiated together.
 
-        `keys` name the randomness of each request, for a victim that draws some.
+        `keys` name the randomness of each request, for a victim that draws some: one key, from which it makes the
+        draws, or where they are `shared` the key of each.
         """
         victim = self.victim
         encoded = [with_positions(victim, request.base) for request in requests]
         answers: list[TokenGradient | IsthmusError] = [VictimError("no gradient")] * len(requests)
-        groups: dict[tuple[int, int], list[int]] = {}
+        groups: dict[tuple[int, int, bool], list[int]] = {}
         for index, own in enumerate(encoded):
-            groups.setdefault((len(own.ids), requests[index].draws), []).append(index)
-        for (length, _), everyone in groups.items():
+            groups.setdefault((len(own.ids), requests[index].draws, requests[index].shared), []).append(index)
+        for (length, _, _), everyone in groups.items():
             most = max(1, _MOST_TOKENS // length)
             for start in range(0, len(everyone), most):
                 members = everyone[start : start + most]
@@ -61,17 +62,26 @@ class Gradients:
         return lambda: answers
 
     def _together(
-        self, requests: Sequence[Gradient], encoded: Sequence[_Encoded], members: list[int], keys: Keys | None
+        self,
+        requests: Sequence[Gradient],
+        encoded: Sequence[_Encoded],
+        members: list[int],
+        keys: Sequence[Keys] | None,
     ) -> list[TokenGradient | IsthmusError]:
         ids = np.array([encoded[index].ids for index in members], np.int64)
         types = None
         if encoded[members[0]].types is not None:
             types = np.array([encoded[index].types for index in members], np.int64)
         labels = np.array([requests[index].label for index in members], np.int64)
-        began = time.perf_counter()
+        began, first = time.perf_counter(), requests[members[0]]
         try:
-            batch = TokenBatch(ids, None, types, None if keys is None else keys[members])
-            values = self.victim.embedding_gradients(batch, labels, draws=requests[members[0]].draws)
+            if keys is None:
+                values = self.victim.embedding_gradients(TokenBatch(ids, None, types), labels, draws=first.draws)
+            elif first.shared:
+                values = self._over(TokenBatch(ids, None, types), labels, np.stack([keys[index] for index in members]))
+            else:
+                own = np.concatenate([keys[index] for index in members])
+                values = self.victim.embedding_gradients(TokenBatch(ids, None, types, own), labels, draws=first.draws)
         except IsthmusError as error:
             return [error] * len(members)
         finally:
@@ -83,6 +93,19 @@ class Gradients:
             else VictimError("the gradient of the model is NaN or infinite")
             for row, index in enumerate(members)
         ]
+
+    def _over(self, batch: TokenBatch, labels: NDArray[np.int64], keys: Keys) -> Floats:
+        """The mean gradient of every row over the draws that its keys [rows, draws] are scored with."""
+        total, draws = np.zeros((), np.float32), keys.shape[1]
+        at_once = max(1, _MOST_TOKENS // batch.ids.size)
+        for start in range(0, draws, at_once):
+            own = keys[:, start : start + at_once]
+            rows = np.repeat(np.arange(len(batch.ids)), own.shape[1])
+            types = None if batch.types is None else batch.types[rows]
+            copies = TokenBatch(batch.ids[rows], None, types, own.reshape(-1))
+            values = self.victim.embedding_gradients(copies, labels[rows], as_scored=True)
+            total = total + values.reshape(*own.shape, *values.shape[1:]).sum(axis=1)
+        return np.asarray(total / draws, np.float32)
 
 
 def require_gradients(victim: Victim) -> None:

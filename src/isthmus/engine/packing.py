@@ -51,7 +51,10 @@ class Packed:
 
 
 def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys | None = None, block: int = 1) -> Packed:
-    """Batches of the chosen rows; on a CPU lengths are mixed inside blocks of `block` tokens."""
+    """Batches of the chosen rows; on a CPU lengths are mixed inside blocks of `block` tokens.
+
+    A row may be chosen several times; `streams` has a key for each time.
+    """
     lengths = work.total[chosen]
     by_length = by_size(lengths)
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
@@ -69,7 +72,7 @@ def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys |
         matrices = [work.take(chosen[part]) for part in parts]
         batch = _padded(matrices, pad) if len(parts) > 1 else TokenBatch(matrices[0][0], None, matrices[0][1])
         if streams is not None:
-            batch.keys = np.concatenate([streams[chosen[part]] for part in parts])
+            batch.keys = np.concatenate([streams[part] for part in parts])
         batches.append(batch)
     order = [part for parts in joined for part in parts]
     return Packed(batches, np.concatenate(order) if order else np.zeros(0, np.int64))

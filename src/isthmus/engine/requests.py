@@ -3,6 +3,7 @@
 An attack is a generator, written for one text; it *yields* one of these and is resumed with the answer:
 
     scores       = yield Score(draft, edits, count)                     float32 [count, classes]
+    scores       = yield Score(draft, edits, count, draws=k)            float32 [count * k, classes], k rows a candidate
     similarities = yield Similarity(draft, edits, count, reference)     float32 [count]
     fills        = yield Fill(draft, positions, k, span)                Fills: word ids and probabilities [positions, k]
     logarithms   = yield Likelihood(draft, positions, words)            float32 [words]
@@ -36,15 +37,35 @@ class Score:
 
     `fresh` is no query of the attack but a look of whoever judges it: a randomised victim draws from a stream that the
     attack never sees, nothing is counted, limited or remembered.
+
+    `draws` asks for so many draws of each candidate, which are the same in every request of one program, and count as
+    so many queries; 0 asks for one that no other query has.
     """
 
-    __slots__ = ("asked", "base", "count", "edits", "exact", "fresh")
+    __slots__ = ("asked", "base", "count", "draws", "edits", "exact", "fresh")
 
     def __init__(
-        self, base: Draft, edits: Edits = NO_EDITS, count: int = 1, exact: bool = False, fresh: bool = False
+        self,
+        base: Draft,
+        edits: Edits = NO_EDITS,
+        count: int = 1,
+        exact: bool = False,
+        fresh: bool = False,
+        draws: int = 0,
     ) -> None:
         self.base, self.edits, self.count, self.exact, self.fresh = base, edits, count, exact, fresh
+        self.draws = draws
         self.asked = count  # candidates that the victim was asked about: fewer where the budget ended
+
+    @property
+    def each(self) -> int:
+        """Rows, and queries, that one candidate takes."""
+        return max(1, self.draws)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the answer."""
+        return self.count * self.each
 
 
 class Similarity:
@@ -110,12 +131,15 @@ class Likelihood:
 
 
 class Gradient:
-    """Gradient of the victim's cross-entropy for `label` with respect to its word embeddings."""
+    """Gradient of the victim's cross-entropy for `label` with respect to its word embeddings, averaged over `draws`.
 
-    __slots__ = ("base", "draws", "label")
+    `shared` takes the draws of `Score(draws=…)`, the others are drawn anew for every request.
+    """
 
-    def __init__(self, base: Draft, label: int, draws: int = 1) -> None:
-        self.base, self.label, self.draws = base, label, draws
+    __slots__ = ("base", "draws", "label", "shared")
+
+    def __init__(self, base: Draft, label: int, draws: int = 1, shared: bool = False) -> None:
+        self.base, self.label, self.draws, self.shared = base, label, draws, shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, V
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.changes import edited
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, judged, splitmix
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, judged, shared_streams, splitmix
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, Trace
 from isthmus.engine.tasks import BudgetSpent, Finished, Program, Steps, Stop, Task, TimeSpent, Value, no_progress
@@ -200,7 +200,7 @@ class Engine:
             request = step(answer)
             budget = task.program.budget
             if budget is not None:
-                while isinstance(request, Score) and task.logical >= budget and request.count and not request.fresh:
+                while task.beyond(request, budget):
                     request = task.steps.throw(BudgetSpent())
                 request = task.within(request, budget)
             task.request = request
@@ -259,10 +259,16 @@ class Engine:
         first, task.looks = task.looks, task.looks + request.count
         return Asked(request, task.program.label, judged(task.asked.key), first)
 
-    def _keys(self, tasks: Sequence[Task[Value]]) -> Keys:
-        """Keys for randomness that no query uses."""
+    def _keys(self, tasks: Sequence[Task[Value]]) -> list[Keys]:
+        """For each gradient a key for randomness that no query uses, or those of the draws that all queries share."""
         numbers = np.array([task.logical for task in tasks], np.uint64) | np.uint64(1 << 63)
-        return splitmix(np.array([task.asked.key for task in tasks], np.uint64) + splitmix(numbers))
+        unused = splitmix(np.array([task.asked.key for task in tasks], np.uint64) + splitmix(numbers))
+        return [
+            shared_streams(task.asked.key, task.request.draws)
+            if isinstance(task.request, Gradient) and task.request.shared
+            else unused[index : index + 1]
+            for index, task in enumerate(tasks)
+        ]
 
     def _asked(self, task: Task[Value]) -> Request:
         """What a task asks for in this round."""
@@ -276,7 +282,11 @@ class Engine:
 
 def _size(request: Request | None) -> int:
     """What a request weighs where several share the time of a round."""
-    return request.count if isinstance(request, Score | Similarity) else 1
+    if isinstance(request, Score):
+        return request.rows
+    if isinstance(request, Gradient):
+        return request.draws
+    return request.count if isinstance(request, Similarity) else 1
 
 
 def _is_fresh(task: Task[Value]) -> bool:
@@ -286,7 +296,9 @@ def _is_fresh(task: Task[Value]) -> bool:
 
 def _tell(trace: Trace, key: int, request: Score, scores: Floats) -> None:
     for candidate in range(request.count):
-        trace(key, edited(request, candidate).texts, scores[candidate])
+        texts = edited(request, candidate).texts
+        for row in range(candidate * request.each, (candidate + 1) * request.each):
+            trace(key, texts, scores[row])
 
 
 def _gathered(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:

@@ -37,6 +37,8 @@ MOST_UNITS = 1 << 22
 
 _JUDGE = 0x6A756467655F6B65
 """Keeps the judge's stream apart from the attack's."""
+_SHARED = 0x7368617265645F6B
+"""Keeps draws that stay the same apart from those of single queries."""
 
 
 @dataclass(slots=True)
@@ -81,12 +83,12 @@ class Asked:
     done: int = 0  # candidates of the present request that earlier rounds have served; 0 if this one ends it
 
     def take(self, request: Score, first_query: int, most: int) -> int:
-        """Turn to a request: to all of its candidates, or to the next `most` of them. The number taken."""
-        start, stop = self.done, min(request.count, self.done + most)
+        """Turn to a request: to all of its candidates, or to those that the next `most` rows hold. The rows taken."""
+        start, stop = self.done, min(request.count, self.done + max(1, most // request.each))
         self.first_query = first_query
         self.request = request if stop - start == request.count else sliced(request, start, stop)
         self.done = 0 if stop == request.count else stop
-        return stop - start
+        return (stop - start) * request.each
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Plan:
     inverse: Int64  # [rows] index into `fresh`
     missing: Int64  # indices into `fresh` that the cache does not hold
     cache: ScoreCache | None  # what remembers the answers
+    keys: Keys  # by which it knows them
     scores: Floats  # [fresh, classes]
 
     @property
@@ -157,13 +160,13 @@ class Scorer(ABC):
     def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
         sizes = [self._size(item) for item in asked]
-        if max(sizes, default=0) * sum(item.request.count for item in asked) <= MOST_UNITS:
+        if max(sizes, default=0) * sum(item.request.rows for item in asked) <= MOST_UNITS:
             yield list(enumerate(asked))
             return
         part: list[tuple[int, Asked]] = []
         filled = 0
         for index, item in enumerate(asked):
-            size = max(1, sizes[index])
+            size = max(1, sizes[index]) * item.request.each
             pieces = [item]
             if size * item.request.count > MOST_UNITS:
                 pieces = list(_split(item, max(1, MOST_UNITS // size)))
@@ -176,13 +179,15 @@ class Scorer(ABC):
         if part:
             yield part
 
-    def _plan(self, asked: Sequence[Asked], keys: Keys) -> Plan:
+    def _plan(self, asked: Sequence[Asked], keys: Keys, streams: Keys | None) -> Plan:
         at = 0
         for item in asked:
-            stop = at + item.request.count
-            item.seen.update(keys[at:stop].tolist())
+            stop = at + item.request.rows
+            item.seen.update(keys[at : stop : item.request.each].tolist())
             at = stop
         cache = None if asked and asked[0].request.fresh else self.cache
+        if cache is not None and streams is not None:
+            keys = _drawn_keys(asked, keys, streams)
         if cache is None and self.victim.stochastic:
             fresh = inverse = np.arange(len(keys))
         else:
@@ -197,15 +202,15 @@ class Scorer(ABC):
         statistics.logical += len(keys)
         statistics.repeated += len(keys) - len(fresh)
         statistics.cached += len(fresh) - len(missing)
-        return Plan(fresh, inverse, missing, cache, scores)
+        return Plan(fresh, inverse, missing, cache, keys, scores)
 
-    def _settle(self, plan: Plan, keys: Keys, answers: Floats, failed: Failures) -> tuple[Floats, Failures]:
+    def _settle(self, plan: Plan, answers: Floats, failed: Failures) -> tuple[Floats, Failures]:
         """Scores of all rows, and the rows that failed, once the wanted rows are scored."""
         plan.scores[plan.missing] = answers
         if plan.cache is not None:
             good = np.ones(len(answers), bool)
             good[list(failed)] = False
-            plan.cache.put(keys[plan.wanted[good]], answers[good])
+            plan.cache.put(plan.keys[plan.wanted[good]], answers[good])
         failures: Failures = {}
         if failed:
             bad = {int(plan.missing[index]): error for index, error in failed.items()}
@@ -213,17 +218,42 @@ class Scorer(ABC):
         return plan.scores[plan.inverse], failures
 
     def _streams(self, asked: Sequence[Asked]) -> Keys | None:
-        """A key for the randomness of every row, from the asker and the number of the query.
+        """A key for the randomness of every row, from the asker and the number of the query, or of the draw where all
+        queries are to share some.
 
         A judge's keys come from another stream than those of the attack it judges.
         """
         if not self.victim.stochastic:
             return None
-        counts = [item.request.count for item in asked]
-        key = np.repeat(np.array([item.key for item in asked], np.uint64), counts)
-        first = np.repeat(np.array([item.first_query for item in asked], np.uint64), counts)
-        offsets = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
-        return splitmix(key + splitmix(first + offsets))
+        counts = [item.request.rows for item in asked]
+        key = np.repeat(np.array([_named(item) for item in asked], np.uint64), counts)
+        return splitmix(key + splitmix(np.concatenate([_numbers(item) for item in asked])))
+
+
+def owners(asked: Sequence[Asked]) -> Int64 | None:
+    """For every row the candidate that it is a draw of; None where each candidate is one row."""
+    if not any(item.request.draws for item in asked):
+        return None
+    each = [item.request.each for item in asked]
+    counts = [item.request.count for item in asked]
+    return np.repeat(np.arange(sum(counts)), np.repeat(each, counts))
+
+
+def _drawn_keys(asked: Sequence[Asked], keys: Keys, streams: Keys) -> Keys:
+    """The keys of the rows; of rows that are draws which stay the same, those of the text and the draw."""
+    drawn = np.repeat([item.request.draws > 0 for item in asked], [item.request.rows for item in asked])
+    return np.where(drawn, splitmix(keys ^ streams) | np.uint64(1), keys)
+
+
+def _named(item: Asked) -> int:
+    """Names the randomness of a request."""
+    return shared(item.key) if item.request.draws else item.key
+
+
+def _numbers(item: Asked) -> Keys:
+    """What tells the rows of a request apart: the number of the query, or of the draw."""
+    rows = np.arange(item.request.rows, dtype=np.uint64)
+    return rows % np.uint64(item.request.draws) if item.request.draws else rows + np.uint64(item.first_query)
 
 
 def at_last(wait: Later) -> Answers:
@@ -239,7 +269,7 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
     answers: list[Answer] = []
     at = 0
     for item in asked:
-        stop = at + item.request.count
+        stop = at + item.request.rows
         answer: Answer = scores[at:stop]
         if failures:
             answer = next((failures[row] for row in range(at, stop) if row in failures), answer)
@@ -251,7 +281,7 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
 def sliced(request: Score, start: int, stop: int) -> Score:
     """The candidates start to stop of a request, as a request."""
     edits = sliced_edits(request.edits, start, stop)
-    return Score(request.base, edits, stop - start, request.exact, request.fresh)
+    return Score(request.base, edits, stop - start, request.exact, request.fresh, request.draws)
 
 
 def _split(item: Asked, most: int) -> Iterator[Asked]:
@@ -273,6 +303,16 @@ def _joined(pieces: list[Answer]) -> Answer:
 def judged(key: int) -> int:
     """Names the randomness of whoever judges the asker with this key."""
     return int(splitmix(np.array([key], np.uint64) ^ np.uint64(_JUDGE))[0])
+
+
+def shared(key: int) -> int:
+    """Names the draws that all queries of the asker with this key may share."""
+    return int(splitmix(np.array([key], np.uint64) ^ np.uint64(_SHARED))[0])
+
+
+def shared_streams(key: int, draws: int) -> Keys:
+    """The keys of those draws."""
+    return splitmix(np.uint64(shared(key)) + splitmix(np.arange(draws, dtype=np.uint64)))
 
 
 def splitmix(values: Keys) -> Keys:

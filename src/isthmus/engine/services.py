@@ -40,7 +40,7 @@ class Services:
         self._blanks: Blanks | None = None
         self._gradients: Gradients | None = None
 
-    def start(self, kind: type, requests: Sequence[Any], keys: Keys | None = None) -> Callable[[], list[Any]]:
+    def start(self, kind: type, requests: Sequence[Any], keys: Sequence[Keys] | None = None) -> Callable[[], list[Any]]:
         """Start answering requests of one kind; the result waits for one answer per request.
 
         `keys` name the randomness of each request, for a victim that draws some.

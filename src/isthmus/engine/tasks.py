@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from isthmus.core.types import Floats
-from isthmus.engine.requests import Fill, Likelihood, Request, Score, Similarity
+from isthmus.engine.requests import Fill, Gradient, Likelihood, Request, Score, Similarity
 from isthmus.engine.scoring import Asked, sliced
 from isthmus.text.vocabulary import Vocabulary
 
@@ -74,14 +74,22 @@ class Task(Generic[Value]):
     seconds: float = 0.0
     late: bool = False  # whether it was told that its time is up
     looks: int = 0  # fresh draws that its judge has seen
-    unasked: int = 0  # candidates of the present request for which the budget does not reach
+    unasked: int = 0  # rows of the present request for which the budget does not reach
+
+    def beyond(self, request: Request, budget: int) -> bool:
+        """Whether the budget does not reach for a single candidate of the request."""
+        if not isinstance(request, Score) or request.fresh or not request.count:
+            return False
+        return self.logical + request.each > budget
 
     def within(self, request: Request, budget: int) -> Request:
         """The request, or as many of its first candidates as the budget still reaches for."""
-        left = budget - self.logical
-        if not isinstance(request, Score) or request.fresh or request.count <= left:
+        if not isinstance(request, Score):
             return request
-        request.asked, self.unasked = left, request.count - left
+        left = (budget - self.logical) // request.each
+        if request.fresh or request.count <= left:
+            return request
+        request.asked, self.unasked = left, (request.count - left) * request.each
         return sliced(request, 0, left)
 
     def turn(self, most: Callable[[int], int]) -> Similarity:
@@ -97,12 +105,14 @@ class Task(Generic[Value]):
         """About how many tokens models will read for its request."""
         request = self.request
         if isinstance(request, Score):
-            return (request.count - self.asked.done) * (len(request.base) + 2)
+            return (request.count - self.asked.done) * request.each * (len(request.base) + 2)
         if isinstance(request, Similarity):
             return (request.count - self.asked.done) * (_compared(request) + 2)
         if isinstance(request, Fill | Likelihood):
             return len(request.positions) * (min(len(request.base), 128) + 2)
-        return 0 if request is None else len(request.base) + 2
+        if isinstance(request, Gradient):
+            return request.draws * (len(request.base) + 2)
+        return 0
 
 
 def _compared(request: Similarity) -> int:

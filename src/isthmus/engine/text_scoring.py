@@ -13,7 +13,7 @@ from isthmus.core.types import Floats, Texts
 from isthmus.engine.cache import Keys
 from isthmus.engine.packing import Failures, as_victim_error, halves, not_finite
 from isthmus.engine.requests import Score
-from isthmus.engine.scoring import MOST_UNITS, Asked, Later, Scorer, handed_out
+from isthmus.engine.scoring import MOST_UNITS, Asked, Later, Scorer, handed_out, owners
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
@@ -38,12 +38,15 @@ class TextScorer(Scorer):
 
     def _start(self, asked: list[Asked]) -> Later:
         texts = [text for item in asked for text in _rendered(item.request)]
+        owner = owners(asked)
+        if owner is not None:
+            texts = [texts[candidate] for candidate in owner.tolist()]
         keys = np.array([_text_key(text) for text in texts], np.uint64)
-        plan = self._plan(asked, keys)
         streams = self._streams(asked)
+        plan = self._plan(asked, keys, streams)
         wanted = None if streams is None else streams[plan.wanted]
         answers, failed = self._evaluate([texts[row] for row in plan.wanted], wanted)
-        scores, failures = self._settle(plan, keys, answers, failed)
+        scores, failures = self._settle(plan, answers, failed)
         result = handed_out(asked, scores, failures)
         return lambda: result
 

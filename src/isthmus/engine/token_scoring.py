@@ -16,7 +16,7 @@ from isthmus.engine.assembly import Assembler
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.packing import Failures, forwarded, not_finite, packed
 from isthmus.engine.rows import Int64, Rows
-from isthmus.engine.scoring import MOST_UNITS, Answers, Asked, Later, Reached, Scorer, handed_out
+from isthmus.engine.scoring import MOST_UNITS, Answers, Asked, Later, Reached, Scorer, handed_out, owners
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
@@ -56,31 +56,40 @@ class TokenScorer(Scorer):
 
     def _start(self, asked: list[Asked]) -> Later:
         work = self.assembler.rows([item.request for item in asked])
-        keys = self.assembler.row_keys(work)
-        streams = self._streams(asked)
-        plan = self._plan(asked, keys)
-        wait = self._forward(work, plan.wanted, streams)
+        keys, owner, streams = self.assembler.row_keys(work), owners(asked), self._streams(asked)
+        if owner is None:
+            owner = np.arange(len(keys))
+        else:
+            keys = keys[owner]
+        plan = self._plan(asked, keys, streams)
+        wait = self._forward(work, owner, plan.wanted, streams)
 
         def finish() -> Answers | Later:
-            scores, failures = self._settle(plan, keys, *wait())
+            scores, failures = self._settle(plan, *wait())
             if self.inexact:
-                return self._confirm(asked, work, scores, failures, streams)
+                return self._confirm(asked, work, owner, scores, failures, streams)
             return handed_out(asked, scores, failures)
 
         return finish
 
     def _confirm(
-        self, asked: Sequence[Asked], work: Rows, scores: Floats, failures: Failures, streams: Keys | None
+        self,
+        asked: Sequence[Asked],
+        work: Rows,
+        owner: Int64,
+        scores: Floats,
+        failures: Failures,
+        streams: Keys | None,
     ) -> Answers | Later:
         """Start scoring again, in full precision, what was asked for exactly and what counts as a success."""
-        counts = [item.request.count for item in asked]
+        counts = [item.request.rows for item in asked]
         exact = np.repeat([item.request.exact for item in asked], counts)
         labels = np.repeat([item.label for item in asked], counts)
         claimed = np.zeros(len(scores), bool) if self.reached is None else self.reached(scores, labels)
         again = np.flatnonzero(claimed | exact)
         if not len(again):
             return handed_out(asked, scores, failures)
-        wait = self._forward(work, again, streams, exact=True)
+        wait = self._forward(work, owner, again, streams, exact=True)
 
         def finish() -> Answers:
             scores[again], failed = wait()
@@ -101,10 +110,11 @@ class TokenScorer(Scorer):
         return int(getattr(self.victim, "padding_block", 1))
 
     def _forward(
-        self, work: Rows, rows: Int64, streams: Keys | None, *, exact: bool = False
+        self, work: Rows, owner: Int64, rows: Int64, streams: Keys | None, *, exact: bool = False
     ) -> Callable[[], tuple[Floats, Failures]]:
-        """Start scoring these rows; the result holds their scores in order, and what failed by index."""
-        together = packed(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=streams, block=self._block)
+        """Start scoring these rows, each a draw of its `owner`; their scores in order, and what failed by index."""
+        own, rows = None if streams is None else streams[rows], owner[rows]
+        together = packed(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=own, block=self._block)
         statistics = self.statistics
         statistics.forwarded += len(rows)
         statistics.batches += len(together.batches)

@@ -76,6 +76,9 @@ class AttackRequest(SampleRequest):
     """Fresh draws on which a success against a randomised model must hold."""
     restarts: int = RESTARTS
     """How often an attack on a randomised model begins anew after a lucky draw or a failure."""
+    search_draws: int | None = None
+    """Draws of a randomised model, the same for every query, whose mean a search sees; 0: another draw for each. None:
+    what is usual."""
 
 
 @dataclass(frozen=True)

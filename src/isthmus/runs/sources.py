@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import ModelError, RunError, UsageError
+from isthmus.core.files import read_json
 from isthmus.core.redaction import bare_url
 from isthmus.runs.folder import DataRecord, RunFolder, short_name
 from isthmus.runs.provenance import fingerprint
@@ -122,6 +123,18 @@ class ModelSource:
     def name(self) -> str:
         """For the name of a folder."""
         return short_name(self.shown)
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether it may answer at random, as far as can be told without loading it."""
+        if self.spec.startswith(("http://", "https://")) or self.spec.endswith(".onnx"):
+            return False
+        folder = Path(self.spec)
+        described = [place / "isthmus.json" for place in (folder, folder / "model")]
+        if not folder.is_dir() or not any(file.is_file() for file in described):
+            return not folder.is_dir()  # Anything may be behind a name; transformers has no such models.
+        found = read_json(next(file for file in described if file.is_file()))
+        return bool(found.get("slots") or found.get("deployment"))
 
     def fingerprint(self) -> str | None:
         """Of the files that make it up; None where it is not local."""

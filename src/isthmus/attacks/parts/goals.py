@@ -1,8 +1,8 @@
 """What an attack wants, how far a candidate is towards it, and which examples are worth attacking.
 
-    Untargeted      any class but the true one           progress = 1 - p(true)
-    Targeted(t)     class t                              progress = p(t)
-    Evasion(c, τ)   not to be flagged as c at τ          progress = 1 - p(c)
+    Untargeted      any class but the true one           progress = 1 - p(true)     margin = max p(other) - p(true)
+    Targeted(t)     class t                              progress = p(t)            margin = p(t) - max p(other)
+    Evasion(c, τ)   not to be flagged as c at τ          progress = 1 - p(c)        margin = τ - p(c)
 
 A class is given by its number or by its name; names are looked up among the victim's labels when an attack begins
 (`bound`), and a class that the victim does not have is refused.
@@ -44,6 +44,12 @@ class Goal(Protocol):
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """Which rows fulfil the goal (for one row: whether it does)."""
 
+    def margin(self, scores: Floats, label: int) -> Floats:
+        """How far each row is beyond the goal: above 0 where it is fulfilled, below 0 where it is not."""
+
+    def loss(self, label: int) -> tuple[int, int]:
+        """The class whose loss matters, and whether it is to rise (1) or to fall (-1)."""
+
     def right(self, scores: Floats, label: Labels) -> Bools:
         """Which rows of a clean text's scores are right about it; one that declines to answer is not."""
 
@@ -65,6 +71,14 @@ class Untargeted:
         """Another class is the likeliest."""
         top = scores.argmax(axis=-1)
         return top != label if self.abstains is None else (top != label) & (top != self.abstains)
+
+    def margin(self, scores: Floats, label: int) -> Floats:
+        """The likeliest other class against the true one; against declining, where that is likelier."""
+        return _lead(scores, [label] if self.abstains is None else [label, self.abstains])
+
+    def loss(self, label: int) -> tuple[int, int]:
+        """That of the true class rises."""
+        return label, 1
 
     def right(self, scores: Floats, label: Labels) -> Bools:
         """The true class is the likeliest."""
@@ -96,6 +110,16 @@ class Targeted:
         """The target is the likeliest class."""
         del label
         return scores.argmax(axis=-1) == self.column
+
+    def margin(self, scores: Floats, label: int) -> Floats:
+        """The target against the likeliest of all others."""
+        del label
+        return _lead(scores, [index for index in range(scores.shape[-1]) if index != self.column])
+
+    def loss(self, label: int) -> tuple[int, int]:
+        """That of the target falls."""
+        del label
+        return self.column, -1
 
     def right(self, scores: Floats, label: Labels) -> Bools:
         """The true class is the likeliest."""
@@ -135,6 +159,17 @@ class Evasion:
         below = scores[..., self.column] < self.threshold
         return below if self.abstains is None else below & (scores.argmax(axis=-1) != self.abstains)
 
+    def margin(self, scores: Floats, label: int) -> Floats:
+        """How far below the threshold; where it may decline, no more than it is from that."""
+        del label
+        below = self.threshold - scores[..., self.column]
+        return below if self.abstains is None else np.minimum(below, _lead(scores, [self.abstains]))
+
+    def loss(self, label: int) -> tuple[int, int]:
+        """That of the flagged class rises."""
+        del label
+        return self.column, 1
+
     def right(self, scores: Floats, label: Labels) -> Bools:
         """The detector fires."""
         del label
@@ -144,6 +179,12 @@ class Evasion:
     def applies(self, scores: Floats, label: int) -> bool:
         """The example is of the flagged class and is detected."""
         return label == self.column and float(scores[self.column]) >= self.threshold
+
+
+def _lead(scores: Floats, against: Sequence[int]) -> Floats:
+    """The largest score of any other class, less the largest of those it is held against."""
+    others = [index for index in range(scores.shape[-1]) if index not in against]
+    return np.asarray(scores[..., others].max(axis=-1) - scores[..., list(against)].max(axis=-1))
 
 
 def bound(goal: Goal, labels: Sequence[str]) -> Goal:

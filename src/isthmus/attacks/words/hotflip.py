@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from isthmus.attacks.base import Semantics, WordAttack
 from isthmus.attacks.parts.blanks import has_letter, writing
 from isthmus.attacks.parts.candidates import Rule
-from isthmus.attacks.parts.goals import Evasion, Targeted
 from isthmus.attacks.parts.neighbours import NearWords
 from isthmus.attacks.parts.rules import WordMeaning
 from isthmus.attacks.parts.searches import Search, beam
@@ -114,7 +113,7 @@ class HotFlip(WordAttack):
         positions = trial.positions(stop_words(), draft, repeat=False)
         if not len(positions) or int(trial.changed(draft).sum()) >= self.max_words:
             return NO_EDITS
-        label, sign = _loss(trial)
+        label, sign = trial.goal.loss(trial.label)
         gradient: TokenGradient = yield Gradient(draft, label, self.draws)
         places, tokens = _first_tokens(gradient, positions)
         values = sign * gradient.values[tokens]
@@ -151,13 +150,6 @@ class HotFlip(WordAttack):
             known[word] = np.array(pairs, np.int32).reshape(-1, 2).T
         found: Int32 = known[word]
         return found[0], found[1]
-
-
-def _loss(trial: Trial) -> tuple[int, int]:
-    """The class whose loss is differentiated, and whether it is to rise (1) or to fall (-1)."""
-    if isinstance(trial.goal, Targeted):
-        return trial.goal.column, -1
-    return (trial.goal.column, 1) if isinstance(trial.goal, Evasion) else (trial.label, 1)
 
 
 def _first_tokens(gradient: TokenGradient, positions: Int32) -> tuple[Int32, Ints]:

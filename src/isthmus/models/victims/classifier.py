@@ -190,19 +190,30 @@ class ClassifierVictim:
         answer[np.concatenate([positions for positions, _ in pairs])] = rows
         return answer
 
-    def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
+    def embedding_gradients(
+        self, batch: TokenBatch, labels: Ints, *, draws: int = 1, as_scored: bool = False
+    ) -> Floats:
         """Gradient of each row's cross-entropy with respect to its word embeddings, in float32 arithmetic."""
         model = self._evaluating(exact=True)
         if len(labels) != len(batch.ids) or len(batch.ids) == 0:
             raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
         (inputs,) = on_device([batch], model.device)
         target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
-        draws, inputs = draws if model.stochastic else 1, self._keyed(inputs)
+        inputs = self._keyed(inputs)
+        keys: list[Tensor | None] = [None] * (draws if model.stochastic else 1)
+        if inputs.keys is not None:
+            own = inputs.keys
+            keys = self._scored_with(own) if as_scored else [mix64(own + draw) for draw in range(len(keys))]
         total = torch.zeros((), device=model.device)
-        for draw in range(draws):
-            with model.keyed(None if inputs.keys is None else mix64(inputs.keys + draw)):
+        for each in keys:
+            with model.keyed(each):
                 total = total + _gradient(model, inputs, target).values
-        return (total[: inputs.rows] / draws).cpu().numpy()
+        return (total[: inputs.rows] / len(keys)).cpu().numpy()
+
+    def _scored_with(self, keys: Tensor) -> list[Tensor | None]:
+        """The keys of the draws with which rows of these keys are scored."""
+        draws = self.draws if self.stochastic else 1
+        return [keys] if draws == 1 else list(copied(keys, draws).view(-1, draws).unbind(dim=1))
 
     def scores_at(self, inputs: Inputs) -> Floats:
         """Class probabilities of rows whose word embeddings are given, in float32 arithmetic."""

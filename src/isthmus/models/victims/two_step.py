@@ -295,7 +295,9 @@ class TwoStepVictim(ClassifierVictim):
 
     # ------------------------------------------------------------------ gradients
 
-    def embedding_gradients(self, batch: TokenBatch, labels: Ints, *, draws: int = 1) -> Floats:
+    def embedding_gradients(
+        self, batch: TokenBatch, labels: Ints, *, draws: int = 1, as_scored: bool = False
+    ) -> Floats:
         """Gradient through noise and masks, averaged over `draws` (expectation over transformation).
 
         Masks cannot be differentiated: the gradient at a masked word passes straight through to the word. Each draw
@@ -308,16 +310,17 @@ class TwoStepVictim(ClassifierVictim):
         inputs = self._keyed(inputs)
         assert inputs.keys is not None
         target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
-        draws = draws if self._draws_anything else 1
+        keys = [mix64(inputs.keys + draw) for draw in range(draws if self._draws_anything else 1)]
+        if as_scored:
+            keys = [inputs.keys] if self.draws == 1 else [mix64(inputs.keys + draw) for draw in range(self.draws)]
         total = torch.zeros((), device=model.device)
         try:
             with torch.no_grad(), any_shape():
-                for draw in range(draws):
-                    own = inputs._replace(keys=mix64(inputs.keys + draw))
-                    total = total + self._gradient(model, own, target).values
+                for own in keys:
+                    total = total + self._gradient(model, inputs._replace(keys=own), target).values
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
-        return (total[: inputs.rows] / draws).cpu().numpy()
+        return (total[: inputs.rows] / len(keys)).cpu().numpy()
 
     def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> masking.Gradient:
         """As of any classifier, through noise and masks; at a masked word it passes straight through to the word."""

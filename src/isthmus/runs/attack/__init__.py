@@ -66,6 +66,7 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
     """Run every attack of the request."""
     with PreparedAttacks(request, observer or Silent()) as prepared:
         prepared.check()
+        _ = prepared.search_draws  # Refuses a model that has none, before anything is written.
         suite = choose(prepared)
         outcomes = tuple(_Attack(prepared, suite, name).run() for name in suite.attacks)
         return AttackReport(prepared.folder, outcomes, prepared.probe_queries)

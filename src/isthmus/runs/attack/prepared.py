@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS
+from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, draws_for
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
@@ -44,8 +45,10 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         limit = self.request.time_limit
         if limit is not None and not 0 < limit < math.inf:
             raise UsageError(f"--time-limit is a positive number of seconds, not {limit}")
-        if min(self.request.fresh, self.request.restarts) < 0:
-            raise UsageError("--fresh and --restarts count draws and new beginnings: they are at least 0")
+        if min(self.request.fresh, self.request.restarts, self.request.search_draws or 0) < 0:
+            raise UsageError(
+                "--fresh, --restarts and --search-draws count draws and new beginnings: they are at least 0"
+            )
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
@@ -145,6 +148,14 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         return self.request.goal.attacked(self.data)
 
     @cached_property
+    def search_draws(self) -> int:
+        """Draws that the searches of the command share; 0 where there are none. The model is loaded if it must be."""
+        asked, known = self.request.search_draws, "stochastic" in self.request.victim
+        if asked in (0, 1) or (asked is None and not (SEARCH_DRAWS and (known or self.source.may_draw))):
+            return 0
+        return draws_for(asked, randomised=self.victim.stochastic)
+
+    @cached_property
     def companions(self) -> Companions:
         """The models beside the victim."""
         return Companions(self.request.device, self.observer)
@@ -170,6 +181,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             engine=engine if trace is None else dataclasses.replace(engine, trace=trace),
             fresh=request.fresh,
             restarts=request.restarts,
+            search_draws=self.search_draws,
         )
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -183,7 +195,9 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             # What is not asked for is left out: rows from before there was such a limit still belong to the command.
             limits = {key: value for key, value in plain(self.limits(name)).items() if value is not False}
             extra = {"preset": request.preset, "preset_limits": limits}
-        if (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):
+        if self.search_draws:
+            extra["randomised"] = {"fresh": request.fresh, "search_draws": self.search_draws}
+        elif (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):
             extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts}
         return {
             "attack": name,

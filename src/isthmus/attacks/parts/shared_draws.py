@@ -1,0 +1,153 @@
+"""The search against a randomised victim that sees the mean over draws which stay the same throughout.
+
+A search that is given another draw for every query climbs in the dark, and stops at the first draw that goes its way.
+Here it sees, of every candidate x,
+
+    s(x) = 1/K Σ_k s(x; ω_k)                               the same ω_1 … ω_K for every query about one example
+    m_k  = margin of s(x; ω_k)                             above 0 where this draw is fooled
+    low  = mean(m) - t(0.975; K - 1) · sd(m) / √K          the goal counts as reached when low > 0
+
+so that it goes on from the text as it stands, past the boundary, until the lower end of the 95 % interval of its mean
+margin is beyond it. Attacks know nothing of this: their requests are for K draws of each candidate, rows of scores have
+`low` as a last column, and the goal is `OverDraws`. A candidate costs K queries.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.goals import Bools, Goal, Labels
+from isthmus.attacks.parts.searches import Search
+from isthmus.attacks.parts.trial import Trial
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Floats
+from isthmus.engine.requests import Gradient, Request, Score
+from isthmus.text.draft import Draft
+
+SEARCH_DRAWS = 0
+"""Draws that a search sees of a randomised victim unless it is told otherwise; 0: one that no other query has."""
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class OverDraws:
+    """A goal, for rows of scores [classes + 1] that `seen` made of several draws."""
+
+    goal: Goal
+
+    def seen(self, scores: Floats, label: int) -> Floats:
+        """The mean of scores [candidates, draws, classes] over the draws, and `low`."""
+        margins = np.asarray(self.goal.margin(scores, label), np.float64)
+        draws = margins.shape[1]
+        spread = margins.std(axis=1, ddof=1) / math.sqrt(draws)
+        low = margins.mean(axis=1) - _quantile(draws - 1) * spread
+        means = scores.mean(axis=1, dtype=np.float64)
+        return np.concatenate([means, low[:, None]], axis=1).astype(np.float32)
+
+    def plain(self, rows: Floats) -> Floats:
+        """The scores without `low`."""
+        return rows[..., :-1]
+
+    def progress(self, scores: Floats, label: int) -> Floats:
+        """That of the mean."""
+        return self.goal.progress(self.plain(scores), label)
+
+    def margin(self, scores: Floats, label: int) -> Floats:
+        """The lower end of its interval."""
+        del label
+        return scores[..., -1]
+
+    def reached(self, scores: Floats, label: Labels) -> Bools:
+        """The lower end is past zero."""
+        del label
+        return scores[..., -1] > 0
+
+    def right(self, scores: Floats, label: Labels) -> Bools:
+        """By the mean."""
+        return self.goal.right(self.plain(scores), label)
+
+    def applies(self, scores: Floats, label: int) -> bool:
+        """By the mean."""
+        return self.goal.applies(self.plain(scores), label)
+
+    def loss(self, label: int) -> tuple[int, int]:
+        """That of the goal itself."""
+        return self.goal.loss(label)
+
+
+def draws_for(asked: int | None, *, randomised: bool) -> int:
+    """Shared draws of a search, as asked for or as is usual; 0 where it gets another one for every query."""
+    if asked is None:
+        return SEARCH_DRAWS if randomised else 0
+    if asked > 1 and not randomised:
+        raise UsageError(
+            f"a search over {asked} draws was asked for, and this model draws nothing: it always answers a text alike. "
+            "Leave --search-draws (search_draws) away"
+        )
+    return asked if asked > 1 else 0
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    # As in `core.statistics`: scipy.special is imported in a tenth of the time of scipy.stats.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + LEVEL / 2))
+
+
+def begun(
+    goal: Goal, label: int, original: Draft, clean: Floats, rng: random.Random, rules: Sequence[Rule], draws: int
+) -> Trial:
+    """An attack that has seen one draw of the clean text; with `draws` its goal is over shared ones."""
+    if not draws:
+        return Trial(goal, label, original, clean, rng, rules)
+    return Trial(OverDraws(goal), label, original, np.append(clean, np.float32(0)), rng, rules)
+
+
+def concluded(trial: Trial) -> Trial:
+    """The same with the goal itself, and scores as the victim gives them: means over the draws."""
+    if isinstance(trial.goal, OverDraws):
+        trial.scores, trial.goal = trial.goal.plain(trial.scores), trial.goal.goal
+    return trial
+
+
+def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int) -> Search:
+    """Run a search whose every score is over `draws` shared draws; the trial's goal is an `OverDraws`."""
+    goal, label = trial.goal, trial.label
+    assert isinstance(goal, OverDraws)
+    clean = yield Score(trial.original, draws=draws)
+    row = goal.seen(clean[None], label)[0]
+    row[-1] = min(row[-1], 0)  # An attack has to change something.
+    trial.scores, trial.progress = row, float(goal.progress(row, label))
+    steps = search(trial)
+    resume: Callable[[Any], Request] = steps.send
+    answer: Any = None
+    while True:
+        try:
+            request = resume(answer)
+        except StopIteration:
+            return
+        try:
+            answer, resume = (yield _drawn(request, draws)), steps.send
+        except Exception as error:
+            answer, resume = error, steps.throw  # The search may have a last word.
+            continue
+        if isinstance(request, Score):
+            answer = goal.seen(answer.reshape(request.count, draws, -1), label)
+
+
+def _drawn(request: Request, draws: int) -> Request:
+    """The request, for shared draws where it is one to the victim."""
+    if isinstance(request, Score):
+        request.draws = draws
+    elif isinstance(request, Gradient):
+        return Gradient(request.base, request.label, draws, shared=True)
+    return request
