@@ -21,6 +21,7 @@ _OF_THE_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_
 _COMMON_WORDS = ("the", "a", "and", "1")
 """Of a usable vocabulary almost every one has one of these; where none is known all of it is looked at."""
 _WORDS_TRIED = 64
+_STRANGE = "☃ qxzzv"
 
 
 def check_config(folder: Path) -> None:
@@ -36,6 +37,9 @@ def check_config(folder: Path) -> None:
     positions = config.get("max_position_embeddings")
     if positions is not None and positions != NO_LIMIT and not _is_whole(positions, least=1):
         raise _wrong(file, "max_position_embeddings", positions, "a positive whole number")
+    classes = config.get("architectures")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise _wrong(file, "architectures", classes, "a list of class names, or null")
     padding, words = config.get("pad_token_id"), config.get("vocab_size")
     if padding is not None and (
         not _is_whole(padding, least=NO_LIMIT) or (_is_whole(words, least=1) and padding >= words)
@@ -73,7 +77,17 @@ def check_tokenizer_files(folder: Path) -> None:
 
 
 def check_vocabulary(tokenizer: Any, source: str, folder: Path) -> None:
-    """Refuse a tokenizer that knows no word: transformers makes one where the file of its vocabulary is missing."""
+    """Refuse a tokenizer that knows no word: transformers makes one where the file of its vocabulary is missing.
+
+    One whose vocabulary lacks the token for unknown words stumbles over the first of them.
+    """
+    try:
+        tokenizer(_STRANGE)
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise ModelError(
+            f"the tokenizer in {source!r} cannot read {_STRANGE!r}: {error}. tokenizer.json and tokenizer_config.json "
+            "do not fit each other: save the tokenizer again"
+        ) from error
     if _knows(tokenizer, _COMMON_WORDS):
         return
     special = set(tokenizer.all_special_tokens)
