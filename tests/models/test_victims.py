@@ -334,6 +334,11 @@ def test_what_a_function_may_return(answer: Any, expected: list[list[float]]) ->
         (["positive", "happy"], "'happy'"),
         ([0.5, 1.5], "between 0 and 1"),
         ([{"label": "positive"}, {"label": "negative"}], "label and score"),
+        ([{"label": "positive", "score": 1}, 5], "label and score"),
+        ([{"label": 9, "score": 1}] * 2, "class 9; there are 2"),
+        ([{"label": -1, "score": 1}] * 2, "class -1; there are 2"),
+        ([{"label": "positive", "score": "much"}] * 2, "score 'much'"),
+        ([{"label": "positive", "score": None}] * 2, "score None"),
         (np.array([1j, 2j]), "complex"),
     ],
 )

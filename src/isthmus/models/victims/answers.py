@@ -97,10 +97,12 @@ class Reader:
         rows = np.zeros((len(answer), len(self._names())))
         for row, records in zip(rows, answer, strict=True):
             listed = [records] if isinstance(records, Mapping) else records
-            if not all(isinstance(record, Mapping) and {"label", "score"} <= set(record) for record in listed):
+            if not isinstance(listed, (list, tuple)) or not all(
+                isinstance(record, Mapping) and {"label", "score"} <= set(record) for record in listed
+            ):
                 raise VictimError(f"{self.name} answered with {records!r:.80}; expected records of label and score")
             for record in listed:
-                row[self._position(record["label"])] = float(record["score"])
+                row[self._position(record["label"])] = self._score(record["score"])
             missing = len(row) - len(listed)
             if missing > 0:  # Only the likeliest was returned: the others share what is left.
                 named = [self._position(record["label"]) for record in listed]
@@ -114,8 +116,17 @@ class Reader:
             )
         return self.labels
 
+    def _score(self, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise VictimError(f"{self.name} answered with the score {value!r:.80}; expected a number") from None
+
     def _position(self, name: Any) -> int:
-        if isinstance(name, (int, np.integer)):
+        if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+            classes = len(self._names())
+            if not 0 <= name < classes:
+                raise VictimError(f"{self.name} answered with class {name}; there are {classes} classes, from 0")
             return int(name)
         if str(name) not in self._names():
             raise VictimError(f"{self.name} answered with the label {name!r}; known: {', '.join(self._names())}")
