@@ -5,12 +5,16 @@ import math
 import pytest
 import torch
 
+from isthmus.core.statistics import Interval
 from isthmus.measures._estimators import (
+    Critics,
     Fitting,
     bootstrap_spread,
     entropy,
     fit_club,
+    fit_critics,
     fit_nce,
+    nce_interval,
     nce_values,
     one_of_each,
 )
@@ -117,6 +121,66 @@ def test_a_fitted_critic_finds_what_there_is_and_not_more():
     empty = nce.values(nothing, everything, 0, rounds=2)
     assert float(empty[~empty.isnan()].mean()) < 0.05
     assert nce.bound(fresh) == math.log(32)
+
+
+def by_gaussian_critics(rho: float, fits: int, texts: int, seed: int) -> Interval:
+    """InfoNCE by critics log p(t|z) / p(t) whose correlation is fitted, each on pairs of its own."""
+    z, t = correlated(384, 1, rho, seed)
+    values = []
+    for number in range(fits):
+        a, b = correlated(texts, 1, rho, seed=10_000 + 100 * seed + number)
+        fitted = float((a * b).sum() / (a * a).sum())
+        square = (t.T - fitted * z).square() / (1 - fitted**2)
+        scores = -0.5 * square + 0.5 * t.T.square()
+        values.append(torch.cat([nce_values(scores[at : at + 128, at : at + 128]) for at in range(0, 384, 128)]))
+    return nce_interval(torch.stack(values).double().numpy(), math.log(128))
+
+
+@pytest.mark.parametrize(("fits", "texts"), [(3, 400), (3, 60), (5, 200)])
+def test_the_interval_covers_the_information_of_gaussians(fits, texts):
+    truth = information(1, 0.6)
+    found = [by_gaussian_critics(0.6, fits, texts, seed) for seed in range(200)]
+    assert sum(each.low <= truth <= each.high for each in found) >= 185
+    lengths = torch.tensor([each.high - each.low for each in found])
+    assert float(lengths.median()) < 0.7 * truth  # It says something.
+
+
+def test_critics_that_are_fitted_come_near_the_information_of_gaussians():
+    train, fresh = pairs(1200, 1, 0.6), pairs(400, 1, 0.6, seed=500)
+    critics = Critics(tuple(fit_critics(train, 0, Fitting(epochs=2, learning_rate=1e-2), chunk=32, fits=3)), 1200)
+    found = nce_interval(critics.values(fresh, torch.ones(400) > 0, 0, rounds=2).numpy(), critics.bound(fresh))
+    assert 0 < found.low < information(1, 0.6) < found.high
+    assert critics.note == (
+        "InfoNCE: the mean of 3 critics, each fitted on 1,200 training texts; the interval counts texts and fits."
+    )
+
+
+def test_the_interval_grows_with_the_spread_between_fits():
+    texts = normal(1, 200).double()
+    near = torch.cat([texts + shift for shift in (-0.01, 0.0, 0.01)]).numpy()
+    far = torch.cat([texts + shift for shift in (-0.3, 0.0, 0.3)]).numpy()
+    narrow, wide, one = nce_interval(near), nce_interval(far), nce_interval(texts.numpy())
+    assert narrow.estimate == pytest.approx(wide.estimate)
+    assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
+    assert narrow.high - narrow.low > one.high - one.low  # One fit says nothing of others.
+    # Fits 0.3 apart: Student's t with two degrees of freedom alone gives 4.3 * 0.3 / sqrt(3).
+    assert (wide.high - wide.low) / 2 > 4.3 * 0.3 / math.sqrt(3)
+    assert nce_interval(far, bound=wide.estimate + 0.1).high == pytest.approx(wide.estimate + 0.1)
+
+
+def test_fits_differ_and_are_the_same_again():
+    train, fresh = pairs(60, 1, 0.8), pairs(40, 1, 0.8, seed=9)
+    both = [
+        Critics(tuple(fit_critics(train, 0, Fitting(epochs=1), 8, 2)), 60).values(fresh, torch.ones(40) > 0, 0)
+        for _ in range(2)
+    ]
+    assert torch.equal(both[0].nan_to_num(), both[1].nan_to_num())
+    assert not torch.equal(both[0][0].nan_to_num(), both[0][1].nan_to_num())
+
+
+def test_texts_without_a_turn_are_left_out():
+    values = torch.tensor([[1.0, 2.0, math.nan], [2.0, 3.0, math.nan]]).numpy()
+    assert nce_interval(values).estimate == 2.0
 
 
 def test_a_chunk_holds_one_chosen_token_of_each_text():

@@ -75,6 +75,12 @@ def test_the_figures_of_a_plain_model():
     assert label.estimate == pytest.approx(found.figure(LABEL_ENTROPY, "dev").estimate - loss, abs=1e-5)
     assert label.low < label.estimate < label.high
     assert found.figure(NCE, "dev").high <= math.log(8) + 1e-6
+    assert (found.details["fits"], found.details["fit_on"]) == (3, 24)
+    assert "InfoNCE: the mean of 3 critics, each fitted on 24 training texts" in " ".join(found.notes)
+    one = Information(**QUICK, fits=1)(model, splits, n=24)
+    assert "one critic, fitted on 24 training texts; the interval counts texts and not" in " ".join(one.notes)
+    lengths = [each.figure(NCE, "dev").high - each.figure(NCE, "dev").low for each in (found, one)]
+    assert lengths[0] != lengths[1]
     assert {figure.of for figure in found.figures} == {"train", "dev"}
     assert {figure.name for figure in found.figures} == {SPREAD, CLUB, GAP, WORDS, NCE, LABEL, LOSS, LABEL_ENTROPY}
     assert Information(**QUICK)(model, splits, n=24) == found  # the same numbers again
@@ -200,7 +206,7 @@ def test_the_others_are_the_true_complement(monkeypatch):
     splits = toys.splits()
     subject = Subject.of(toys.classifier(), splits)
     subject.adversarial = lambda name: Adversarial("x", splits.dev[:10], splits.dev[10:20])
-    found = AnchoredInformation(fit_epochs=1, chunk=4, rounds=1).measure(subject)
+    found = AnchoredInformation(fit_epochs=1, chunk=4, rounds=1, fits=1).measure(subject)
     assert (_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
     for anchored, others in (seen[:2], seen[2:]):
         assert torch.equal(anchored, ~others)

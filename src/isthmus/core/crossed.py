@@ -68,6 +68,20 @@ def crossed_rate(right: ArrayLike, level: float = 0.95) -> Interval:
     return _wilson(layout.mean, worth, z, level)
 
 
+def crossed_mean(values: ArrayLike, level: float = 0.95) -> Interval:
+    """The mean of a matrix [fits, texts] of any numbers over other fits and other texts.
+
+    With one fit the interval is about other texts alone, and says nothing about fitting again.
+    """
+    found = _matrix("values", values)
+    check_share("level", level)
+    if not found.size:
+        return Interval(math.nan, -math.inf, math.inf, level)
+    layout = _Layout.of(found)
+    half = layout.half(0.5 - level / 2) if layout.texts > 1 else math.inf
+    return Interval(layout.mean, layout.mean - half, layout.mean + half, level)
+
+
 def crossed_difference(a: ArrayLike, b: ArrayLike, level: float = 0.95, power: float = 0.8) -> Comparison:
     """mean(a - b) of two matrices [seeds, texts] of the same seeds and texts, with its test.
 

@@ -4,7 +4,8 @@
     InfoNCE    E[ S_ii - log 1/C Σ_j exp S_ij ]                  S_ij = critic(t_j, z_i), C pairs of C different texts
 
 CLUB bounds I(X;T) from above only once q fits, so the likelihood of held-out texts stands beside it. InfoNCE bounds
-I(T;Z) from below for any critic and never exceeds log C. Features are standardised by the training texts', which
+I(T;Z) from below for any critic and never exceeds log C. How much it finds depends on the critic, so several are fitted
+and their spread is part of the interval. Features are standardised by the training texts', which
 changes no information and lets one step size suit every model. One text gives a chunk at most one pair, so that the
 negatives of a pair come from other texts.
 """
@@ -13,14 +14,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from isthmus.core.crossed import crossed_mean
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import Interval
 from isthmus.measures._features import Features
@@ -151,6 +155,44 @@ class Nce:
     def bound(self, features: Features) -> float:
         """The most it can say: the logarithm of the chunk."""
         return math.log(min(self.chunk, len(features)))
+
+
+@dataclass(frozen=True, eq=False)
+class Critics:
+    """Critics that were fitted one by one, each with other weights to begin with and other texts held out."""
+
+    fitted: tuple[Nce, ...]
+    texts: int
+    """Training texts that each of them saw, held-out ones included."""
+
+    def values(self, features: Features, chosen: Tensor, seed: int, rounds: int = 8) -> Tensor:
+        """InfoNCE of every text under every critic [fits, N]; all critics see the same pairs."""
+        return torch.stack([nce.values(features, chosen, seed, rounds) for nce in self.fitted])
+
+    def bound(self, features: Features) -> float:
+        """The most they can say."""
+        return self.fitted[0].bound(features)
+
+    @property
+    def note(self) -> str:
+        """How much the figure rests on, in a sentence."""
+        texts = f"{self.texts:,} training text{'s' if self.texts != 1 else ''}"
+        if len(self.fitted) == 1:
+            return f"InfoNCE: one critic, fitted on {texts}; the interval counts texts and not fitting again."
+        many = f"the mean of {len(self.fitted)} critics, each fitted on {texts}"
+        return f"InfoNCE: {many}; the interval counts texts and fits."
+
+
+def fit_critics(features: Features, seed: int, fitting: Fitting, chunk: int, fits: int) -> Iterator[Nce]:
+    """Fit several critics, one after the other."""
+    for number in range(fits):
+        yield fit_nce(features, derive(seed, "fit", number), fitting, chunk)
+
+
+def nce_interval(values: NDArray[np.float64], bound: float = math.inf) -> Interval:
+    """Mean InfoNCE of values [fits, N] over other fits and other texts; texts that had no turn are left out."""
+    found = crossed_mean(values[:, ~np.isnan(values).any(axis=0)])
+    return replace(found, high=max(found.estimate, min(found.high, bound)))
 
 
 BELOW_ZERO = "Below 0 the critic, fitted on train, does worse than guessing: there it found no information."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from isthmus.core.errors import UsageError
-from isthmus.core.statistics import Interval, bootstrap_mean
+from isthmus.core.statistics import Interval
 from isthmus.measures.anchored_words import band
 from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from isthmus.data import Dataset
-    from isthmus.measures._estimators import Nce
+    from isthmus.measures._estimators import Critics
 
 ROBUST, NON_ROBUST = "anchored words I_R (nats)", "other words I_N (nats)"
 BENIGN, ADVERSARIAL = "benign", "adversarial"
 
 Values = dict[tuple[str, str], "NDArray[np.float64]"]
-"""(name, data) -> InfoNCE of every text; NaN where it had no turn."""
+"""(name, data) -> InfoNCE of every text under every critic [fits, texts]; NaN where it had no turn."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class AnchoredInformation(Measure):
     Where we depart:
         The others are the true complement of the anchored tokens; the released code compares a number with a list of
         lists and so takes all tokens. The critic is not the one of the training but is fitted on the training texts
-        of each run, on all their tokens, so that models without one can be compared and neither kind is favoured. A
-        chunk holds one token of each of C texts.
+        of each run, on all their tokens, so that models without one can be compared and neither kind is favoured.
+        Several critics are fitted to each run, and their spread is part of every interval. A chunk holds one token of
+        each of C texts.
 
     Relations:
         `anchored_words` shows which words these are. `information` has InfoNCE over all tokens.
@@ -66,13 +67,15 @@ class AnchoredInformation(Measure):
     """Pairs that InfoNCE tells apart (C)."""
     rounds: int = 16
     """Random tokens of each text over which its figure is a mean."""
-    fit_on: int = 512
-    """Training texts on which the critic is fitted."""
+    fit_on: int = 2048
+    """Training texts on which a critic is fitted."""
+    fits: int = 3
+    """Critics that are fitted, each with other texts held out."""
     fit_epochs: int = 40
     """Most passes over the training texts when the critic is fitted."""
 
     def __post_init__(self) -> None:
-        for name, least in (("chunk", 2), ("rounds", 1), ("fit_on", 2), ("fit_epochs", 1)):
+        for name, least in (("chunk", 2), ("rounds", 1), ("fit_on", 2), ("fits", 1), ("fit_epochs", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
@@ -87,20 +90,25 @@ class AnchoredInformation(Measure):
         if chunk < 2:
             raise UsageError(f"{self.name} needs at least two texts to tell apart: attack more of them with --n")
         lowest, highest = band(self, subject)
-        here = self._values(subject, texts, chunk, lowest, highest)
+        critics = self._critics(subject, chunk)
+        here = self._values(subject, critics, texts, lowest, highest)
         figures = [Figure.from_interval(name, _mean(values), of) for (name, of), values in here.items()]
-        notes = [f"InfoNCE tells {chunk} pairs apart, so it can show at most log {chunk} = {math.log(chunk):.3g} nats."]
+        notes = [
+            critics.note,
+            f"InfoNCE tells {chunk} pairs apart, so it can show at most log {chunk} = {math.log(chunk):.3g} nats.",
+        ]
         if any(figure.estimate < 0 for figure in figures):
             notes.append(BELOW_ZERO)
         shown, title = here, f"Information with the sentence, {subject.name}"
         for other in subject.others:
-            there = self._values(other, texts, chunk, lowest, highest)
+            there = self._values(other, self._critics(other, chunk), texts, lowest, highest)
             shown = {key: here[key] - there[key] for key in here}
             title = f"{subject.name} less {other.name}"
             figures += [Figure.from_interval(f"{name}, {other.name}", _mean(there[name, of]), of) for name, of in there]
             figures += [Figure.from_interval(f"difference in {name}", _mean(shown[name, of]), of) for name, of in shown]
         details = {
-            "n": {of: len(data) for of, data in texts.items()}, "chunk": chunk, "lowest": lowest, "highest": highest
+            "n": {of: len(data) for of, data in texts.items()}, "chunk": chunk, "lowest": lowest, "highest": highest,
+            "fits": self.fits, "fit_on": critics.texts,
         }  # fmt: skip
         return Measurement(tuple(figures), (_plot(self.name, title, shown),), notes=tuple(notes), details=details)
 
@@ -115,14 +123,15 @@ class AnchoredInformation(Measure):
         yield BENIGN, benign[:n]
         yield ADVERSARIAL, found.adversarial[:n]
 
-    def _values(self, subject: Subject, texts: dict[str, Dataset], chunk: int, lowest: float, highest: float) -> Values:
+    def _values(
+        self, subject: Subject, critics: Critics, texts: dict[str, Dataset], lowest: float, highest: float
+    ) -> Values:
         """InfoNCE of every text under one model."""
         import torch
 
         from isthmus.measures._features import features_of, gradients_of
         from isthmus.measures.anchored_words import ANCHORED, token_kinds
 
-        nce = self._critic(subject, chunk)
         seed = subject.asked.seed
         found: Values = {}
         for number, (of, data) in enumerate(texts.items()):
@@ -131,25 +140,29 @@ class AnchoredInformation(Measure):
             kinds = [token_kinds(each.norms, lowest, highest)[0] for each in gradients_of(subject.model, data, seed)]
             anchored = torch.tensor([kind == ANCHORED for text in kinds for kind in text])
             for name, chosen in ((ROBUST, anchored), (NON_ROBUST, ~anchored)):
-                found[name, of] = nce.values(features, chosen, seed, self.rounds).numpy()
+                found[name, of] = critics.values(features, chosen, seed, self.rounds).numpy()
             subject.step(f"reading {subject.name}", number + 1, len(texts))
         return found
 
-    def _critic(self, subject: Subject, chunk: int) -> Nce:
-        from isthmus.measures._estimators import Fitting, fit_nce
+    def _critics(self, subject: Subject, chunk: int) -> Critics:
+        from isthmus.measures._estimators import Critics, Fitting, fit_critics
         from isthmus.measures._features import features_of
 
         if "train" not in subject.splits:
             raise UsageError(f"the critic is fitted on a train split, which the data of {subject.name} lack")
-        subject.step(f"fitting the critic of {subject.name}", 0, 1)
+        title, critics = f"fitting the critics of {subject.name}", []
+        subject.step(title, 0, self.fits)
         train = features_of(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
-        nce = fit_nce(train, subject.asked.seed, Fitting(self.fit_epochs), chunk)
-        subject.step(f"fitting the critic of {subject.name}", 1, 1)
-        return nce
+        for nce in fit_critics(train, subject.asked.seed, Fitting(self.fit_epochs), chunk, self.fits):
+            critics.append(nce)
+            subject.step(title, len(critics), self.fits)
+        return Critics(tuple(critics), len(train))
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:
-    return bootstrap_mean(values[~np.isnan(values)], draws=2000)
+    from isthmus.measures._estimators import nce_interval
+
+    return nce_interval(values)
 
 
 def _plot(name: str, title: str, values: Values) -> Plot:
@@ -167,5 +180,5 @@ def _plot(name: str, title: str, values: Values) -> Plot:
         )
     return Plot(
         name, title, "", "InfoNCE (nats)", tuple(series), kind="bars", ticks=tuple(kinds),
-        caption="Lines are 95 % intervals over texts.",
+        caption="Lines are 95 % intervals over texts and fits.",
     )  # fmt: skip

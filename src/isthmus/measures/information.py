@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from isthmus.measures._estimators import Club, Nce
+    from isthmus.measures._estimators import Club, Critics
     from isthmus.measures._features import Features
 
 SPREAD, CLUB, NCE = "spread U", "CLUB of word and token (nats)", "InfoNCE of token and text (nats)"
@@ -49,7 +49,8 @@ class Information(Measure):
         fitted to; the gap between the likelihoods of train and split says how far CLUB can be trusted there. A chunk of
         InfoNCE holds one token of each of C texts. H(Y) is that of the sample's labels. For a stochastic code the
         cross-entropy is a mean over `draws` of it, which is what the bound is about; the training log has the code's
-        mean. Intervals are those of drawing other texts, not of fitting again.
+        mean. Intervals are those of drawing other texts; that of InfoNCE also counts fitting its critic again, that of
+        CLUB does not. A critic fitted on more texts finds more: compare figures of the same `fit_on` alone.
 
     Relations:
         `information_plane` draws rate against label information over a training. The mixture bounds enclose I(X;Z) of a
@@ -66,17 +67,19 @@ class Information(Measure):
     """Pairs that InfoNCE tells apart (C)."""
     draws: int = 8
     """Draws of a stochastic code over which the cross-entropy is a mean."""
-    fit_on: int = 512
+    fit_on: int = 2048
     """Training texts on which CLUB and InfoNCE are fitted, whatever the number that is measured."""
+    fits: int = 3
+    """Critics that InfoNCE fits, each with other texts held out; their spread is part of its interval."""
     fit_epochs: int = 40
     """Most passes over the training tokens when a network is fitted."""
     width: int = 256
     """Width of the network that CLUB fits."""
     fitted: bool = True
-    """Whether to estimate CLUB and InfoNCE, which take a few seconds each."""
+    """Whether to estimate CLUB and InfoNCE, which take most of the time."""
 
     def __post_init__(self) -> None:
-        for name, least in (("chunk", 2), ("draws", 1), ("fit_on", 2), ("fit_epochs", 1), ("width", 1)):
+        for name, least in (("chunk", 2), ("draws", 1), ("fit_on", 2), ("fits", 1), ("fit_epochs", 1), ("width", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
@@ -108,8 +111,10 @@ class Information(Measure):
         notes = []
         details: dict[str, Any] = {"n": {split: len(found) for split, found in features.items()}}
         if fits is not None:
-            details["log_chunk"] = {split: fits.nce.bound(found) for split, found in features.items()}
+            details["log_chunk"] = {split: fits.critics.bound(found) for split, found in features.items()}
+            details |= {"fits": len(fits.critics.fitted), "fit_on": fits.critics.texts}
             notes += [
+                fits.critics.note,
                 f"InfoNCE tells {self.chunk} pairs apart: it can show at most log {self.chunk} = "
                 f"{math.log(self.chunk):.3g} nats.",
                 "CLUB's fit gap: how much less likely a token of the split is than one of train, under the density "
@@ -121,7 +126,7 @@ class Information(Measure):
         return Looked(tuple(figures), notes, details)
 
     def _fit(self, subject: Subject, what: str) -> Fits:
-        from isthmus.measures._estimators import Fitting, fit_club, fit_nce
+        from isthmus.measures._estimators import Critics, Fitting, fit_club, fit_critics
         from isthmus.measures._features import features_of
 
         if "train" not in subject.splits:
@@ -130,17 +135,22 @@ class Information(Measure):
             )
         train = features_of(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
         fitting, seed = Fitting(self.fit_epochs), subject.asked.seed
-        subject.step(f"fitting CLUB, {what}", 0, 2)
+        subject.step(f"fitting CLUB, {what}", 0, 1 + self.fits)
         club = fit_club(train.words, train.tokens, train.owner, seed, fitting, self.width)
-        subject.step(f"fitting InfoNCE, {what}", 1, 2)
-        nce = fit_nce(train, seed, fitting, self.chunk)
-        subject.step(f"fitting InfoNCE, {what}", 2, 2)
-        return Fits(club, nce, float(train.per_text(club.likelihoods(train.words, train.tokens)).mean()))
+        critics = []
+        for nce in fit_critics(train, seed, fitting, self.chunk, self.fits):
+            critics.append(nce)
+            subject.step(f"fitting InfoNCE, {what}", 1 + len(critics), 1 + self.fits)
+        return Fits(
+            club,
+            Critics(tuple(critics), len(train)),
+            float(train.per_text(club.likelihoods(train.words, train.tokens)).mean()),
+        )
 
     def _of_split(self, subject: Subject, split: str, found: Features, fits: Fits | None) -> Iterator[Figure]:
         import torch
 
-        from isthmus.measures._estimators import bootstrap_spread, entropy
+        from isthmus.measures._estimators import bootstrap_spread, entropy, nce_interval
 
         seed = subject.asked.seed
 
@@ -153,8 +163,8 @@ class Information(Measure):
             likelihood = fits.club.likelihoods(found.words, found.tokens)
             yield mean(GAP, found.per_text(fits.likelihood - likelihood))
             yield Figure(WORDS, entropy(found.ids), of=split)
-            values = fits.nce.values(found, torch.ones_like(found.owner, dtype=torch.bool), seed)
-            yield mean(NCE, values[~values.isnan()])
+            values = fits.critics.values(found, torch.ones_like(found.owner, dtype=torch.bool), seed)
+            yield Figure.from_interval(NCE, nce_interval(values.numpy(), fits.critics.bound(found)), split)
         if found.mean is not None and found.deviation is not None:
             yield from _of_code(found, seed, mean)
         if found.logits is not None:
@@ -202,10 +212,10 @@ class Looked:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """The two networks, and the mean log-likelihood of the training tokens under CLUB's."""
+    """The networks, and the mean log-likelihood of the training tokens under CLUB's."""
 
     club: Club
-    nce: Nce
+    critics: Critics
     likelihood: float
 
 
