@@ -169,15 +169,16 @@ def _model(place: Path) -> Any:
 
     model = load_model(place / "run/model", device="cpu")
     scores = wrap(model, device="cpu").scores([{"text": text} for text in ("a fine film", "the plot was dull")])
-    assert np.isfinite(scores).all()
-    return {"scores": scores.tolist(), "labels": list(model.labels), "fingerprint": fingerprint(place / "run/model")}
+    # A row that a model cannot score is NaN, which an attack makes an error of.
+    rows = [row.tolist() if np.isfinite(row).all() else None for row in scores]
+    return {"scores": rows, "labels": list(model.labels), "fingerprint": fingerprint(place / "run/model")}
 
 
 def _model_differs(sound: Any, found: Any, place: Path) -> str | None:
     """Another model is a model, but never taken for the one it was."""
     if found["fingerprint"] == sound["fingerprint"]:
         return "another model has the same fingerprint"
-    rows = found["scores"]
+    rows = [row for row in found["scores"] if row is not None]
     return None if all(abs(sum(row) - 1) < 1e-3 for row in rows) else f"the scores are no distribution: {rows}"
 
 
