@@ -162,6 +162,21 @@ def test_weights_that_cannot_be_read(
     refused(ended, "model.safetensors")
 
 
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("draws=x", "draws is a whole number"),
+        ("draws=0", "draws is a whole number"),
+        ("draws=1.5", "draws is a whole number"),
+        ("fixed=maybe", "fixed is true or false"),
+        ("deployed=maybe", "deployed is true or false"),
+        ("latent=nonsense", "nonsense"),
+    ],
+)
+def test_a_bad_option_of_a_classifier(isthmus: Any, model: Path, option: str, named: str) -> None:
+    refused(isthmus("attack", model, "--data", "reviews.csv", "--attack", "deepwordbug", "-V", option), named)
+
+
 # ---------------------------------------------------------------------- options, addresses, names
 
 ATTACK = ("attack", "toy:classify", "--data", "reviews.csv", "--attack", "deepwordbug", "--n", "4")

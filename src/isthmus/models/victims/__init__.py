@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.hardware import check_device
 from isthmus.core.types import Victim
-from isthmus.models.victims._options import number
+from isthmus.models.victims._options import flag, number
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
 from isthmus.models.victims.onnx_file import OnnxVictim
@@ -115,7 +115,7 @@ def _deployed(model: Classifier, precision: Precision, *, deployed: bool = True,
     """The classifier as it is put to work; ``deployed=False`` gives the single pass underneath."""
     from isthmus.models.victims.classifier import ClassifierVictim
 
-    if deployed and model.deployment is not None:
+    if flag("deployed", deployed) and model.deployment is not None:
         return model.deployment.victim(model, precision, **options)
     return ClassifierVictim(model, precision, **options)
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isthmus.core.errors import UsageError, VictimError
+from isthmus.core.errors import IsthmusWarning, UsageError, VictimError
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
@@ -31,6 +31,7 @@ from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import copied, mix64
 from isthmus.models.transfer import Inputs, any_shape, failed, filled, on_device, pending
+from isthmus.models.victims._options import flag, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,16 +73,14 @@ class ClassifierVictim:
             )
         self.model = model.eval()
         if precision == "bf16" and not bfloat16_works(model.device.type):
-            warnings.warn("bfloat16 arithmetic crashes on this machine's CPU: scoring in float32", stacklevel=2)
+            said = "bfloat16 arithmetic crashes on this machine's CPU: scoring in float32"
+            warnings.warn(said, IsthmusWarning, stacklevel=2)
             precision = "fp32"
         self.precision = precision
         self._half: Classifier | None = None
         if latent is not None:
             _see(model, latent)
-        self.draws = int(draws)
-        if self.draws < 1:
-            raise UsageError(f"at least one draw is needed, not {draws}")
-        self.fixed = bool(fixed)
+        self.draws, self.fixed = whole("draws", draws), flag("fixed", fixed)
         self.passes = 0
         """Texts that went through the network so far, copies included; one with a gradient counts twice."""
 

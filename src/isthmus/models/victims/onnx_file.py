@@ -14,6 +14,7 @@ from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models._folder_checks import label_names
 from isthmus.models._hub import read_tokenizer
 from isthmus.models.batching import batches_of, columns_of
+from isthmus.models.victims._options import whole
 from isthmus.models.victims.answers import Outputs, Reader
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class OnnxVictim:
         rows, length = (*self._inputs["input_ids"].shape, None, None)[:2]
         self._fixed_rows = rows if isinstance(rows, int) else None
         self._fixed_length = length if isinstance(length, int) else None
+        if max_tokens is not None:
+            whole("max_tokens", max_tokens)
         self._max_tokens = max_tokens or self._fixed_length or min(self._tokenizer.model_max_length, 512)
         if outputs == "auto" and self._output == "logits":
             outputs = "logits"
