@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.parts.shared_draws import draws_for
 from isthmus.core.errors import RunError
 from isthmus.core.files import make_folder
 from isthmus.core.seeds import derive
@@ -66,12 +67,17 @@ class Asked:
 
 
 def search_options(place: Place) -> dict[str, Any]:
-    """How a randomised model is searched: what is given, and the defaults of this version."""
+    """How a randomised model is searched: what is given, and the defaults of this version, spelled out.
+
+    A search over shared draws does not begin anew.
+    """
     usual = {entry.name: entry.default for entry in dataclasses.fields(AttackRequest)}
-    known = {name: usual[name] for name in ("restarts", "fresh", "search_draws") if name in usual}
+    known = {name: usual[name] for name in ("restarts", "fresh", "search_draws")}
     if unknown := sorted(place.search.keys() - known.keys()):
         raise RunError(f"attacks of this version have no option {', '.join(unknown)}; they have {', '.join(known)}")
-    return {**known, **place.search}
+    found = {**known, **place.search}
+    found["search_draws"] = draws_for(found["search_draws"], randomised=True)
+    return found if not found["search_draws"] else {name: found[name] for name in ("fresh", "search_draws")}
 
 
 def asked(unit: Unit, place: Place) -> list[Asked]:

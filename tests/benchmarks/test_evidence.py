@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS
 from isthmus.core import catalog
 from isthmus.core.errors import RunError
 from isthmus.training.settings import TrainingSettings
@@ -70,9 +71,11 @@ def test_units_are_chosen_by_stage_or_title_and_parameters_may_be_set() -> None:
 
 
 def test_how_a_random_model_is_searched_is_taken_from_this_version(tmp_path: Path) -> None:
-    place = Place(tmp_path, tmp_path, tmp_path, search={"restarts": 1})
-    assert search_options(place)["restarts"] == 1
-    assert "fresh" in search_options(place)
+    usual = search_options(Place(tmp_path, tmp_path, tmp_path))
+    assert usual["search_draws"] == SEARCH_DRAWS  # The number itself: another default is another cell.
+    assert "restarts" not in usual
+    place = Place(tmp_path, tmp_path, tmp_path, search={"restarts": 1, "search_draws": 0})
+    assert search_options(place) == {"restarts": 1, "fresh": usual["fresh"], "search_draws": 0}
     with pytest.raises(RunError, match="no option colour"):
         search_options(Place(tmp_path, tmp_path, tmp_path, search={"colour": 3}))
 
@@ -149,7 +152,7 @@ RUNNER = """
     results = pathlib.Path("results/toy.jsonl")
 
     def run(*more):
-        words = "--results results --runs runs --backbone cnn --device cpu --restarts 1".split()
+        words = "--results results --runs runs --backbone cnn --device cpu --search-draws 3".split()
         sys.argv = ["evidence.py", "--data", "pack", *words, *more]
         print("$", *more)
         evidence.main()
@@ -193,7 +196,7 @@ def test_units_fill_the_ledger_once_and_a_cut_keeps_what_was_finished(pack: Path
         ("vib-0.1-sample", False, 12), ("vib-0.1-sample", True, 3),
     ]  # fmt: skip
     attacked = {cell.row: cell.key.attack for cell in cells if cell.key.attack}
-    assert attacked["vib-0.1-sample"]["search"]["restarts"] == 1
+    assert attacked["vib-0.1-sample"]["search"]["search_draws"] == 3
     assert "search" not in attacked["vib-0.1-mean"]
     assert {"seconds", "code"} <= cells[0].provenance.keys()
     # The same command makes the lost cell again, with the same outcomes.
