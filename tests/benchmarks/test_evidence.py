@@ -73,7 +73,8 @@ def test_units_are_chosen_by_stage_or_title_and_parameters_may_be_set() -> None:
 def test_how_a_random_model_is_searched_is_taken_from_this_version(tmp_path: Path) -> None:
     usual = search_options(Place(tmp_path, tmp_path, tmp_path))
     assert usual["search_draws"] == SEARCH_DRAWS  # The number itself: another default is another cell.
-    assert "restarts" not in usual
+    shared = search_options(Place(tmp_path, tmp_path, tmp_path, search={"search_draws": 5}))
+    assert shared == {"fresh": usual["fresh"], "search_draws": 5}
     place = Place(tmp_path, tmp_path, tmp_path, search={"restarts": 1, "search_draws": 0})
     assert search_options(place) == {"restarts": 1, "fresh": usual["fresh"], "search_draws": 0}
     with pytest.raises(RunError, match="no option colour"):
