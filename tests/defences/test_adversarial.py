@@ -70,6 +70,13 @@ def test_lengths_left_open_are_those_of_the_scale() -> None:
     assert defences.FreeLB(scale="paper").lengths == (0.1, 0.1, 0.3)
     assert defences.PGD(scale="paper", step_size=0.2).lengths == (0.2, 0.1, 0.3)
     assert defences.FreeLBpp(scale="paper").lengths == (0.03, 0.05, 0.0)
+    # Without a limit ten of FreeLB's own steps go three times as far, which MiniLM does not stand.
+    longest = {
+        each: each.lengths.start + (each.steps - 1) * each.lengths.step
+        for each in (defences.FreeLBpp(), defences.FreeLB())
+    }
+    further, limited = longest.values()
+    assert limited <= further < 1.5 * limited
     with pytest.raises(UsageError, match="scale"):
         defences.FreeLB(scale="absolute")  # type: ignore[arg-type]
 
