@@ -1,6 +1,7 @@
 """What a run says about how it was made: a command that can be pasted, without its secrets."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -40,6 +41,12 @@ def test_secrets_are_variables_that_a_shell_fills_in():
         check=True,
     )
     assert ran.stdout.splitlines() == [*given[:4], "--header=X-Key: k2", *given[5:]]
+
+
+def test_every_secret_has_a_name_of_its_own():
+    given = ["attack", "http://h/c?key=1", "--data", "https://d/x.csv?key=2&key_2=3", "--header", "Key: 4"]
+    command = shown(given)
+    assert re.findall(r"\$\w+", command) == ["$KEY", "$KEY_2", "$KEY_2_2", "$KEY_3"]
 
 
 def test_only_of_a_program(monkeypatch):

@@ -121,6 +121,7 @@ def synthetic_run(path: Path, n: int = 200) -> RunFolder:
             command="isthmus train --data rotten_tomatoes --backbone minilm --epochs 1 --out runs/demo",
         )
     )  # fmt: skip
+    folder.model_path.mkdir()
     write_log(folder)
     write_attack(
         folder,

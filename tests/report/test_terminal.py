@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from isthmus.report.describe import coverage, next_steps, warnings
+from isthmus.report.describe import coverage, warnings
+from isthmus.report.steps import next_steps
 from isthmus.report.terminal import attack_table, footnotes, print_examples, print_steps
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder

@@ -95,3 +95,10 @@ def test_goals_follow_the_options() -> None:
     assert not GoalRequest(from_label="spam", target_label="ham").is_evasion
     with pytest.raises(UsageError):
         GoalRequest(from_label="a", target_label="a")
+
+
+def test_a_folder_of_results_says_whose_they_are(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.write(RunRecord(ModelRecord("toy:classify"), DataRecord("reviews.csv", "reviews")))
+    with pytest.raises(RunError, match=r"results of toy:classify and no model of its own.*--out"):
+        ModelSource.of(str(folder.path))

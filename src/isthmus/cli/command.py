@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from isthmus.core.redaction import Parts, Secret, is_url, secret_name, shell_word, url_parts
 
@@ -26,9 +27,22 @@ def command_line() -> str | None:
 def shown(arguments: Sequence[str]) -> str:
     """A command of these arguments as a shell takes it."""
     before = ["", *arguments]
-    return " ".join(
-        ["isthmus", *(shell_word(_parts(option, each)) for option, each in zip(before, arguments, strict=False))]
-    )
+    words = [_parts(option, each) for option, each in zip(before, arguments, strict=False)]
+    return " ".join(["isthmus", *map(shell_word, _told_apart(words))])
+
+
+def _told_apart(words: Sequence[Parts]) -> Iterator[Parts]:
+    """The words with a name of its own for every secret: two keys of one name may well differ."""
+    taken: set[str] = set()
+    for parts in words:
+        own: list[str | Secret] = []
+        for part in parts:
+            if isinstance(part, Secret):
+                names = (part.name if number == 1 else f"{part.name}_{number}" for number in itertools.count(1))
+                part = Secret(next(name for name in names if name not in taken))
+                taken.add(part.name)
+            own.append(part)
+        yield own
 
 
 def _parts(before: str, argument: str) -> Parts:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.report.balance import balance_table
 from isthmus.report.certificates import certificates, print_certificate
-from isthmus.report.describe import next_steps, warnings
+from isthmus.report.describe import warnings
 from isthmus.report.evaluation_table import evaluation_notes, evaluation_table
 from isthmus.report.evaluations import EvaluationView
 from isthmus.report.numerals import read_interval, three, three_bounds
 from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_table
+from isthmus.report.steps import next_steps
 from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
 from isthmus.report.view import AttackView, RunView
 

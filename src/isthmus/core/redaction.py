@@ -21,6 +21,10 @@ _URL = re.compile(
 )
 _INSIDE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s<>\"'`]+|(?<![^\s\"'`(=])/[^\s<>\"'`?]*\?[^\s<>\"'`]+")
 _TRAILING = ".,;:!?)]}"
+_WORD = (
+    r"""(?:[\w@%+=:,./-]+|'[^']*'(?:"'"'[^']*')*|"(?:[^\\"`$]|\\[\\"`$]|\$(?:[A-Z_][A-Z0-9_]*|{[A-Z_][A-Z0-9_]*}))*")"""
+)
+"""A word as `shell_word` writes it."""
 _OF_THE_SHELL = {"HOME", "HOSTNAME", "IFS", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHELL", "TERM", "UID", "USER"}
 """Variables that every shell has set already: a placeholder of that name would be filled in with the wrong value."""
 
@@ -74,6 +78,11 @@ def shell_word(parts: Parts) -> str:
     if not any(isinstance(part, Secret) for part in parts):
         return shlex.quote("".join(map(str, parts)))
     return '"' + "".join(_in_quotes(parts, place) for place in range(len(parts))) + '"'
+
+
+def is_command(text: str) -> bool:
+    """Whether a recorded text is a single command of isthmus, which a shell takes for nothing else."""
+    return re.fullmatch(rf"isthmus(?: {_WORD})+", text, re.ASCII) is not None
 
 
 def secret_name(name: str) -> str:

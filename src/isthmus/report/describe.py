@@ -1,9 +1,8 @@
-"""Sentences about a run: what it is, what it found, where it comes from, and what to do next."""
+"""Sentences about a run: what it is, what it found, and where it comes from."""
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -252,53 +251,3 @@ def _method(name: str, parameters: Mapping[str, Any]) -> str:
 def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     part = value.get(key)
     return part if isinstance(part, Mapping) else {}
-
-
-def commands(run: RunView) -> list[str]:
-    """The commands that make the same run again, as far as the folder knows them."""
-    found = [
-        str(command)
-        for command in (
-            run.record.command,
-            *(view.header.get("command") for view in run.attacks),
-            *(view.header.get("command") for view in run.evaluations),
-        )
-        if command
-    ]
-    return list(dict.fromkeys(found))
-
-
-def next_steps(run: RunView, after: str = "report") -> list[tuple[str, str]]:
-    """What to run next and why, after ``train``, ``attack`` or ``report``."""
-    path = shlex.quote(run.folder.path.as_posix())
-    if after == "evaluate":
-        return [(f"isthmus report {path}", "the page, with figures")]
-    if run.record.data.options.get("task") == "qa":
-        return [(f"isthmus evaluate {path}", "exact match and F1 with their intervals")]
-    attack = (f"isthmus attack {path} --attack deepwordbug,pwws --n 200", "how easily it is fooled")
-    if after == "train":
-        return [attack, (f"isthmus evaluate {path}", "accuracy and calibration on texts it has not seen")]
-    if after == "attack":
-        return [(f"isthmus report {path}", "the page, with figures and more examples")]
-    steps = [_more(path, run) if any(view.rows for view in run.attacks) else attack]
-    record = run.record
-    if record.training is not None and record.defence is not None and record.defence.name == "standard":
-        given = f"--data {shlex.quote(record.data.source)} --backbone {shlex.quote(record.model.spec)}"
-        steps.append((f"isthmus train {given} --defence label_smoothing", "can it be made harder to fool"))
-    return [*steps, ("isthmus list", "every attack, defence and data set")]
-
-
-def _more(path: str, run: RunView) -> tuple[str, str]:
-    """The same attacks on more examples, where there are more."""
-    views = [view for view in run.attacks if view.rows]
-    names = ",".join(dict.fromkeys(view.attack for view in views))
-    splits = {str(_part(view.settings, "data").get("split")) for view in views}
-    largest = max(view.summary.n for view in views)
-    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or 5 * largest
-    if there > largest:
-        more = min(5 * largest, there)
-        return f"isthmus attack {path} --attack {names} --n {more}", "narrower intervals, continuing these rows"
-    others = [name for name in catalog.names("attacks") if name not in names.split(",")]
-    if others:
-        return f"isthmus attack {path} --attack {others[0]}", "another attack"
-    return f"isthmus attack {path} --attack {names} -P semantics=paper", "the papers' own algorithms"

@@ -15,9 +15,8 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import balance, certificates, figures, measures, numerals, randomised
+from isthmus.report import balance, certificates, figures, measures, numerals, randomised, steps
 from isthmus.report.describe import (
-    commands,
     coverage,
     headline_sentence,
     is_large,
@@ -149,7 +148,8 @@ def render(run: RunView) -> str:
         certificates=certificates.sections(run.folder),
         shares=shares_line(run.log),
         provenance=provenance(run),
-        commands=commands(run),
+        commands=steps.commands(run),
+        first_attack=steps.first_attack(run),
     )
 
 

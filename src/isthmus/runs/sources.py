@@ -102,8 +102,13 @@ class ModelSource:
                 raise RunError(f"{given} holds an unfinished training and no run.json: run `isthmus train` first")
             _refuse_other_folder(Path(given))
             return cls(given, None)
-        folder.record()
+        record = folder.record()
         if not folder.model_path.is_dir():
+            if record.training is None:
+                raise RunError(
+                    f"{given} holds results of {record.model.spec} and no model of its own: name that model instead, "
+                    f"with --out {given}"
+                )
             raise RunError(
                 f"{given} is a run without a finished model: the same `isthmus train` command again finishes it"
             )

@@ -1,0 +1,147 @@
+"""Commands that a reader can copy: those that made a run, and what to run next.
+
+A folder can be named as a model only where a training has put one there. Of any other model only the commands that were
+given know how it is reached, so that what comes next is one of them with more examples.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from isthmus.core import catalog
+from isthmus.core.redaction import is_command
+from isthmus.report.certificates import certificates
+from isthmus.report.view import AttackView, RunView
+from isthmus.runs.measure import measurements
+
+Step = tuple[str, str]
+"""A command and why."""
+
+_NEEDS_NOTHING = ("deepwordbug", "badchars", "leet", "random", "pwws", "textfooler")
+"""Attacks in the order in which they are proposed: those that need no word list or model first."""
+_MORE = "narrower intervals, continuing these rows"
+
+
+def commands(run: RunView) -> list[str]:
+    """The commands that make the same run again, as far as the folder knows them."""
+    given = [
+        run.record.command,
+        *(_given(view) for view in run.attacks),
+        *(view.header.get("command") for view in run.evaluations),
+        *(view.header.get("command") for view in certificates(run.folder)),
+        *(each.command for each in measurements(run.folder)),
+    ]
+    # A folder may come from anybody, and what stands here is copied into a shell.
+    return [command for command in dict.fromkeys(given) if isinstance(command, str) and is_command(command)]
+
+
+def first_attack(run: RunView) -> str | None:
+    """The command that attacks a run for the first time; None where the folder holds no model to attack."""
+    if not run.folder.model_path.is_dir() or _answers_questions(run):
+        return None
+    return f"isthmus attack {_path(run)} --attack deepwordbug,pwws --n 200"
+
+
+def next_steps(run: RunView, after: str = "report") -> list[Step]:
+    """What to run next and why, after ``train``, ``attack``, ``evaluate`` or ``report``."""
+    path = _path(run)
+    if after == "evaluate":
+        return [(f"isthmus report {path}", "the page, with figures")]
+    if after == "attack":
+        return [(f"isthmus report {path}", "the page, with figures and more examples")]
+    steps = _of_own_model(run, path, after) if run.folder.model_path.is_dir() else _of_other_model(run)
+    return steps if after == "train" else [*steps, ("isthmus list", "every attack, defence and data set")]
+
+
+def _of_own_model(run: RunView, path: str, after: str) -> list[Step]:
+    if _answers_questions(run):
+        return [(f"isthmus evaluate {path}", "exact match and F1 with their intervals")]
+    attack = first_attack(run)
+    assert attack is not None
+    if after == "train":
+        return [
+            (attack, "how easily it is fooled"),
+            (f"isthmus evaluate {path}", "accuracy and calibration on texts it has not seen"),
+        ]
+    attacked = any(view.rows for view in run.attacks)
+    return [*(_further(path, run) if attacked else [(attack, "how easily it is fooled")]), *_defended(run)]
+
+
+def _of_other_model(run: RunView) -> list[Step]:
+    if run.record.training is not None:
+        made = run.record.command
+        return [(made, "finish the training")] if made is not None and is_command(made) else []
+    views = [view for view in run.attacks if view.rows and _given(view)]
+    more = _larger(run, views)
+    return [] if more is None else [(_with_n(_given(views[0]), more), _MORE)]
+
+
+def _further(path: str, run: RunView) -> list[Step]:
+    """The same attacks on more examples, where there are more; else another one."""
+    views = [view for view in run.attacks if view.rows]
+    names = list(dict.fromkeys(view.attack for view in views))
+    more = _larger(run, views)
+    if more is not None:
+        given = {_given(view) for view in views}
+        if len(given) == 1 and _names_folder(made := given.pop(), run):
+            return [(_with_n(made, more), _MORE)]  # Only with the options they were made with do rows go on.
+        return [(f"isthmus attack {path} --attack {','.join(names)} --n {more}", "narrower intervals")]
+    others = [name for name in _NEEDS_NOTHING if name not in names and name in catalog.names("attacks")]
+    return [(f"isthmus attack {path} --attack {others[0]}", "another attack")] if others else []
+
+
+def _given(view: AttackView) -> str:
+    """The command that made the rows; empty where it is not known."""
+    command = view.header.get("command")
+    return command if isinstance(command, str) and is_command(command) else ""
+
+
+def _names_folder(command: str, run: RunView) -> bool:
+    """Whether a command, given here, means this run: the folder may have been moved since."""
+    return any(Path(word).resolve() == run.folder.path.resolve() for word in shlex.split(command)[2:])
+
+
+def _larger(run: RunView, views: Sequence[AttackView]) -> int | None:
+    """A number of examples that gives narrower intervals; None where there are no more."""
+    if not views:
+        return None
+    largest = max(view.summary.n for view in views)
+    data = [view.settings.get("data") for view in views]
+    splits = {str(part.get("split")) for part in data if isinstance(part, Mapping)}
+    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or 5 * largest
+    return min(5 * largest, there) if there > largest else None
+
+
+def _with_n(command: str, n: int) -> str:
+    """A command with another ``--n``."""
+    given = [word for word in shlex.split(command) if word == "--n" or word.startswith("--n=")]
+    places = re.findall(r"(?<=\s)--n(?:=|\s+)\d+(?=\s|$)", command)
+    if len(given) == len(places) == 1:
+        return command.replace(places[0], f"--n {n}")
+    return f"{command} --n {n}"  # The last one counts.
+
+
+def _defended(run: RunView) -> list[Step]:
+    """The same training with a defence, where it had none."""
+    record = run.record
+    if record.training is None or record.defence is None or record.defence.name != "standard":
+        return []
+    options = record.data.options
+    columns = [
+        f"--{name} {shlex.quote(value if isinstance(value, str) else ','.join(value))}"
+        for name, value in options.items()
+        if name in ("text", "label", "pair")
+    ]
+    given = [f"--data {shlex.quote(record.data.source)}", *columns, f"--backbone {shlex.quote(record.model.spec)}"]
+    return [(f"isthmus train {' '.join(given)} --defence label_smoothing", "can it be made harder to fool")]
+
+
+def _answers_questions(run: RunView) -> bool:
+    return run.record.data.options.get("task") == "qa"
+
+
+def _path(run: RunView) -> str:
+    return shlex.quote(run.folder.path.as_posix())
