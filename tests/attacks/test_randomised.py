@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from isthmus.attacks.base import AttackSettings, WordAttack
-from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted, aware
+from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted, bound
 from isthmus.attacks.parts.randomised import FRESH_DRAWS, SECOND_LOOKS
 from isthmus.attacks.parts.searches import Search, greedy
 from isthmus.attacks.parts.trial import Trial
@@ -215,9 +215,9 @@ def test_a_clean_text_that_is_declined_is_not_right():
 def test_what_is_right_is_what_the_goal_is_about():
     scores = np.array([[0.2, 0.3, 0.5], [0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], np.float32)
     labels = ("no", "yes", ABSTAINS)
-    assert aware(Untargeted(), labels).right(scores, 1).tolist() == [False, False, True]
-    assert aware(Targeted(0), labels).right(scores, 1).tolist() == [False, False, True]
-    assert aware(Evasion(1, 0.25), labels).right(scores, 1).tolist() == [False, True, True]
+    assert bound(Untargeted(), labels).right(scores, 1).tolist() == [False, False, True]
+    assert bound(Targeted(0), labels).right(scores, 1).tolist() == [False, False, True]
+    assert bound(Evasion(1, 0.25), labels).right(scores, 1).tolist() == [False, True, True]
     assert Evasion(1, 0.25).right(scores, 1).tolist() == [True, True, True]
 
 
@@ -246,10 +246,10 @@ def test_declining_is_its_own_outcome():
 def test_declining_reaches_no_goal():
     scores = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [0.1, 0.9, 0.0]], np.float32)
     labels = ("no", "yes", ABSTAINS)
-    assert aware(Untargeted(), labels).reached(scores, 1).tolist() == [False, True, False]
-    assert aware(Evasion(1, 0.5), labels).reached(scores, 1).tolist() == [False, True, False]
-    assert aware(Targeted(0), labels).reached(scores, 1).tolist() == [False, True, False]
-    assert aware(Untargeted(), labels[:2]) == Untargeted()
+    assert bound(Untargeted(), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert bound(Evasion(1, 0.5), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert bound(Targeted(0), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert bound(Untargeted(), labels[:2]) == Untargeted()
 
 
 @pytest.mark.parametrize(("fooled", "most"), [(0.8, 0.05), (0.95, 0.01)])

@@ -217,3 +217,69 @@ def test_rows_over_draws_are_means_with_their_lower_end():
 def test_negative_numbers_of_draws_are_refused():
     with pytest.raises(UsageError, match="search_draws"):
         AttackSettings(search_draws=-1)
+
+
+class Voter(Noisy):
+    """Five passes vote; their mean margin falls with every "slow", and their votes all agree until it is nearly zero.
+
+    `drag` is the margin that the first pass has of its own, so that it may outweigh the others in the mean alone.
+    """
+
+    def __init__(self, by_means: bool = False, drag: float = 0.0) -> None:
+        super().__init__(start=0.5, noise=0.02)
+        self.by_means, self.drag = by_means, drag
+        self.labels = ("negative", "positive")
+
+    @property
+    def graded(self) -> Voter | None:
+        if self.by_means:
+            return None
+        other = Voter(True, self.drag)
+        other.asked = self.asked
+        return other
+
+    def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+        assert keys is not None
+        passes = []
+        for number in range(5):
+            own = super().scores(texts, splitmix(keys + np.uint64(number)))
+            passes.append(np.clip(own + (self.drag if not number else 0) * np.array([1, -1], np.float32), 0, 1))
+        del self.asked[-5 * len(texts) :]
+        self.asked += [(text["text"], int(key)) for text, key in zip(texts, keys, strict=True)]
+        if self.by_means:
+            return np.mean(passes, axis=0)
+        return np.mean([np.eye(2)[each.argmax(axis=1)] for each in passes], axis=0).astype(np.float32)
+
+
+class Mute(Voter):
+    """The same without a way to see behind the votes."""
+
+    graded = None  # type: ignore[assignment]
+
+
+def test_a_vote_is_climbed_by_the_means_behind_it():
+    assert {result.outcome for result in attacked(Mute(), TEXTS[:8], search_draws=6)} == {"failed"}
+    for result in attacked(Voter(), TEXTS[:8], search_draws=6):
+        assert result.outcome == "succeeded"
+        assert slowed(result) in (5, 6)
+
+
+def test_a_mean_that_is_past_zero_is_not_enough_where_votes_decide():
+    for result in attacked(Voter(drag=0.9), TEXTS[:8], search_draws=6):
+        assert slowed(result) in (5, 6)  # by the mean, (4 m - 1) / 5 < 0, it would be 3
+        assert result.outcome == "succeeded"
+        assert result.fresh.claimed
+
+
+def test_looks_at_votes_are_queries_and_end_with_the_budget():
+    victim = Voter()
+    (result,) = attacked(victim, TEXTS[:1], search_draws=6, fresh=0)
+    looks = len(victim.asked) - 1 - 6 * (1 + slowed(result))
+    assert result.logical_queries == len(victim.asked)
+    assert looks > 0
+    assert looks % 6 == 0
+    short = 1 + 6 * (1 + slowed(result))
+    (cut,) = attacked(Voter(), TEXTS[:1], search_draws=6, budget=short)
+    assert slowed(cut) == slowed(result)  # the last text was seen by its mean, and its votes were not
+    assert (cut.logical_queries, cut.budget_spent, cut.fresh.claimed) == (short, True, False)
+    assert cut.outcome == "succeeded"

@@ -85,3 +85,12 @@ def test_forgetting_words_changes_nothing(encoder: Callable[[str], Path], monkey
     monkeypatch.setattr("isthmus.models.synonym_reading._MOST_WORDS", 3)
     assert np.array_equal(rows.scores(TEXTS, KEYS), before)
     assert len(rows.vocabulary) > 3
+
+
+def test_behind_votes_stand_the_mean_probabilities_of_the_same_draws(encoder: Callable[[str], Path]):
+    victim = ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes")))
+    keys = np.arange(len(TEXTS), dtype=np.uint64)
+    votes, means = SmoothedVictim(victim, TABLE, 6), SmoothedVictim(victim, TABLE, 6, "mean")
+    assert means.graded is None
+    assert votes.graded is not None
+    assert np.array_equal(votes.graded.scores(TEXTS, keys), means.scores(TEXTS, keys))

@@ -356,6 +356,46 @@ def test_undecided_votes_are_abstentions_with_a_label_of_their_own(classifier):
     assert not (scores[plain.max(axis=1) == 1, 2]).any()
 
 
+def test_behind_votes_stand_the_mean_logits_of_the_same_draws(classifier):
+    model = classifier("cnn")
+    votes, means = victim_of(model, aggregate="vote"), victim_of(model)
+    assert means.graded is None
+    assert votes.graded.graded is None
+    assert np.array_equal(votes.graded.scores(TEXTS, KEYS), means.scores(TEXTS, KEYS))
+    assert not np.array_equal(votes.scores(TEXTS, KEYS), means.scores(TEXTS, KEYS))
+    declining = victim_of(model, aggregate="vote", abstain=0.01)
+    graded = declining.graded.scores(TEXTS, KEYS)
+    assert declining.graded.labels == declining.labels
+    assert np.array_equal(graded[:, :-1], means.scores(TEXTS, KEYS))
+    assert not graded[:, -1].any()
+
+
+def test_a_gradient_as_scored_has_the_masks_and_the_noise_of_the_answer(classifier):
+    """One pass an answer: moving the embeddings of a text by little changes its score by what the gradient says."""
+    model = classifier("cnn", two_step=False, k0=1, masked=1)
+    victim = victim_of(model)
+    ids, keys, labels = np.array([[5, 6, 7, 8, 9, 10]]), np.array([41], np.uint64), np.array([1])
+    batch = TokenBatch(ids, keys=keys)
+    gradient = torch.from_numpy(victim.embedding_gradients(batch, labels, as_scored=True)[0])
+    table = model.table.weight.data
+    before = table.clone()
+
+    def loss(size: float) -> float:
+        table.copy_(before)
+        table[ids[0]] += size * gradient / gradient.norm()
+        found = victim.launch([batch])()
+        table.copy_(before)
+        return -float(np.log(found[0, 1]))
+
+    masked = before[model.tokenizer.mask_token_id]
+    assert not any(torch.equal(before[token], masked) for token in ids[0].tolist())
+    other = victim.embedding_gradients(batch, labels)[0]
+    assert not np.allclose(other, gradient.numpy(), rtol=1e-2, atol=0)
+    # At the masked word the gradient passes straight through, though the score does not change with it.
+    moved = (loss(1e-2) - loss(-1e-2)) / 2e-2
+    assert 0 < moved <= float(gradient.norm()) * 1.02
+
+
 def test_averaging_over_draws_averages_independent_answers(classifier):
     model = classifier(sigma=2.0)
     one = [victim_of(model).scores(TEXTS, keys=_mixed(draw)) for draw in range(3)]

@@ -30,7 +30,7 @@ from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, aligned
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
-from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim
+from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
 from isthmus.engine.gradients import require_gradients
 from isthmus.engine.requests import Score, Similarity, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
@@ -176,7 +176,7 @@ class WordAttack(ABC):
         attempts = Attempts(trial)
         try:
             if terms.search_draws:
-                yield from over_draws(self.search, trial, terms.search_draws)
+                yield from over_draws(self.search, trial, terms.search_draws, terms.votes)
             else:
                 yield from self.search(trial)
             if terms.randomised and not terms.search_draws:
@@ -222,6 +222,7 @@ class _Terms:
     randomised: bool = False  # whether the same text may be scored differently twice
     search_draws: int = 0  # draws that a search sees at once, always the same ones
     abstains: int | None = None  # the column of a victim that may decline to answer
+    votes: bool = False  # whether its answers are shares of votes
 
     def declines(self, scores: Floats) -> bool:
         """Whether the victim declined to answer, by one row of scores."""
@@ -282,8 +283,9 @@ class AttackRun:
             attack.prepare(examples)
         abstains = victim.labels.index(ABSTAINS) if ABSTAINS in victim.labels else None
         rules = (*attack.rules(), *settings.limits.rules())
+        votes = isinstance(victim, Voting) and victim.graded is not None
         draws = draws_for(settings.search_draws, randomised=victim.stochastic)
-        self._terms = _Terms(settings, rules, encoder is not None, victim.stochastic, draws, abstains)
+        self._terms = _Terms(settings, rules, encoder is not None, victim.stochastic, draws, abstains, votes)
         self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 
     @property

@@ -159,6 +159,18 @@ class Differentiable(Protocol):
 
 
 @runtime_checkable
+class Voting(Protocol):
+    """A victim that may answer with shares of votes, which say nothing as long as all votes agree."""
+
+    @property
+    def graded(self) -> Victim | None:
+        """One with the same labels that answers a key from the same draws, by their mean instead of their votes.
+
+        None where the victim's own answers are such means. Its answers are for climbing: no success counts by them.
+        """
+
+
+@runtime_checkable
 class SentenceEncoder(Protocol):
     """Maps texts to unit vectors whose inner product is their similarity."""
 

@@ -39,10 +39,11 @@ class Score:
     attack never sees, nothing is counted, limited or remembered.
 
     `draws` asks for so many draws of each candidate, which are the same in every request of one program, and count as
-    so many queries; 0 asks for one that no other query has.
+    so many queries; 0 asks for one that no other query has. Of a victim that votes they come as means (`Voting`),
+    unless `as_deployed` asks for the votes.
     """
 
-    __slots__ = ("asked", "base", "count", "draws", "edits", "exact", "fresh")
+    __slots__ = ("as_deployed", "asked", "base", "count", "draws", "edits", "exact", "fresh")
 
     def __init__(
         self,
@@ -52,9 +53,10 @@ class Score:
         exact: bool = False,
         fresh: bool = False,
         draws: int = 0,
+        as_deployed: bool = False,
     ) -> None:
         self.base, self.edits, self.count, self.exact, self.fresh = base, edits, count, exact, fresh
-        self.draws = draws
+        self.draws, self.as_deployed = draws, as_deployed
         self.asked = count  # candidates that the victim was asked about: fewer where the budget ended
 
     @property

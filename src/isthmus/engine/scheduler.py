@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError, VictimTimeout
-from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim
+from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim, Voting
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.changes import edited
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, judged, shared_streams, splitmix
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, judged, shared_streams, splitmix
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, Trace
 from isthmus.engine.tasks import BudgetSpent, Finished, Program, Steps, Stop, Task, TimeSpent, Value, no_progress
@@ -59,7 +59,9 @@ class Engine:
     ) -> None:
         self.victim, self.settings, self.reached = victim, settings or EngineSettings(), reached
         self.vocabulary = Vocabulary(_unknown_token(victim))
-        self.scorer = self._scorer()
+        self.scorer = self._scorer(victim)
+        graded = victim.graded if isinstance(victim, Voting) else None
+        self.graded = None if graded is None else self._scorer(graded, self.scorer.statistics)
         self.statistics = EngineStatistics(self.scorer.statistics)
         self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.spent_on_services)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
@@ -67,15 +69,14 @@ class Engine:
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
         self.tokens_at_once = 1 << (24 if on_gpu else 17)  # in a round
 
-    def _scorer(self) -> Scorer:
-        settings, victim = self.settings, self.victim
-        cache = None
+    def _scorer(self, victim: Victim, statistics: ScoreStatistics | None = None) -> Scorer:
+        settings, cache = self.settings, None
         if settings.cache_megabytes > 0 and (settings.cache_stochastic or not victim.stochastic):
             cache = ScoreCache(len(victim.labels), settings.cache_megabytes)
         if isinstance(victim, TokenVictim):
             reached = self.reached if settings.confirm else None
-            return TokenScorer(victim, self.vocabulary, cache, reached=reached)
-        return TextScorer(victim, cache)
+            return TokenScorer(victim, self.vocabulary, cache, reached=reached, statistics=statistics)
+        return TextScorer(victim, cache, statistics)
 
     def run(self, programs: Iterable[Program[Value]]) -> Iterator[Finished[Value]]:
         """Run programs to their ends, yielding each as it finishes."""
@@ -87,7 +88,9 @@ class Engine:
                     return
                 # The vocabulary was full: nothing is in flight now, so every id may be forgotten.
                 self.vocabulary = Vocabulary(self.vocabulary.unknown)
-                self.scorer.renew(self.vocabulary)
+                for scorer in (self.scorer, self.graded):
+                    if scorer is not None:
+                        scorer.renew(self.vocabulary)
                 self.services.renew(self.vocabulary)
 
     def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
@@ -227,16 +230,19 @@ class Engine:
         """Start answering what the cohort asks for; the result waits for one answer per task."""
         scores = [index for index, task in enumerate(cohort) if isinstance(task.request, Score)]
         scoring = [index for index in scores if not _is_fresh(cohort[index])]
-        asked = []
         for index in scoring:
             task = cohort[index]
             request = task.request
             assert isinstance(request, Score)
             most = min(self.scorer.rows_at_once(request.base), self._rows_of(len(request.base)))
             task.logical += task.asked.take(request, task.logical, most)
-            asked.append(task.asked)
         began = time.perf_counter()
-        started: list[tuple[list[int], Later]] = [(scoring, self.scorer.start(asked))] if asked else []
+        climbing = [index for index in scoring if self.graded is not None and _climbs(cohort[index])]
+        deployed = [index for index in scoring if not _climbs(cohort[index])] if climbing else scoring
+        started: list[tuple[list[int], Later]] = []
+        for chosen, scorer in ((deployed, self.scorer), (climbing, self.graded)):
+            if chosen and scorer is not None:
+                started.append((chosen, scorer.start([cohort[index].asked for index in chosen])))
         if len(scoring) < len(scores):
             looked_at = [index for index in scores if _is_fresh(cohort[index])]
             started.append((looked_at, self.scorer.start([self._look(cohort[index]) for index in looked_at])))
@@ -292,6 +298,12 @@ def _size(request: Request | None) -> int:
 def _is_fresh(task: Task[Value]) -> bool:
     """Whether it is the judge of a task who asks."""
     return isinstance(task.request, Score) and task.request.fresh
+
+
+def _climbs(task: Task[Value]) -> bool:
+    """Whether a search asks that wants to know where it gets on."""
+    request = task.request
+    return isinstance(request, Score) and request.draws > 0 and not request.as_deployed
 
 
 def _tell(trace: Trace, key: int, request: Score, scores: Floats) -> None:

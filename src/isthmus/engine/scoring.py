@@ -114,9 +114,9 @@ class Scorer(ABC):
     ahead = 0
     """Parts that may be launched before an earlier one is waited for."""
 
-    def __init__(self, victim: Victim, cache: ScoreCache | None) -> None:
+    def __init__(self, victim: Victim, cache: ScoreCache | None, statistics: ScoreStatistics | None = None) -> None:
         self.victim, self.cache = victim, cache
-        self.statistics = ScoreStatistics()
+        self.statistics = statistics or ScoreStatistics()
 
     def start(self, asked: Sequence[Asked]) -> Later:
         """Start answering; call the result to wait for one answer per request, or for what to wait for next."""
@@ -281,7 +281,8 @@ def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> li
 def sliced(request: Score, start: int, stop: int) -> Score:
     """The candidates start to stop of a request, as a request."""
     edits = sliced_edits(request.edits, start, stop)
-    return Score(request.base, edits, stop - start, request.exact, request.fresh, request.draws)
+    how = request.exact, request.fresh, request.draws, request.as_deployed
+    return Score(request.base, edits, stop - start, *how)
 
 
 def _split(item: Asked, most: int) -> Iterator[Asked]:

@@ -16,7 +16,17 @@ from isthmus.engine.assembly import Assembler
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.packing import Failures, forwarded, not_finite, packed
 from isthmus.engine.rows import Int64, Rows
-from isthmus.engine.scoring import MOST_UNITS, Answers, Asked, Later, Reached, Scorer, handed_out, owners
+from isthmus.engine.scoring import (
+    MOST_UNITS,
+    Answers,
+    Asked,
+    Later,
+    Reached,
+    Scorer,
+    ScoreStatistics,
+    handed_out,
+    owners,
+)
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
@@ -30,9 +40,15 @@ class TokenScorer(Scorer):
     victim: TokenVictim
 
     def __init__(
-        self, victim: TokenVictim, vocabulary: Vocabulary, cache: ScoreCache | None, *, reached: Reached | None = None
+        self,
+        victim: TokenVictim,
+        vocabulary: Vocabulary,
+        cache: ScoreCache | None,
+        *,
+        reached: Reached | None = None,
+        statistics: ScoreStatistics | None = None,
     ) -> None:
-        super().__init__(victim, cache)
+        super().__init__(victim, cache, statistics)
         self.reached = reached  # what is confirmed in full precision
         self.inexact = getattr(victim, "precision", "fp32") != "fp32"
         self.assembler = Assembler(victim.tokenizer, vocabulary, victim.max_tokens)

@@ -9,6 +9,7 @@ Every row draws from its own key, so that an answer depends neither on the other
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -79,6 +80,15 @@ class SmoothedVictim:
         self, base: Victim, table: SynonymTable, draws: int = 15, answer: Voice = "vote", *, fixed: bool = False
     ) -> None:
         self.base, self.table, self.draws, self.answer, self.fixed = base, table, draws, answer, fixed
+
+    @property
+    def graded(self) -> SmoothedVictim | None:
+        """The same with mean probabilities for votes; None where it does not vote."""
+        if self.answer != "vote":
+            return None
+        other = copy.copy(self)
+        other.answer = "mean"
+        return other
 
     @property
     def texts_at_once(self) -> int:

@@ -10,6 +10,10 @@ Here it sees, of every candidate x,
 so that it goes on from the text as it stands, past the boundary, until the lower end of the 95 % interval of its mean
 margin is beyond it. Attacks know nothing of this: their requests are for K draws of each candidate, rows of scores have
 `low` as a last column, and the goal is `OverDraws`. A candidate costs K queries.
+
+A vote shows nothing as long as all draws agree: there is no slope to climb. Of a victim that votes the search sees the
+mean probabilities behind the votes (`Voting`), and what seems to reach the goal by these is asked about once more, as
+it is deployed, on the same draws: `low` is the lower of both.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.attacks.parts.candidates import Rule
+from isthmus.attacks.parts.candidates import Candidates, Rule
 from isthmus.attacks.parts.goals import Bools, Goal, Labels
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Gradient, Request, Score
+from isthmus.engine.tasks import BudgetSpent
 from isthmus.text.draft import Draft
 
 SEARCH_DRAWS = 0
@@ -119,8 +124,11 @@ def concluded(trial: Trial) -> Trial:
     return trial
 
 
-def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int) -> Search:
-    """Run a search whose every score is over `draws` shared draws; the trial's goal is an `OverDraws`."""
+def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int, votes: bool = False) -> Search:
+    """Run a search whose every score is over `draws` shared draws; the trial's goal is an `OverDraws`.
+
+    `votes` says that the victim votes, so that what the search sees is not what is deployed.
+    """
     goal, label = trial.goal, trial.label
     assert isinstance(goal, OverDraws)
     clean = yield Score(trial.original, draws=draws)
@@ -137,11 +145,29 @@ def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int) -> S
             return
         try:
             answer, resume = (yield _drawn(request, draws)), steps.send
+            if isinstance(request, Score):
+                answer = goal.seen(answer.reshape(request.count, draws, -1), label)
+                if votes:
+                    yield from _voted(trial, request, answer)
         except Exception as error:
             answer, resume = error, steps.throw  # The search may have a last word.
-            continue
-        if isinstance(request, Score):
-            answer = goal.seen(answer.reshape(request.count, draws, -1), label)
+
+
+def _voted(trial: Trial, request: Score, rows: Floats) -> Search:
+    """Look at the votes for candidates that reach the goal by what stands behind these."""
+    goal, label = trial.goal, trial.label
+    assert isinstance(goal, OverDraws)
+    reached = np.asarray(goal.reached(rows, label))
+    if not reached.any():
+        return
+    ends = Candidates(request.base, request.edits, request.count).kept(reached)
+    try:
+        votes = yield Score(ends.base, ends.edits, ends.count, draws=request.draws, as_deployed=True)
+    except BudgetSpent:  # Not seen is not reached; the search will hear of it when it asks for more.
+        rows[reached, -1] = 0
+        return
+    low = goal.seen(votes.reshape(ends.count, request.draws, -1), label)[:, -1]
+    rows[reached, -1] = np.minimum(rows[reached, -1], low)
 
 
 def _drawn(request: Request, draws: int) -> Request:

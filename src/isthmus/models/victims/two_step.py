@@ -8,6 +8,7 @@ keyed by its row, so that answers do not depend on how rows are packed.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -51,6 +52,16 @@ class TwoStepVictim(ClassifierVictim):
         self.asked = self.second = 0
         self._accepted = torch.from_numpy(settings.accepted())
         self._calls = 0
+        self._by_means = False
+
+    @property
+    def graded(self) -> TwoStepVictim | None:
+        """The same with mean logits for votes, and never declining; None where it does not vote."""
+        if self.settings.aggregate != "vote" or self._by_means:
+            return None
+        other = copy.copy(self)
+        other._by_means = True
+        return other
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -265,10 +276,10 @@ class TwoStepVictim(ClassifierVictim):
     def _scores(self, logits: Tensor, sound: Tensor | None, unsure: float | None) -> Tensor:
         """Class probabilities, with a column for abstention where the classifier may abstain."""
         settings = self.settings
-        scores = averaged(logits) if settings.aggregate == "average" else voted(logits)
+        scores = averaged(logits) if settings.aggregate == "average" or self._by_means else voted(logits)
         if settings.abstain is not None:
             scores = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
-        if unsure is not None:
+        if unsure is not None and not self._by_means:
             top = votes_of(logits).topk(2, dim=-1).values
             table = torch.from_numpy(undecided(logits.shape[1], unsure)).to(top.device)
             open_ = table[top[:, 0], top[:, 1]].unsqueeze(-1)
