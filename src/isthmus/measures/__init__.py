@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from isthmus.measures.embedding_pgd import EmbeddingPGD
     from isthmus.measures.information import Information
     from isthmus.measures.information_plane import InformationPlane
+    from isthmus.measures.interpretation_consistency import InterpretationConsistency
     from isthmus.measures.latent_distance import LatentDistance
     from isthmus.measures.trade_off import TradeOff
 
@@ -27,6 +28,7 @@ __all__ = [
     "EmbeddingPGD",
     "Information",
     "InformationPlane",
+    "InterpretationConsistency",
     "LatentDistance",
     "Measure",
     "Measurement",

@@ -22,7 +22,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval
 
 if TYPE_CHECKING:
-    from isthmus.core.types import Bools
+    from isthmus.core.types import Bools, Texts
     from isthmus.data import Dataset, Splits
     from isthmus.models import Classifier
 
@@ -195,6 +195,28 @@ class Adversarial:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """A text and what an attack made of it."""
+
+    id: str
+    label: int
+    """The true class, numbered as the model's are."""
+    outcome: Literal["succeeded", "failed"]
+    original: Texts
+    perturbed: Texts
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What became of the texts that an attack looked at."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+    skipped: int = 0
+    """Texts that were wrong from the start, and so not attacked."""
+
+
+@dataclass(frozen=True)
 class Facts:
     """What is known of how a model was trained."""
 
@@ -258,6 +280,8 @@ class Subject:
     """For every epoch that was kept, what puts its weights into the model."""
     adversarial: Callable[[str | None], Adversarial] = _no_attack
     """Adversarial texts by the name of an attack or of a file; None takes the first attack there is."""
+    pairs: Callable[[str | None], Pairs] = _no_attack
+    """The same with the texts of attacks that failed, as far as those got."""
     robustness: Callable[[str | None], Robustness] = _no_attack
     """The outcome of an attack or an evaluation, by name."""
     others: tuple[Subject, ...] = ()

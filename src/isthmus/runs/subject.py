@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.core.errors import DataError, RunError, UnknownName, UsageError
 from isthmus.core.types import Example
-from isthmus.measures.base import Adversarial, Asked, Facts, Robustness, Source, Step, Subject
+from isthmus.measures.base import Adversarial, Asked, Facts, Pair, Pairs, Robustness, Source, Step, Subject
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord, is_attack_file
 from isthmus.runs.provenance import fingerprint
 from isthmus.runs.sources import DataRequest, ModelSource
@@ -41,6 +41,7 @@ def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, ste
         snapshots=snapshots(folder),
     )
     subject.adversarial = lambda name: _adversarial(folder, subject, name)
+    subject.pairs = lambda name: _pairs(folder, subject, name)
     subject.robustness = lambda name: _robustness(folder, name)
     if step is not None:
         subject.step = step
@@ -127,19 +128,68 @@ def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
 
 def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adversarial:
     """Texts that fooled the run's model, with the texts they came from; or those of a file."""
-    path = Path(name or "").expanduser()
-    if is_attack_file(path):
-        file = AttackFile(path.parent, path.stem)
-    elif path.suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
-        return _of_file(str(path), subject)
-    else:
-        file = _attack(folder, name, f"adversarial texts come from an attack on it, or from a file{_such_as(folder)}")
+    file = _rows_of(folder, name)
+    if not isinstance(file, AttackFile):
+        return _of_file(str(file), subject)
     rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
     if not rows:
         raise UsageError(f"{file.key} fooled nothing in {file.folder.parent}: there are no adversarial texts")
+    return Adversarial(file.key, *_both_sides(subject, file, rows))
+
+
+def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
+    """Texts and what the attack made of them, where it failed too; of a file of adversarial texts only successes."""
+    file = _rows_of(folder, name)
+    if not isinstance(file, AttackFile):
+        found = _of_file(str(file), subject)
+        if found.benign is None:
+            raise UsageError(
+                f"{found.name} does not say which texts its adversarial texts were made from; `isthmus export` writes "
+                "them as original_… columns"
+            )
+        sides, outcomes, skipped, key = (
+            (found.adversarial, found.benign),
+            ["succeeded"] * len(found.adversarial),
+            0,
+            found.name,
+        )
+    else:
+        every = file.rows()
+        rows = [
+            row
+            for row in every
+            if row["outcome"] in ("succeeded", "failed") and row.get("perturbed") != row["original"]
+        ]
+        if not rows:
+            raise UsageError(f"{file.key} changed no text in {file.folder.parent}: there is nothing to compare")
+        sides, outcomes = _both_sides(subject, file, rows), [str(row["outcome"]) for row in rows]
+        skipped, key = sum(row["outcome"] == "skipped" for row in every), file.key
+    pairs = zip(outcomes, *sides, strict=True)
+    return Pairs(
+        key,
+        tuple(
+            Pair(new.id, int(new.label), outcome, old.texts, new.texts)  # type: ignore[arg-type]
+            for outcome, new, old in pairs
+        ),
+        skipped,
+    )
+
+
+def _rows_of(folder: RunFolder, name: str | None) -> AttackFile | Path:
+    """The rows of an attack by name or by path; the path itself where it names other adversarial texts."""
+    path = Path(name or "").expanduser()
+    if is_attack_file(path):
+        return AttackFile(path.parent, path.stem)
+    if path.suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
+        return path
+    return _attack(folder, name, f"adversarial texts come from an attack on it, or from a file{_such_as(folder)}")
+
+
+def _both_sides(subject: Subject, file: AttackFile, rows: list[dict[str, Any]]) -> tuple[Dataset, Dataset]:
+    """The attacked texts, and the originals."""
     header = file.header() if file.header_path.is_file() else {}
     labels = tuple(str(label) for label in header.get("labels") or ())
-    return Adversarial(file.key, _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels))
+    return _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels)
 
 
 def _such_as(folder: RunFolder) -> str:

@@ -1,0 +1,80 @@
+"""How alike two rankings of the same words are, and whether the words that rank first decide.
+
+    τ-b            (concordant - discordant) / sqrt((n₀ - n₁)(n₀ - n₂)),  n₁, n₂: pairs tied in one or the other
+    top-k          |first k of one ∩ first k of the other| / k
+    by word        the same, where a place counts only if the word that stands there is the same too
+    comprehensiveness   p(c | x) - p(c | x without its first words);  sufficiency: p(c | x) - p(c | first words alone)
+
+The last two are averaged over the first 1, 5, 10, 20 and 50 % of the words (AOPC).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.core.types import Texts, Victim
+from isthmus.explanations.base import Weights
+from isthmus.text.words import Words
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+
+
+def tau_b(a: Weights, b: Weights) -> float:
+    """Kendall's τ-b of two rows of weights; NaN where one of them ranks nothing."""
+    from scipy.stats import kendalltau
+
+    if len(a) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return math.nan
+    return float(kendalltau(a, b, variant="b").statistic)
+
+
+def first_places(weights: Weights, k: int) -> list[int]:
+    """The k places of largest weight; of equals the first."""
+    return [int(place) for place in np.argsort(-weights, kind="stable")[:k]]
+
+
+def overlap(a: Weights, b: Weights, k: int, same: Sequence[bool] | None = None) -> float:
+    """Share of the first k places of one that are among those of the other; `same` says where the word is the same.
+
+    NaN where there are no more than k words: then everything is among the first.
+    """
+    if len(a) <= k or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return math.nan
+    both = set(first_places(a, k)) & set(first_places(b, k))
+    return sum(same is None or same[place] for place in both) / k
+
+
+def faithfulness(
+    victim: Victim, texts: Sequence[Texts], weights: Sequence[Weights], classes: Sequence[int]
+) -> tuple[Weights, Weights]:
+    """Comprehensiveness and sufficiency of each text for its class; NaN where a text has no words."""
+    rows: list[Texts] = []
+    for text, row in zip(texts, weights, strict=True):
+        order = np.argsort(-row, kind="stable").tolist()
+        rows.append(text)
+        for share in SHARES:
+            first = set(order[: max(1, math.ceil(share * len(order)))])
+            rows.append(without(text, first))
+            rows.append(without(text, set(order) - first))
+    scores = np.asarray(victim.scores(rows), np.float64).reshape(len(texts), 1 + 2 * len(SHARES), -1)
+    own = np.stack([each[:, label] for each, label in zip(scores, classes, strict=True)])
+    empty = np.array([not len(row) for row in weights])
+    parts = own[:, :1] - own[:, 1::2], own[:, :1] - own[:, 2::2]
+    comprehensive, sufficient = (np.where(empty, np.nan, part.mean(axis=1)) for part in parts)
+    return comprehensive, sufficient
+
+
+def without(texts: Texts, places: set[int]) -> dict[str, str]:
+    """The texts without the words at some places, counted over all fields."""
+    found, start = {}, 0
+    for name, text in texts.items():
+        words = Words.of(text)
+        size = len(words)
+        for place in sorted((place - start for place in places if start <= place < start + size), reverse=True):
+            words = words.delete(place)
+        found[name] = str(words)
+        start += size
+    return found

@@ -1,0 +1,349 @@
+"""Whether a model decides for the same reasons before and after an attack."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from isthmus.core import catalog
+from isthmus.core.errors import UsageError
+from isthmus.core.seeds import derive, numpy_stream
+from isthmus.core.statistics import Interval, bootstrap_mean
+from isthmus.core.types import Example
+from isthmus.measures._rankings import faithfulness, overlap, tau_b
+from isthmus.measures.base import Figure, Measure, Measurement, Pair, Plot, Series, Source, Subject
+from isthmus.text.words import Words
+
+if TYPE_CHECKING:
+    from isthmus.explanations.base import Explainer, Explanation, Weights
+    from isthmus.models import Classifier
+
+_PAIRS = 200
+_TOP = range(1, 11)
+_OUTCOMES = {"succeeded": "the attack succeeded", "failed": "the attack failed"}
+_CHANGED = ((1, 1, "1"), (2, 2, "2"), (3, 4, "3–4"), (5, 8, "5–8"), (9, None, "9 or more"))
+
+
+@dataclass(frozen=True)
+class InterpretationConsistency(Measure):
+    """Do the same words decide before and after an attack? Kendall's tau-b and top-k overlap of their weights.
+
+        τ(x, x')     = mean over classes c of  τ-b(w_c(x), w_c(x'))           over the words, place by place
+        top-k(x, x') = mean over classes c of  |top-k(w_c(x)) ∩ top-k(w_c(x'))| / k
+
+    w_c are the weights of an explanation for class c (`isthmus list explanations`), signed unless `absolute`. Words are
+    compared by their place, so that a replaced word that carries the weight of the old one is consistent; by word, a
+    place counts only if its word stayed. Succeeded and failed attacks are apart; a text with as few words as k has no
+    top-k, one whose number of words changed has neither.
+
+    What noise alone does is measured beside it: the same number of words replaced at random, an explanation that draws
+    against itself with another seed, and two models with random weights on the same texts. Comprehensiveness and
+    sufficiency say whether the words that weigh most decide at all.
+
+    References:
+        Chen and Ji (2022), Adversarial Training for Improving Model Robustness? Look at Both Prediction and
+        Interpretation, https://arxiv.org/abs/2203.12709
+        DeYoung, Jain, Rajani, Lehman, Xiong, Socher and Wallace (2020), ERASER: A Benchmark to Evaluate Rationalized
+        NLP Models, https://arxiv.org/abs/1911.03429
+
+    Where we depart:
+        The paper names no variant of tau, gives no interval and no control, and released no code for it. Attribution to
+        the true class alone is given beside the mean over classes.
+
+    Relations:
+        `isthmus explain RUN --attack NAME` shows the words of single pairs. `latent_distance` looks at vectors instead.
+        Each run is measured on its own attacked texts; give one file of attack rows or adversarial texts (attack =
+        file.jsonl) to hold several runs against the same.
+
+    Example:
+        ``isthmus measure runs/demo --measure interpretation_consistency -P attack=textfooler``
+    """
+
+    reads: ClassVar[tuple[Source, ...]] = ("model", "attacks")
+    compares: ClassVar[bool] = True
+
+    attack: str | None = None
+    """Attack whose texts are compared, or a file of them with their originals; none: the first there is."""
+    method: str = "integrated_gradients"
+    """The explanation."""
+    absolute: bool = False
+    """Whether words are ranked by the size of their weights, whichever way they pull."""
+    controls: bool = True
+    """Whether to measure what noise alone does: about as costly as the rest."""
+
+    def measure(self, subject: Subject) -> Measurement:
+        """Compare the pairs of every run."""
+        explainer: Explainer = catalog.build("explanations", self.method)
+        found = [_Run(self, explainer, each).measured() for each in (subject, *subject.others)]
+        notes = [note for run in found for note in run.notes]
+        notes.append(
+            "Comprehensiveness and sufficiency leave words out, which moves a text off what a model was trained on by "
+            "another amount for every model: they compare explanations of one model, not models."
+        )
+        return Measurement(
+            figures=tuple(figure for run in found for figure in run.figures),
+            plots=(_top_plot(found), _changed_plot(found)),
+            notes=tuple(notes),
+            details={"runs": [run.details for run in found], "method": self.method, "absolute": self.absolute},
+        )
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Top-k overlap by k, or tau by the number of words changed, of one run and outcome."""
+
+    name: str
+    x: tuple[float, ...]
+    means: tuple[Interval, ...]
+
+
+@dataclass
+class _Found:
+    """What was found of one run."""
+
+    figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    top: list[_Curve] = field(default_factory=list)
+    changed: list[_Curve] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class _Run:
+    """One run while it is measured."""
+
+    def __init__(self, measure: InterpretationConsistency, explainer: Explainer, subject: Subject) -> None:
+        self.measure, self.explainer, self.subject = measure, explainer, subject
+        self.seed = subject.asked.seed
+        self.found = _Found()
+        given = subject.pairs(measure.attack)
+        kept = [pair for pair in given.pairs if _aligned(pair)]
+        most = subject.asked.n if subject.asked.n is not None else _PAIRS
+        order = numpy_stream(self.seed, "pairs").permutation(len(kept))[:most]
+        self.pairs = [kept[place] for place in order.tolist()]
+        if not self.pairs:
+            raise UsageError(f"{given.name} has no text that kept its number of words: nothing can be compared")
+        self.found.details = {
+            "run": subject.name, "attack": given.name, "pairs": len(self.pairs), "skipped": given.skipped,
+            "other number of words": len(given.pairs) - len(kept),
+        }  # fmt: skip
+        left_out = f", {given.skipped} skipped" if given.skipped else ""
+        other = len(given.pairs) - len(kept)
+        left_out += f", {other} of another number of words left out" if other else ""
+        self.found.notes.append(f"{subject.name}: {len(self.pairs)} texts of {given.name}{left_out}")
+
+    @cached_property
+    def victim(self) -> Any:
+        """The model as it is attacked."""
+        from isthmus.models import wrap
+
+        return wrap(self.subject.model)
+
+    def measured(self) -> _Found:
+        """All figures of the run."""
+        before = self._explained("originals", [(pair.id, pair.original) for pair in self.pairs])
+        after = self._explained("attacked texts", [(pair.id, pair.perturbed) for pair in self.pairs])
+        taus = np.array([self._tau(a, b) for a, b in zip(before, after, strict=True)])
+        for outcome, words in _OUTCOMES.items():
+            chosen = [place for place, pair in enumerate(self.pairs) if pair.outcome == outcome]
+            if chosen:
+                self._compare(words, chosen, before, after, taus)
+        self._faithful(before)
+        errors = [each.details.get("completeness error") for each in before]
+        if all(errors):
+            self._add("completeness error", np.array([np.mean(error) for error in errors if error]))
+        if self.measure.controls:
+            self._controls(before)
+        return self.found
+
+    def _explained(
+        self, title: str, texts: Sequence[tuple[str, Any]], victim: Any = None, seed: int = 0
+    ) -> list[Explanation]:
+        examples = [Example(key, dict(text), 0) for key, text in texts]
+        found: list[Explanation] = []
+        run = self.explainer(victim or self.victim, examples, classes="all", seed=self.seed + seed)
+        for done, each in enumerate(run):
+            self.subject.step(f"{self.subject.name}: {title}", done, len(examples))
+            found.append(each)
+        self.subject.step(f"{self.subject.name}: {title}", len(examples), len(examples))
+        return found
+
+    def _weights(self, each: Explanation) -> Weights:
+        return np.abs(each.weights) if self.measure.absolute else each.weights
+
+    def _tau(self, a: Explanation, b: Explanation) -> float:
+        return _mean([tau_b(one, other) for one, other in zip(self._weights(a), self._weights(b), strict=True)])
+
+    def _compare(
+        self,
+        words: str,
+        chosen: Sequence[int],
+        before: Sequence[Explanation],
+        after: Sequence[Explanation],
+        taus: Weights,
+    ) -> None:
+        own = taus[chosen]
+        self._add(f"tau, {words}", own)
+        undefined = int(np.isnan(own).sum())
+        if undefined:
+            self.found.notes.append(
+                f"{self.subject.name}: {undefined} texts whose words all weigh the same have no tau"
+            )
+        true = [
+            tau_b(self._weights(before[at])[self.pairs[at].label], self._weights(after[at])[self.pairs[at].label])
+            for at in chosen
+            if self.pairs[at].label < len(before[at].weights)
+        ]
+        self._add(f"tau for the true class, {words}", np.array(true))
+        intervals: dict[str, list[Interval]] = {"place": [], "word": []}
+        for k in _TOP:
+            for by, found in intervals.items():
+                values = [self._overlap(before[at], after[at], k, by == "word") for at in chosen]
+                found.append(_interval(np.array(values), self.seed))
+                if k == 5:
+                    name = f"top-5 overlap{' by word' if by == 'word' else ''}, {words}"
+                    self._add(name, np.array(values))
+        for by, found in intervals.items():
+            self.found.top.append(
+                _Curve(f"{self.subject.name}: {words}, by {by}", tuple(map(float, _TOP)), tuple(found))
+            )
+        changed = np.array([_changes(self.pairs[at]) for at in chosen])
+        bins = [own[(changed >= low) & (changed <= (high or 10**9))] for low, high, _ in _CHANGED]
+        curve = tuple(_interval(values, self.seed) for values in bins)
+        self.found.changed.append(_Curve(f"{self.subject.name}: {words}", tuple(map(float, range(len(bins)))), curve))
+
+    def _overlap(self, a: Explanation, b: Explanation, k: int, by_word: bool) -> float:
+        same = [one == other for one, other in zip(a.words, b.words, strict=True)] if by_word else None
+        pairs = zip(self._weights(a), self._weights(b), strict=True)
+        return _mean([overlap(one, other, k, same) for one, other in pairs])
+
+    def _faithful(self, before: Sequence[Explanation]) -> None:
+        classes = [each.prediction for each in before]
+        weights = [each.towards(each.prediction) for each in before]
+        stream = numpy_stream(self.seed, "random order")
+        shuffled = [stream.permutation(len(row)).astype(np.float64) for row in weights]
+        for name, rows in (("", weights), (" of a random order", shuffled)):
+            found = faithfulness(self.victim, [each.texts for each in before], rows, classes)
+            for what, values in zip(("comprehensiveness", "sufficiency"), found, strict=True):
+                self._add(what + name, values)
+
+    def _controls(self, before: Sequence[Explanation]) -> None:
+        """What noise alone does to tau."""
+        pool = sorted({word for pair in self.pairs for word in _words(pair.original)})
+        texts = [(pair.id, _replaced(pair, pool, self.seed)) for pair in self.pairs]
+        others = self._explained("words replaced at random", texts)
+        self._add("tau, as many words replaced at random", self._taus(before, others))
+        if not self.explainer.needs_gradients:
+            again = self._explained("another seed", [(pair.id, pair.original) for pair in self.pairs], seed=1)
+            self._add("tau, the same text and another seed", self._taus(before, again))
+        from isthmus.models import wrap
+
+        texts = [(pair.id, dict(pair.original)) for pair in self.pairs]
+        one, two = (
+            self._explained(
+                "random weights", texts, wrap(scrambled(self.subject.model, derive(self.seed, "weights", n)))
+            )
+            for n in range(2)
+        )
+        self._add("tau, two models with random weights", self._taus(one, two))
+
+    def _taus(self, a: Sequence[Explanation], b: Sequence[Explanation]) -> Weights:
+        return np.array([self._tau(one, other) for one, other in zip(a, b, strict=True)])
+
+    def _add(self, name: str, values: Weights) -> None:
+        interval = _interval(values, self.seed)
+        if not math.isnan(interval.estimate):
+            self.found.figures.append(Figure.from_interval(name, interval, self.subject.name))
+
+
+def _aligned(pair: Pair) -> bool:
+    """Whether both texts have as many words in every field, so that they can be compared place by place."""
+    return list(pair.original) == list(pair.perturbed) and all(
+        len(Words.of(text)) == len(Words.of(pair.perturbed[name])) for name, text in pair.original.items()
+    )
+
+
+def _words(texts: Any) -> list[str]:
+    return [word for text in texts.values() for word in Words.of(text)]
+
+
+def _changes(pair: Pair) -> int:
+    return sum(a != b for a, b in zip(_words(pair.original), _words(pair.perturbed), strict=True))
+
+
+def _replaced(pair: Pair, pool: Sequence[str], seed: int) -> dict[str, str]:
+    """The original with words of other texts at as many random places as the attack changed."""
+    stream = numpy_stream(seed, "replaced at random", pair.id)
+    places = set(stream.permutation(len(_words(pair.original)))[: _changes(pair)].tolist())
+    found, start = {}, 0
+    for name, text in pair.original.items():
+        words = Words.of(text)
+        own = [place - start for place in sorted(places) if start <= place < start + len(words)]
+        found[name] = str(words.replace({place: pool[int(stream.integers(len(pool)))] for place in own}))
+        start += len(words)
+    return found
+
+
+def scrambled(model: Classifier, seed: int) -> Classifier:
+    """The same network with random weights."""
+    import torch
+
+    other = copy.deepcopy(model)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed % 2**63)
+        for module in other.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return other.eval()
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of what is a number."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _interval(values: Weights, seed: int) -> Interval:
+    known = values[~np.isnan(values)] if len(values) else values
+    return bootstrap_mean(known, seed) if len(known) else Interval(math.nan, math.nan, math.nan, 0.95)
+
+
+def _top_plot(found: Sequence[_Found]) -> Plot:
+    return Plot(
+        name="interpretation_top_k",
+        title="Words among the k heaviest both before and after the attack",
+        x_label="k",
+        y_label="overlap",
+        series=tuple(_series(curve) for run in found for curve in run.top),
+        percent="y",
+        caption="Bands are 95 % bootstrap intervals over texts. By place a replaced word counts as the same one.",
+    )
+
+
+def _changed_plot(found: Sequence[_Found]) -> Plot:
+    return Plot(
+        name="interpretation_by_changes",
+        title="Kendall's tau between the words' weights before and after, by words changed",
+        x_label="words changed",
+        y_label="tau-b",
+        series=tuple(_series(curve) for run in found for curve in run.changed),
+        kind="bars",
+        ticks=tuple(name for _, _, name in _CHANGED),
+        caption="95 % bootstrap intervals over texts.",
+    )
+
+
+def _series(curve: _Curve) -> Series:
+    known = [place for place, each in enumerate(curve.means) if not math.isnan(each.estimate)]
+    return Series(
+        curve.name,
+        tuple(curve.x[place] for place in known),
+        tuple(curve.means[place].estimate for place in known),
+        y_bounds=tuple((curve.means[place].low, curve.means[place].high) for place in known),
+    )

@@ -1,0 +1,157 @@
+"""Rankings of words before and after an attack: SciPy's tau, overlap by hand, controls, and bad input."""
+
+from __future__ import annotations
+
+import math
+
+import measure_toys
+import numpy as np
+import pytest
+import training_toys as toys
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+
+from isthmus.core.errors import UsageError
+from isthmus.explanations import IntegratedGradients
+from isthmus.measures import InterpretationConsistency, Subject
+from isthmus.measures._rankings import SHARES, faithfulness, overlap, tau_b, without
+from isthmus.measures.base import Asked, Pair, Pairs
+from isthmus.runs.measure import MeasureRequest, measure
+
+DATA = toys.dataset("test", 12, 0)
+weights = st.lists(st.floats(-3, 3), min_size=3, max_size=12)
+
+
+def pairs(change=lambda text: text.rsplit(" ", 1)[0] + " stale", outcome="succeeded") -> list[Pair]:
+    return [Pair(e.id, int(e.label), outcome, e.texts, {"text": change(e.texts["text"])}) for e in DATA]
+
+
+def subject(model, given_pairs, name="toy", skipped=0, **asked) -> Subject:
+    made = Subject(name, lambda: model, asked=Asked(**asked))
+    made.pairs = lambda _: Pairs("pwws", tuple(given_pairs), skipped)
+    return made
+
+
+@given(weights, st.integers(0, 2**32))
+def test_tau_is_scipys_and_symmetric(values, seed):
+    a, b = np.array(values), np.random.default_rng(seed).normal(size=len(values))
+    expected = kendalltau(a, b).statistic
+    assert tau_b(a, b) == pytest.approx(expected, nan_ok=True)
+    assert tau_b(b, a) == pytest.approx(expected, nan_ok=True)
+    if len(set(values)) == len(values):
+        assert tau_b(a, a) == pytest.approx(1)
+        assert tau_b(a, -a) == pytest.approx(-1)
+
+
+@given(weights, st.integers(0, 2**32), st.integers(1, 10))
+def test_overlap_is_symmetric_and_a_share(values, seed, k):
+    a, b = np.array(values), np.random.default_rng(seed).normal(size=len(values))
+    found = overlap(a, b, k)
+    if len(values) <= k:
+        assert math.isnan(found)
+        return
+    assert 0 <= found <= 1
+    assert found == overlap(b, a, k)
+    assert overlap(a, a, k) == 1
+    assert overlap(a, b, k, [False] * len(a)) == 0
+
+
+def test_overlap_by_hand():
+    a, b = np.array([3.0, 2.0, 1.0, 0.0]), np.array([3.0, 0.0, 2.0, 1.0])
+    assert overlap(a, b, 2) == 0.5
+    assert overlap(a, b, 2, [False, True, True, True]) == 0.0, "the word in the shared place is another"
+    assert math.isnan(tau_b(np.zeros(4), b))
+    assert math.isnan(overlap(np.array([1.0, math.nan, 0.0]), a[:3], 1))
+
+
+def test_the_same_texts_are_explained_alike():
+    model = toys.classifier()
+    found = InterpretationConsistency(controls=False).measure(subject(model, pairs(lambda text: text)))
+    for name in ("tau", "tau for the true class"):
+        assert found.figure(f"{name}, the attack succeeded").estimate == pytest.approx(1)
+    assert all(y == pytest.approx(1) for y in found.plots[0].series[0].y)
+
+
+def test_it_is_the_mean_over_classes_and_pairs():
+    model, given_pairs = toys.classifier(), pairs()
+    found = InterpretationConsistency(controls=False).measure(subject(model, given_pairs, n=12))
+    explain = IntegratedGradients()
+    taus, tops = [], []
+    for pair in given_pairs:
+        from isthmus.core.types import Example
+
+        (a,) = explain(model, [Example("x", dict(pair.original), 0)], classes="all")
+        (b,) = explain(model, [Example("x", dict(pair.perturbed), 0)], classes="all")
+        own = [kendalltau(x, y).statistic for x, y in zip(a.weights, b.weights, strict=True)]
+        taus.append(np.mean(own))
+        tops.append(np.mean([overlap(x, y, 2) for x, y in zip(a.weights, b.weights, strict=True)]))
+    figure = found.figure("tau, the attack succeeded")
+    assert figure.estimate == pytest.approx(np.mean(taus), abs=1e-6)
+    assert figure.low < figure.estimate < figure.high
+    series = next(each for each in found.plots[0].series if each.name.endswith("by place"))
+    assert series.y[series.x.index(2.0)] == pytest.approx(np.nanmean(tops), abs=1e-6)
+    assert found.figure("completeness error").estimate < 0.05
+
+
+def test_succeeded_and_failed_are_apart_and_what_cannot_be_aligned_is_counted():
+    model = toys.classifier()
+    longer = pairs(lambda text: text + " indeed")[:2]
+    given_pairs = [*pairs()[:5], *pairs(lambda text: text, "failed")[5:8], *longer]
+    found = InterpretationConsistency(controls=False).measure(subject(model, given_pairs, skipped=3))
+    assert found.figure("tau, the attack failed").estimate == pytest.approx(1)
+    assert found.figure("tau, the attack succeeded").estimate < 1
+    told = found.details["runs"][0]
+    assert (told["pairs"], told["skipped"], told["other number of words"]) == (8, 3, 2)
+    assert "3 skipped, 2 of another number of words left out" in found.notes[0]
+    with pytest.raises(UsageError, match="no text that kept its number of words"):
+        InterpretationConsistency().measure(subject(model, longer))
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "lime"])
+def test_controls_say_what_noise_does(method):
+    model = toys.classifier()
+    found = InterpretationConsistency(method=method).measure(subject(model, pairs(), n=6))
+    names = {figure.name for figure in found.figures}
+    assert {"tau, as many words replaced at random", "tau, two models with random weights"} <= names
+    assert ("tau, the same text and another seed" in names) == (method == "lime")
+    chance = found.figure("tau, two models with random weights")
+    assert chance.low < 0.5
+    again = InterpretationConsistency(method=method).measure(subject(model, pairs(), n=6))
+    assert again.to_json() == found.to_json()
+
+
+def test_faithfulness_by_hand():
+    class Fine:
+        labels, stochastic = ("bad", "good"), False
+
+        def scores(self, texts, keys=None):
+            good = np.array([0.9 if "fine" in text["text"].split() else 0.2 for text in texts])
+            return np.stack([1 - good, good], axis=1)
+
+    text = {"text": "a fine film"}
+    right, wrong = np.array([0.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.5])
+    comprehensive, sufficient = faithfulness(Fine(), [text, text], [right, wrong], [1, 1])
+    assert comprehensive == pytest.approx([0.7, 0.0])
+    assert sufficient[0] == pytest.approx(0.0)
+    assert sufficient[1] == pytest.approx(0.7)
+    assert len(SHARES) == 5
+    assert without({"premise": "a fine film", "hypothesis": "so dull"}, {1, 4}) == {
+        "premise": "a film",
+        "hypothesis": "so",
+    }
+
+
+def test_from_a_run_folder(tmp_path):
+    folder = measure_toys.toy_run(tmp_path)
+    measure_toys.add_attack(folder)
+    (done,) = measure(
+        MeasureRequest(
+            runs=(str(folder.path),), measures=("interpretation_consistency",), parameters={"attack": "pwws"},
+            asked=Asked(n=8),
+        )
+    )  # fmt: skip
+    names = {figure.name for figure in done.measurement.figures}
+    assert {"tau, the attack succeeded", "tau, the attack failed"} <= names
+    assert done.measurement.details["runs"][0]["skipped"] == 3
+    assert (folder.path / "attacks/pwws.jsonl").exists()
