@@ -27,6 +27,8 @@ ON: dict[str, Defence] = {
     "label_smoothing": defences.LabelSmoothing(),
     "confidence_penalty": defences.ConfidencePenalty(),
     "freelb": defences.FreeLB(),
+    "freelbpp": defences.FreeLBpp(steps=4),
+    "rdrop": defences.RDrop(),
     "pgd": defences.PGD(clean=0.3),
     "smart": defences.SMART(mode="released"),
     "alum": defences.ALUM(mode="released"),
