@@ -90,6 +90,9 @@ def test_what_cannot_be_measured_is_refused(run, tmp_path):
     foreign.write(RunRecord(ModelRecord("toy:classify"), DataRecord("reviews.csv", "reviews")))
     with pytest.raises(RunError, match="a model that was not trained here"):
         measure(request(foreign))
+    run.measures_path.write_text("{}")
+    with pytest.raises(RunError, match="object of measurements"):
+        measure(request(run))
     run.measures_path.write_text("[]")
     with pytest.raises(RunError, match="should hold a JSON object"):
         measure(request(run))

@@ -188,3 +188,14 @@ def test_the_default_folder_names_model_defence_and_data() -> None:
     assert default_path("minilm", "sst2") == Path("runs/minilm-sst2")
     assert default_path("minilm", "sst2", "standard") == Path("runs/minilm-sst2")
     assert default_path("minilm", "a/b.csv", "rsmi") == Path("runs/minilm-rsmi-b")
+
+
+@pytest.mark.parametrize("content", ["{}", '{"n": 4}', '{"schema": null}', '{"schema": "1"}'])
+def test_a_file_that_says_no_schema_was_not_written_here(tmp_path: Path, content: str) -> None:
+    """Nothing is read from it as if it had been empty."""
+    folder = RunFolder(tmp_path)
+    folder.attacks_path.mkdir()
+    file = folder.attack_file("pwws", {"seed": 1})
+    file.header_path.write_text(content)
+    with pytest.raises(RunError, match=r"pwws\.json was damaged.*schema"):
+        file.header()

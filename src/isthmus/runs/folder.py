@@ -371,9 +371,9 @@ def claim(choose: Callable[[], AttackFile], settings: Mapping[str, Any]) -> tupl
 
 def _versioned(path: Path) -> dict[str, Any]:
     value = read_record(path)
-    schema = value.get("schema", 0)
+    schema = value.get("schema")
     if not isinstance(schema, int):
-        raise RunError(f"{path}: schema should be a number, not {schema!r}")
+        raise RunError(f"{path} was damaged, or not written by isthmus: its schema should be a number, not {schema!r}")
     if schema > SCHEMA:
         writer = value.get("isthmus", "a newer version")
         raise NewerRun(

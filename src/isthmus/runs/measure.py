@@ -198,7 +198,7 @@ def _entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
     if not folder.measures_path.is_file():
         return {}
     value = read_record(folder.measures_path)
-    if not all(isinstance(entry, dict) for entry in value.values()):
+    if not value or not all(isinstance(entry, dict) for entry in value.values()):
         raise RunError(f"{folder.measures_path} should hold an object of measurements: move it away to measure again")
     return value
 
