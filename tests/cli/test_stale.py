@@ -78,7 +78,7 @@ def test_a_function_whose_source_was_edited_is_refused(isthmus: Any, place: Path
     command(isthmus, verb, "toy:classify")
     before = files()
     edit(place / "toy.py", ('"dull", "poor"', '"dull", "poor", "unheard-of"'))
-    assert_refused(command(isthmus, verb, "toy:classify"), before, "the source of its module has changed")
+    assert_refused(command(isthmus, verb, "toy:classify"), before, "the source of its module")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -216,6 +216,28 @@ def test_data_that_were_edited_in_place_are_other_data(isthmus: Any, place: Path
     swapped = command(isthmus, verb, "toy:classify")
     assert swapped.json[NOW[verb][0]] == first.json["n"]
     assert len(list((place / "run" / {"attack": "attacks", "evaluate": "evaluations"}[verb]).glob("*.jsonl"))) == 3
+
+
+def test_of_a_model_that_gives_labels_only_the_limit_is_said(isthmus: Any, place: Path) -> None:
+    edit(
+        place / "toy.py",
+        ("def entails", "def hard(texts):\n    return [int(q > p) for p, q in classify(texts)]\n\n\ndef entails"),
+    )
+    options = ("--labels", "negative,positive")
+    assert "answers with labels only" in command(isthmus, "attack", "toy:hard", *options).err
+    assert "labels only" not in command(isthmus, "attack", "toy:hard", *options, "-V", "version=1").err
+    assert "labels only" not in command(isthmus, "attack", "toy:classify", *options, "--out", "other").err
+
+
+def test_a_word_list_that_was_edited_is_another_attack(isthmus: Any, place: Path) -> None:
+    words = place / "words.txt"
+    for content in ("lovely\ngood\n", "awful\nbad\n"):
+        words.write_text(content)
+        options = ("--attack", "goodwords", "-P", "source=words.txt", "--from-label", "negative")
+        ended = command(isthmus, "attack", "toy:classify", *options)
+        assert ended.code == 0, ended.err
+        assert ended.json["attacked_now"] == ended.json["n"]
+    assert len(list((place / "run/attacks").glob("*.jsonl"))) == 2
 
 
 def test_a_version_says_nothing_of_files(isthmus: Any, place: Path) -> None:

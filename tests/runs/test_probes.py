@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from isthmus.core.errors import RunError, UsageError, VictimError
 from isthmus.core.types import Classification, Example
 from isthmus.data import Dataset
 from isthmus.models.victims import CallableVictim
-from isthmus.runs.probes import Probed, Recognised, Stranger, ask, choose_probes, keep, read_probes
+from isthmus.runs.probes import Probed, Recognised, Stranger, ask, choose_probes, keep, read_probes, source_hash
 
 Function = Callable[[list[str]], Any]
 
@@ -91,11 +93,42 @@ def test_one_text_that_differs_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_module_that_was_edited_is_another_model(tmp_path: Path) -> None:
-    meet(tmp_path / "probes.json", steady(), source="00")
+    meet(tmp_path / "probes.json", steady(), source=lambda: "00")
     with pytest.raises(RunError, match="source of its module"):
-        meet(tmp_path / "probes.json", steady(), source="01")
-    meet(tmp_path / "other.json", steady(), source="00", version="1")
-    meet(tmp_path / "other.json", steady(), source="01", version="1")
+        meet(tmp_path / "probes.json", steady(), source=lambda: "01")
+    meet(tmp_path / "other.json", steady(), source=lambda: "00", version="1")
+    meet(tmp_path / "other.json", steady(), source=lambda: "01", version="1")
+
+
+def test_the_source_is_the_module_and_what_it_imports_from_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "rules").mkdir()
+    parts = [tmp_path / name for name in ("served.py", "rules/__init__.py", "rules/words.py")]
+    for part, content in zip(parts, ("import rules.words, json", "", "GOOD = 1"), strict=True):
+        part.write_text(content)
+    (tmp_path / "unrelated.py").write_text("")
+
+    def load() -> str | None:
+        for name in ("served", "rules", "rules.words"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        importlib.import_module("served")
+        return source_hash("served:classify")
+
+    first = load()
+    assert first == load()
+    assert first is not None
+    (tmp_path / "unrelated.py").write_text("changed")
+    assert load() == first
+    for part in parts:
+        content = part.read_text()
+        part.write_text(f"{content}\n# changed")
+        assert load() != first, part
+        part.write_text(content)
+    assert source_hash("http://host/x") is None
+    assert source_hash("some/model") is None
 
 
 def test_a_model_that_answers_at_random_needs_a_version(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from isthmus.core.lock import serialised, sweep
 from isthmus.core.records import read_record, write_record
 from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.provenance import fingerprint
+from isthmus.runs.provenance import named_files
 from isthmus.runs.settings import plain, short_hash
 from isthmus.runs.subject import make_subject, stamp_of
 
@@ -136,7 +136,7 @@ def _take(
     others = [*rest, *([against] if against is not None and method.heeds("against") else ())]
     asked = Asked(**{name: value for name, value in request.asked.given().items() if name in method.takes})
     settings = _settings(method, asked, [_seen_from(first, other) for other in others])
-    stamp: dict[str, Any] = _named_files(method)
+    stamp: dict[str, Any] = named_files(method)
     stamp |= {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
     known = _entries(first)
     key = _key(method.name, short_hash(settings), known)
@@ -170,12 +170,6 @@ def _entry(
         "command": request.command,
         "measurement": measurement.to_json(),
     }
-
-
-def _named_files(method: Measure) -> dict[str, Any]:
-    """The files that parameters name, each with what tells whether it has changed."""
-    values = [getattr(method, each.name) for each in dataclasses.fields(method)]
-    return {value: fingerprint(Path(value)) for value in values if isinstance(value, str) and Path(value).is_file()}
 
 
 def _seen_from(first: RunFolder, folder: RunFolder) -> str:

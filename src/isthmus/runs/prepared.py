@@ -95,13 +95,18 @@ class PreparedModel(Generic[Asked]):
             self.source.shown,
             victim,
             asked,
-            source_hash(self.source.given),
+            lambda: source_hash(self.source.given),
             None if version is None else str(version),
             request.victim.get("stochastic") is True,
         )
         found = stranger.recognise(folder.probes_path, data)
         self.probe_queries += found.queries
         self._probed = found.entry
+        if found.entry.is_labels_only and version is None:
+            self.observer.note(
+                f"{self.source.shown} answers with labels only: eight of them hide most changes of a model. "
+                "-V version=… tells two models apart"
+            )
 
     def probe_effort(self) -> dict[str, float]:
         """What it cost to know the model again, for the first result of the command."""

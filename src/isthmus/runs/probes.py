@@ -10,16 +10,18 @@ for the same texts again:
     two askings in a row differ by over 5e-4     it answers at random: only ``-V version=…`` tells two models apart
 
 What is kept lies within 5e-4 of a score, so noise of less than 5e-4 never makes a model another one, on whichever side
-of a rounding boundary a score lies. Of ``module:attribute`` the module's own source file counts as well.
+of a rounding boundary a score lies. Of ``module:attribute`` the source counts as well: the
+module and the modules beside it that it imports.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -43,6 +45,7 @@ TOLERANCE = 1e-3
 REPEATABLE = 5e-4
 """Two askings in a row that differ by more are answered at random."""
 _DIGITS = 3
+_INSTALLED = {"site-packages", "dist-packages"}
 
 Scores = tuple[tuple[float, ...] | None, ...]
 """One row per probe; None where the model had no answer."""
@@ -132,7 +135,13 @@ class Probed:
     repeats: bool = True
     """Whether it gives the same answer twice."""
     source: str | None = None
-    """Hash of the module that a ``module:attribute`` lies in."""
+    """Hash of the module that a ``module:attribute`` lies in, and of what it imports from beside it."""
+
+    @property
+    def is_labels_only(self) -> bool:
+        """Whether it answers with labels and no scores, which hide most changes."""
+        rows = [row for row in self.scores if row is not None]
+        return bool(rows) and all(set(row) <= {0.0, 1.0} for row in rows)
 
     @property
     def key(self) -> str:
@@ -207,16 +216,30 @@ def is_same(kept: Probed, now: Probed) -> bool:
 
 
 def source_hash(given: str) -> str | None:
-    """Of the file that a ``module:attribute`` was loaded from; None for anything else."""
+    """Of the module of a ``module:attribute`` and what it imported from beside it; None for anything else."""
     from isthmus.models.victims import names_python_object
 
-    if not names_python_object(given):
+    top, sources = given.split(":")[0].split(".")[0], dict(_sources())
+    if not names_python_object(given) or top not in sources:
         return None
-    file = getattr(sys.modules.get(given.split(":")[0]), "__file__", None)
-    try:
-        return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-    except OSError:
-        return None
+    file = sources[top]
+    root = file.parent.parent if file.name == "__init__.py" else file.parent
+    digest = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        package = name.split(".")[0]
+        is_beside = path.is_relative_to(root) and not _INSTALLED.intersection(path.relative_to(root).parts)
+        if package == top or (is_beside and not _INSTALLED.intersection(root.parts) and package != "isthmus"):
+            with contextlib.suppress(OSError):  # It was deleted after it was read.
+                digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    """Every module that was read from a file of Python's."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")  # Some modules import more when they are asked.
+        if isinstance(file, str) and file.endswith(".py"):
+            yield name, Path(file)
 
 
 @dataclass(frozen=True)
@@ -235,7 +258,8 @@ class Stranger:
     victim: Victim
     asked: Mapping[str, Any]
     """See `Probed.asked`; holds the version, where one was given."""
-    source: str | None = None
+    source: Callable[[], str | None] = lambda: None
+    """Hash of its source, as far as it is known once the model has answered."""
     version: str | None = None
     is_random: bool = False
     """Whether the command says that it answers at random."""
@@ -252,7 +276,7 @@ class Stranger:
         if not repeats and self.version is None:
             raise self._random(differ, second.reason or first.reason)
         # A version stands for the module as well.
-        source = self.source if self.version is None else None
+        source = self.source() if self.version is None else None
         entry = Probed(self.asked, texts, rounded(first.scores), repeats, source)
         return Recognised(entry, first.queries + second.queries)
 
@@ -267,8 +291,8 @@ class Stranger:
                 raise self._changed(folder, _what_changed(kept.scores, now))
             if self.version is None:
                 raise self._random(differ, again.reason or now.reason)
-        elif self.version is None and kept.source != self.source:
-            raise self._changed(folder, "the source of its module has changed")
+        elif self.version is None and kept.source != self.source():
+            raise self._changed(folder, "the source of its module, or of one that it imports, has changed")
         return Recognised(kept, queries)
 
     def _random(self, differ: float, reason: str | None) -> UsageError:

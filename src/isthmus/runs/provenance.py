@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
 import hashlib
 import mmap
@@ -105,6 +107,18 @@ def fingerprint(path: Path) -> str | None:
             while chunk := stream.read(1 << 22):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def named_files(method: Any, *more: str | None) -> dict[str, str]:
+    """The local files and model folders that the fields of a method name, and `more`, each by its content."""
+    values = [getattr(method, each.name) for each in dataclasses.fields(method)] + list(more)
+    found = {}
+    for value in values:
+        path = Path(value).expanduser() if isinstance(value, str) and value and "\0" not in value else None
+        with contextlib.suppress(OSError):  # A text that is no path: too long, say.
+            if path is not None and (path.is_file() or (path / "config.json").is_file()):
+                found[str(value)] = fingerprint(path) or ""
+    return found
 
 
 def _model_files(folder: Path) -> list[Path]:

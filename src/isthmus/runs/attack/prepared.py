@@ -19,6 +19,7 @@ from isthmus.runs.folder import AttackFile
 from isthmus.runs.goals import make_goal
 from isthmus.runs.observer import Observer
 from isthmus.runs.prepared import PreparedSample, ids
+from isthmus.runs.provenance import named_files
 from isthmus.runs.request import AttackRequest
 from isthmus.runs.settings import plain
 from isthmus.runs.victims import check_precision, deciding
@@ -195,6 +196,8 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             # What is not asked for is left out: rows from before there was such a limit still belong to the command.
             limits = {key: value for key, value in plain(self.limits(name)).items() if value is not False}
             extra = {"preset": request.preset, "preset_limits": limits}
+        if files := named_files(self.methods[name], request.encoder, request.masked_lm):
+            extra["files"] = files
         if self.search_draws:
             extra["randomised"] = {"fresh": request.fresh, "search_draws": self.search_draws}
         elif (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):

@@ -10,6 +10,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.files import make_folder
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.prepared import PreparedSample
+from isthmus.runs.provenance import named_files
 from isthmus.runs.request import CertifyRequest
 from isthmus.runs.settings import plain
 from isthmus.runs.victims import deciding
@@ -80,6 +81,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
     def settings(self) -> dict[str, Any]:
         """What decides the rows."""
         request, options = self.request, deciding(self.request.victim)
+        files = named_files(self.method)
         return {
             "certificate": self.name,
             "parameters": plain(self.method),
@@ -90,6 +92,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
             "data": {"split": self.data.split, "fingerprint": self.data.fingerprint},
             "model": self.identity,
             **({"victim": options} if options else {}),
+            **({"files": files} if files else {}),
         }
 
     def choose_file(self) -> AttackFile:
