@@ -45,6 +45,25 @@ def assert_refused(ended: Any, before: dict[str, bytes], *said: str) -> None:
     assert files() == before
 
 
+def test_a_certificate_is_of_the_model_it_was_made_for(isthmus: Any, place: Path) -> None:
+    (place / "table.json").write_text(json.dumps({"good": ["fine"], "bad": ["poor"]}))
+    (place / "weight.txt").write_text("1.0")
+    edit(place / "toy.py", ("+ 0.25", "+ 0.25 * float(open('weight.txt').read())"))
+    given = ("--data", "reviews.csv", "--certificate", "exact", "-P", "table=table.json", "--n", "6", "--out", "run")
+
+    def certify() -> Any:
+        return isthmus("certify", "toy:classify", *given, "--fail-under", "certified=0.0", "--json")
+
+    assert certify().json["certified_now"] == 6
+    again = certify()
+    assert (again.code, again.json["certified_now"], again.json["probe_queries"]) == (0, 0, 8)
+    before = files()
+    (place / "weight.txt").write_text("0.9")
+    assert_refused(certify(), before, "probe texts have changed")
+    (place / "weight.txt").unlink()
+    assert_refused(certify(), before, "FileNotFoundError")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_is_read_back_is_said_aloud(isthmus: Any, place: Path, verb: str) -> None:
     first = command(isthmus, verb, "toy:classify")

@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.core.errors import ModelError, UsageError, VictimError, VictimTimeout
+from isthmus.core.errors import ModelError, UsageError, VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Differentiable, TokenBatch, TokenVictim, Victim
 from isthmus.models import (
@@ -572,7 +572,7 @@ def test_http_labels_other_keys_hanging_and_absent_services() -> None:
         with pytest.raises(VictimTimeout, match=r"within 0\.05 s"):
             HttpVictim(url, LABELS, timeout=0.05, retries=1, backoff=0.001).scores(as_texts(["a"]))
         assert len(requests) == 2
-    with pytest.raises(VictimError, match="cannot be reached"):
+    with pytest.raises(VictimUnreachable, match="cannot be reached"):
         HttpVictim(url, LABELS, retries=1, backoff=0.001).scores(as_texts(["a"]))
     for wrong in ({"url": "file:///etc/passwd"}, {"url": url, "batch_size": 0}, {"url": url, "timeout": 0}):
         with pytest.raises(UsageError):

@@ -199,3 +199,13 @@ def test_a_file_that_says_no_schema_was_not_written_here(tmp_path: Path, content
     file.header_path.write_text(content)
     with pytest.raises(RunError, match=r"pwws\.json was damaged.*schema"):
         file.header()
+
+
+def test_files_that_changed_are_named_so(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    data = DataRecord("reviews.csv", "reviews")
+    folder.claim(RunRecord(ModelRecord("m.onnx", (), "0a"), data))
+    with pytest.raises(RunError, match=r"the files of m\.onnx have changed .* \(fingerprint 0a, now 0b\).*--out"):
+        folder.claim(RunRecord(ModelRecord("m.onnx", (), "0b"), data))
+    with pytest.raises(RunError, match=r"other settings \(model\.spec: m\.onnx -> n\.onnx"):
+        folder.claim(RunRecord(ModelRecord("n.onnx", (), "0b"), data))

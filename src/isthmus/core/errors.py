@@ -8,7 +8,8 @@
     ├── AssetError                  an asset cannot be had, or its hash is wrong
     ├── ModelError                  a model folder cannot be read
     ├── VictimError                 a victim raised, hung, or answered with the wrong shape or with NaN
-    │   └── VictimTimeout           it did not answer in time
+    │   ├── VictimTimeout           it did not answer in time
+    │   └── VictimUnreachable       nobody answers at its address
     ├── TrainingError               training cannot go on (a loss became NaN, say)
     ├── RunError                    a run folder cannot be read or written
     │   └── NewerRun                it was written by a newer isthmus
@@ -111,6 +112,10 @@ class VictimTimeout(VictimError):
     def __init__(self, message: str = "", answered: Floats | None = None) -> None:
         super().__init__(message)
         self.answered = answered
+
+
+class VictimUnreachable(VictimError):
+    """Nobody answers at a victim's address: no other text will fare better."""
 
 
 class TrainingError(IsthmusError):

@@ -72,9 +72,11 @@ def settings_line(view: AttackView) -> str:
 
 def asked(view: AttackView) -> list[str]:
     """How the model was asked (``-V``), where not as it answers by itself: another way of asking is another model."""
-    options = _part(view.settings, "victim")
+    options = dict(_part(view.settings, "victim"))
+    version = options.pop("version", None)
     given = ", ".join(f"{key}={str(value).lower()}" for key, value in sorted(options.items()))
-    return [f"the model asked with {given}"] if given else []
+    asked_with = [f"the model asked with {given}"] if given else []
+    return asked_with if version is None else [f"version {version} of the model", *asked_with]
 
 
 def _unusual(view: AttackView) -> dict[str, Any]:

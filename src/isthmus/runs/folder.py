@@ -291,6 +291,12 @@ class RunFolder:
             return record
         there = self.record()
         changed = differences(there.settings, record.settings)
+        if len(changed) == 1 and changed[0].startswith("model.fingerprint:"):
+            raise RunError(
+                f"the files of {record.model.spec} have changed since the results in {self.path} were made "
+                f"(fingerprint {there.model.fingerprint}, now {record.model.fingerprint}): choose another "
+                f"--out for the new model; isthmus report {self.path} shows the old results"
+            )
         if changed:
             shown = "; ".join(changed[:4])
             raise RunError(f"{self.path} holds a run with other settings ({shown}): choose another --out")

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.errors import RunError, UsageError, VictimError
+from isthmus.core.errors import RunError, UsageError, VictimError, VictimUnreachable
 from isthmus.core.files import read_json, write_atomic
 from isthmus.core.lock import serialised
 from isthmus.core.seeds import derive
@@ -91,6 +91,8 @@ def ask(victim: Victim, probes: Sequence[Texts]) -> Answered:
     try:
         if every:
             found = dict(zip(every, scores(every), strict=True))
+    except VictimUnreachable:
+        raise
     except VictimError:
         first = sorted({0, len(every) // 2, len(every) - 1})
         for place in [*first, *(place for place in every if place not in first)]:

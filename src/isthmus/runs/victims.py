@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from isthmus.core.errors import DataError, UsageError, VictimError
+from isthmus.core.errors import DataError, UsageError, VictimError, VictimUnreachable
 from isthmus.core.types import Classification, Example
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def open_victim(
     victim = _load(source, labels, given)
     try:
         _ = victim.labels
+    except VictimUnreachable:
+        raise
     except VictimError:
         if labels is not None:
             raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.errors import VictimError, VictimTimeout
+from isthmus.core.errors import VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.types import Floats, Texts
 from isthmus.models.victims._options import flag, name_of, number, whole
 from isthmus.models.victims._side_by_side import Pace, side_by_side
@@ -159,7 +160,10 @@ class HttpVictim:
             late = VictimTimeout(f"{self._name} did not answer within {self.timeout:g} s")
             raise _Passing(late) from error
         except OSError as error:
-            raise _Passing(VictimError(f"{self._name} cannot be reached: {self._address.hide(str(error))}")) from error
+            # A connection that is lost may be the doing of one text.
+            kind = VictimUnreachable if isinstance(error, ConnectionRefusedError | socket.gaierror) else VictimError
+            hidden = self._address.hide(str(error))
+            raise _Passing(kind(f"{self._name} cannot be reached: {hidden}")) from error
         if not 200 <= reply.status < 300:
             self._refuse(reply)
         if len(reply.content) > LONGEST_ANSWER:
