@@ -1,6 +1,8 @@
 """The engine gives every attack its own answers, counts what it asks for, and never lets one attack spoil another."""
 
+import gc
 import time
+import weakref
 from collections.abc import Generator
 from typing import Any
 
@@ -10,6 +12,7 @@ from engine_toys import BertVictim, TextVictim, roberta_tokenizer
 
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Texts
+from isthmus.engine import scheduler
 from isthmus.engine.requests import UNKNOWN, Score, at_each
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, TimeSpent
 from isthmus.engine.token_scoring import TokenScorer
@@ -328,3 +331,20 @@ def test_attacks_that_ask_for_much_end_one_after_the_other() -> None:
     assert engine.statistics.rounds > 20
     for name, item in again.items():
         assert np.concatenate(item.value).tobytes() == np.concatenate(reference[name].value).tobytes()
+
+
+def test_a_process_that_attacks_again_and_again_keeps_no_garbage():
+    class Circle:
+        def __init__(self):
+            self.itself = self
+
+    gc.collect()
+    before = weakref.ref(Circle())
+    with scheduler._frozen_garbage():
+        within = weakref.ref(Circle())
+        lasting = Circle()
+        frozen = gc.get_freeze_count()
+    assert frozen > 1000
+    assert gc.get_freeze_count() == 0
+    assert (before(), within()) == (None, None)
+    assert lasting.itself is lasting

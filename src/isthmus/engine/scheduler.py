@@ -340,9 +340,22 @@ def _timed(statistics: EngineStatistics) -> Iterator[None]:
         statistics.total_s += time.perf_counter() - began
 
 
+_COLLECT_EVERY_S = 10.0
+_collected = -_COLLECT_EVERY_S
+
+
 @contextmanager
 def _frozen_garbage() -> Iterator[None]:
-    """Let the collector leave alone what exists now: walking it again and again would cost more than the attacks."""
+    """Let the collector leave alone what exists now: walking it again and again would cost more than the attacks.
+
+    What was frozen goes to the oldest generation afterwards, which is hardly ever collected: a process that attacks
+    again and again would keep its garbage. So that of a run is collected at its end, that of before at its beginning,
+    the old only every few seconds, because there may be a lot to walk.
+    """
+    global _collected
+    is_due = time.monotonic() - _collected > _COLLECT_EVERY_S
+    gc.collect(2 if is_due else 1)
+    _collected = time.monotonic() if is_due else _collected
     gc.freeze()
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 100)
@@ -350,6 +363,7 @@ def _frozen_garbage() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
+        gc.collect()  # While the rest is frozen this looks at what the run made, and at nothing else.
         gc.unfreeze()
 
 
