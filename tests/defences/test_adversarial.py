@@ -100,7 +100,7 @@ def test_a_relative_climb_does_not_know_the_unit_of_the_embeddings() -> None:
     model = toys.classifier(dropout=0.0).train()
     batch = batch_of(model)
     for scale, same in (("relative", True), ("paper", False)):
-        defence = defences.PGD(steps=2, scale=scale)  # type: ignore[arg-type]
+        defence = defences.PGD(steps=2, scale=scale, clean=0.0)  # type: ignore[arg-type]
         one, ten = (
             float(terms.total().detach())
             for times in (1.0, 10.0)
@@ -144,7 +144,7 @@ def test_pgd_trains_at_a_worse_place_and_mixes_with_the_clean_one() -> None:
     model = toys.classifier(dropout=0.0).train()
     batch = batch_of(model)
     (clean,) = [terms.total().detach() for terms in defences.Standard().losses(model, batch)]
-    harsh = defences.PGD(steps=3, step_size=0.5, max_norm=2)
+    harsh = defences.PGD(steps=3, step_size=0.5, max_norm=2, clean=0.0)
     (worse,) = [terms.total().detach() for terms in harsh.losses(model, batch)]
     assert worse > clean
     mixed = [
@@ -158,7 +158,7 @@ def test_pgd_trains_at_a_worse_place_and_mixes_with_the_clean_one() -> None:
 def test_pgd_is_climbing_first_and_training_at_the_end() -> None:
     model = toys.classifier(dropout=0.3).train()
     batch = batch_of(model)
-    defence = defences.PGD(steps=2, step_size=0.4, init_magnitude=0.2, max_norm=0.5, scale="paper")
+    defence = defences.PGD(steps=2, step_size=0.4, init_magnitude=0.2, max_norm=0.5, scale="paper", clean=0.0)
     found = gradients(defence, model, batch)
     model.zero_grad()
     mask = batch.inputs["attention_mask"].unsqueeze(-1).float()

@@ -28,16 +28,18 @@ class PGD(Ascent):
 
     Where we depart:
         The perturbation lives in the word embeddings, in an L2 ball over the whole sequence, instead of in pixels, and
-        steps have a fixed length along the gradient instead of along its sign. Dropout masks are shared by all passes.
+        steps have a fixed length along the gradient instead of along its sign. Half of the loss is that of the clean
+        text; the paper has none of it (``clean=0``), which cost a CNN 4 points on Rotten Tomatoes (one seed). Lengths
+        are multiples of the mean norm of the text's word vectors. Dropout masks are shared by all passes.
 
     Relations:
         `freelb` uses the gradients of all steps for training and is cheaper. With steps = 0 it is `standard`.
 
     Example:
-        ``train(data, backbone="minilm", defence=defences.PGD(steps=3, clean=0.5))``
+        ``train(data, backbone="minilm", defence=defences.PGD(steps=3))``
     """
 
-    clean: float = 0.0
+    clean: float = 0.5
     """Share of the loss that is taken at the clean embeddings."""
 
     def __post_init__(self) -> None:
