@@ -88,6 +88,41 @@ def test_draws_come_from_seed_epoch_and_example_and_from_nothing_else(learned: A
     assert made_by(defence, learned, data, epoch=1, seed=1).examples != first.examples
 
 
+def test_several_attacks_share_the_points_of_a_round(learned: Any) -> None:
+    data = toys.dataset("train", 40, 0)
+    defence = defences.Adversarial(attack="deepwordbug,leet", keep_failed=True)
+    made = made_by(defence, learned, data, epoch=1)
+    met = {str(e.fields[MADE_FROM]): e.id.rpartition("+")[2] for e in adversarial_of(made)}
+    counts = {name: list(met.values()).count(name) for name in ("deepwordbug", "leet")}
+    assert len(met) == 40
+    assert min(counts.values()) > 8, "each point meets one of them, about as many each"
+    each = made.notes["attack"]["each"]
+    assert {name: sum(found.values()) for name, found in each.items()} == counts
+    alone = {e.fields[MADE_FROM]: e.fields["text"] for e in adversarial_of(
+        made_by(defences.Adversarial(attack="leet", keep_failed=True), learned, data, epoch=1))}  # fmt: skip
+    for example in adversarial_of(made):
+        if example.id.endswith("+leet"):
+            assert example.fields["text"] == alone[example.fields[MADE_FROM]], "who shares the round changes no text"
+    assert made_by(defence, learned, data, epoch=1) == made
+    other = {e.fields[MADE_FROM]: e.id for e in adversarial_of(made_by(defence, learned, data, epoch=2))}
+    assert any(not other[key].endswith(f"+{name}") for key, name in met.items()), "drawn anew each time"
+    assert "each" not in made_by(defences.Adversarial(attack="leet"), learned, data).notes["attack"]
+
+
+def test_parameters_of_several_attacks_and_presets() -> None:
+    defence = defences.Adversarial(attack="deepwordbug,leet", attack_parameters="deepwordbug.max_edit_distance=7")
+    assert defence._attacks["deepwordbug"].max_edit_distance == 7  # type: ignore[attr-defined]
+    assert defences.AdvAug(preset="strict")._limits.similarity == 0.98
+    with pytest.raises(UnknownName, match="strikt"):
+        defences.AdvAug(preset="strikt")
+    with pytest.raises(UsageError, match="each once"):
+        defences.AdvAug(attack="leet,leet")
+    with pytest.raises(UnknownName, match="pwws"):
+        defences.AdvAug(attack="leet,deepwordbug", attack_parameters="pwws.table=x")
+    with pytest.raises(UnknownName, match="colour"):
+        defences.AdvAug(attack="leet,deepwordbug", attack_parameters="colour=3")
+
+
 def test_points_are_a_share_of_every_class_drawn_anew_each_time(learned: Any) -> None:
     data = toys.dataset("train", 40, 0)
     defence = defences.Adversarial(attack="deepwordbug", points=10, keep_failed=True)

@@ -5,7 +5,8 @@
 
 An attack that ends in an error or runs out of time has shown nothing: it is counted and its text is never used. The
 draws of an attack come from (seed, epoch, example id), so that a run that is continued attacks as it would have done;
-what was attacked before a run was killed is not attacked again.
+what was attacked before a run was killed is not attacked again. Several attacks share the points of a round: each
+point meets one of them, drawn by (seed, epoch, example id).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog, progress, unfinished
-from isthmus.core.errors import TrainingError, UsageError
+from isthmus.core.errors import TrainingError, UnknownName, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Victim
 from isthmus.defences.base import Batch, Defence, Labelled, Made, Terms
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import WordAttack
+    from isthmus.attacks.parts.limits import Limits
     from isthmus.attacks.result import AttackResult
     from isthmus.data import Dataset
     from isthmus.models import Classifier
@@ -37,9 +39,12 @@ class Attacked(Defence):
     """Settings of an attack on training points; a defence that attacks inherits them."""
 
     attack: str = "textfooler"
-    """Name of the word attack (isthmus list attacks)."""
+    """Name of the word attack (isthmus list attacks), or several separated by commas: each point meets one of them."""
     attack_parameters: str = ""
-    """The attack's own parameters: key=value, several of them separated by semicolons."""
+    """The attack's own parameters: key=value, several of them separated by semicolons. Of several attacks
+    attack.key=value is for one, key=value for all that have it."""
+    preset: str | None = None
+    """Limits on every candidate: textdefender-2021, meaning or strict."""
     points: int | None = 10_000
     """Training points that are attacked, drawn with equal shares of the classes; none: all of them; 0: no attack."""
     budget: int | None = None
@@ -59,16 +64,34 @@ class Attacked(Defence):
                 f"{self.name}: base is {self.base}, which makes training examples itself; choose a defence that does "
                 "not, such as standard, freelb or vub"
             )
-        self._attack  # noqa: B018  # an unknown attack is found out now, not after hours of training
+        # An unknown attack or preset is found out now, not after hours of training.
+        _ = self._attacks, self._limits
 
     @functools.cached_property
-    def _attack(self) -> WordAttack:
+    def _attacks(self) -> dict[str, WordAttack]:
+        """The attacks by name, in the order given."""
         from isthmus.attacks.base import WordAttack
 
-        attack = catalog.build("attacks", self.attack, _parsed(self.attack_parameters, f"{self.name}: {self.attack}"))
-        if not isinstance(attack, WordAttack):
-            raise UsageError(f"{self.name}: {self.attack} makes no texts; choose an attack that edits words")
-        return attack
+        names = [catalog.find("attacks", name.strip()).name for name in self.attack.split(",") if name.strip()]
+        if not names or len(set(names)) < len(names):
+            raise UsageError(f"{self.name}: attack names one or more attacks, each once, not {self.attack!r}")
+        given = _addressed(_parsed(self.attack_parameters, f"{self.name}: {self.attack}"), names)
+        found = {name: catalog.build("attacks", name, given[name]) for name in names}
+        for name, attack in found.items():
+            if not isinstance(attack, WordAttack):
+                raise UsageError(f"{self.name}: {name} makes no texts; choose an attack that edits words")
+        return found
+
+    @functools.cached_property
+    def _limits(self) -> Limits:
+        from isthmus.attacks.parts.limits import Limits, preset
+
+        return Limits() if self.preset is None else preset(self.preset)
+
+    def _met_by(self, example: Example, epoch: int, seed: int) -> str:
+        """The attack that a training point meets."""
+        names = list(self._attacks)
+        return names[derive(seed, self.name, "which attack", epoch, example.id) % len(names)] if names[1:] else names[0]
 
     @functools.cached_property
     def _base(self) -> Defence:
@@ -119,7 +142,8 @@ class Attacked(Defence):
                 f"{results[0].reason}"
             )
         wanted = ("succeeded", "failed", "skipped", "abstained") if keep_failed else ("succeeded",)
-        made = [_example(result, self.attack) for result in results if result.outcome in wanted]
+        met = {one.id: self._met_by(one, epoch, seed) for one in chosen}
+        made = [_example(result, met[result.id]) for result in results if result.outcome in wanted]
         if not counts["succeeded"]:
             progress.note(
                 f"{self.name}: {self.attack} succeeded on none of {len(results)} training texts "
@@ -133,6 +157,12 @@ class Attacked(Defence):
             "used": len(made),
             "queries": sum(result.logical_queries for result in results),
         }
+        if len(self._attacks) > 1:
+            each = Counter((met[result.id], result.outcome) for result in results)
+            notes["each"] = {
+                name: {str(outcome): each[name, outcome] for outcome in OUTCOMES if each[name, outcome]}
+                for name in self._attacks
+            }
         return Made((*data.examples, *made), {"attack": notes})
 
     def _results(
@@ -147,16 +177,21 @@ class Attacked(Defence):
         victim = wrap(model, device=str(model.device))
         # Only what the model reads: an attack would edit other fields, too, and for nothing.
         targets = [Example(one.id, {name: one.fields[name] for name in fields}, one.label) for one in chosen]
-        settings = AttackSettings(seed=derive(seed, self.name, "attack", epoch), budget=self.budget)
+        settings = AttackSettings(
+            seed=derive(seed, self.name, "attack", epoch), budget=self.budget, limits=self._limits
+        )
         place, kept = {one.id: number for number, one in enumerate(targets)}, unfinished.kept()
         results = [AttackResult.from_row(row) for row in kept.rows if row.get("seed") == settings.seed]
         done = {result.id for result in results}
         title, counts = f"{self.attack} before epoch {epoch + 1}", Counter(result.outcome for result in results)
-        for result in self._attack(victim, [one for one in targets if one.id not in done], settings):
-            results.append(result)
-            kept.add(result.to_row())
-            counts[result.outcome] += 1
-            progress.tell(title, len(results), len(targets), f"fooled {counts['succeeded']}  held {counts['failed']}")
+        left = [one for one in targets if one.id not in done]
+        for name, attack in self._attacks.items():
+            for result in attack(victim, [one for one in left if self._met_by(one, epoch, seed) == name], settings):
+                results.append(result)
+                kept.add(result.to_row())
+                counts[result.outcome] += 1
+                told = f"fooled {counts['succeeded']}  held {counts['failed']}"
+                progress.tell(title, len(results), len(targets), told)
         results.sort(key=lambda result: place[result.id])
         return results
 
@@ -164,6 +199,23 @@ class Attacked(Defence):
 def _example(result: AttackResult, attack: str) -> Example:
     assert result.label is not None
     return Example(f"{result.id}+{attack}", {**result.perturbed, MADE_FROM: result.id}, result.label)
+
+
+def _addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parameters for each attack: ``attack.key`` for one, ``key`` for every one that has it.
+
+    Of a single attack an unknown key is left to whoever builds it, who knows what it does take.
+    """
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    takes = {name: {one.name for one in catalog.find("attacks", name).parameters} for name in names}
+    for key, value in given.items():
+        owner, _, own = key.rpartition(".")
+        if owner and owner not in found:
+            raise UnknownName("attack in attack_parameters", owner, names)
+        meant = [owner] if owner else [name for name in names if own in takes[name]] or list(names)
+        for name in meant:
+            found[name][own] = value
+    return found
 
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
