@@ -32,6 +32,7 @@ import numpy as np
 from isthmus.core import assets, catalog
 from isthmus.core.crossed import Comparison, crossed_difference
 from isthmus.core.errors import IsthmusError
+from isthmus.core.statistics import Interval
 from isthmus.training.settings import settings_for
 from ledger import Cell, Ledger
 from proof.grid import Method
@@ -137,7 +138,9 @@ def compared(cells: Iterable[Cell], backbone: str) -> dict[str, Comparison]:
     """Every defence against standard training, on the seeds that both have."""
     rows: dict[str, dict[int, Cell]] = {}
     for cell in cells:
-        if cell.key.backbone == backbone and "limit" not in cell.key.training:
+        # Rows with a name of their own are of other parameters than the defaults.
+        is_default = cell.row == cell.key.method["name"] and "limit" not in cell.key.training
+        if cell.key.backbone == backbone and is_default:
             rows.setdefault(cell.row, {})[cell.key.seed] = cell
     plain = rows.pop("standard", {})
     found = {}
@@ -148,6 +151,13 @@ def compared(cells: Iterable[Cell], backbone: str) -> dict[str, Comparison]:
     return found
 
 
+def judged(change: Interval) -> str:
+    """Three seeds that differ much leave a wide interval, whatever the defence costs."""
+    if change.low > LOWEST:
+        return "holds"
+    return "too dear" if change.estimate <= LOWEST else "not known well enough"
+
+
 def report(cells: Iterable[Cell], backbones: Iterable[str]) -> str | None:
     """Print the comparisons; the complaint, if there is one."""
     cells = list(cells)
@@ -155,12 +165,12 @@ def report(cells: Iterable[Cell], backbones: Iterable[str]) -> str | None:
     for backbone in backbones:
         for name, found in compared(cells, backbone).items():
             change, seen = found.difference, seen + 1
-            verdict = "its cost is stated" if name in EXCUSED else "too dear" if change.low <= LOWEST else "holds"
+            verdict = "its cost is stated" if name in EXCUSED else judged(change)
             print(
                 f"{backbone:8} {name:20} {found.seeds} seeds  {100 * change.estimate:+5.1f} "
                 f"({100 * change.low:+.1f} to {100 * change.high:+.1f})  {verdict}"
             )
-            if verdict == "too dear":
+            if verdict in ("too dear", "not known well enough"):
                 dear.append(f"{name} ({backbone})")
     if not seen:
         return "nothing to compare: the ledger has no defence with standard training beside it"

@@ -13,6 +13,7 @@ import pytest
 
 import defaults
 from isthmus.core import catalog
+from isthmus.core.statistics import Interval
 from ledger import Cell, Key, Ledger
 from proof.units import Place
 
@@ -54,6 +55,8 @@ def test_the_lower_end_must_lie_above_three_points(capsys: pytest.CaptureFixture
     # Of quick looks, and of other backbones, nothing is compared.
     assert set(defaults.compared([*found, *cells("vib", worse, limit=8)], "cnn")) == {"freelb", "safer"}
     assert defaults.report(found, ["minilm"]) is not None
+    verdicts = [defaults.judged(Interval(at, at - 0.02, at + 0.02, 0.95)) for at in (0.0, -0.02, -0.04)]
+    assert verdicts == ["holds", "not known well enough", "too dear"]
 
 
 def test_two_seeds_that_agree_by_chance_are_not_enough() -> None:
