@@ -9,6 +9,8 @@ from isthmus.cli.doctor import examine
 from isthmus.cli.show import reflowed
 from isthmus.core import catalog
 
+FAMILIES = ("attacks", "defences", "measures", "certificates", "explanations")
+
 
 def test_list_names_everything(isthmus: Any) -> None:
     ended = isthmus("list")
@@ -17,7 +19,7 @@ def test_list_names_everything(isthmus: Any) -> None:
     assert isthmus("list", "attacks", "--json").json == {"attacks": list(catalog.names("attacks"))}
 
 
-@pytest.mark.parametrize("name", [*catalog.names("attacks"), *catalog.names("defences")])
+@pytest.mark.parametrize("name", [name for family in FAMILIES for name in catalog.names(family)])
 def test_show_gives_summary_parameters_and_sources(isthmus: Any, name: str) -> None:
     ended = isthmus("show", name)
     (entry, *_) = catalog.search(name)
@@ -25,6 +27,7 @@ def test_show_gives_summary_parameters_and_sources(isthmus: Any, name: str) -> N
     assert entry.class_name in ended.out
     for parameter in entry.parameters:
         assert parameter.name in ended.out
+    assert "=None" not in ended.out.splitlines()[-2]  # the command at the end can be typed
     assert isthmus("show", name, "--json").json["methods"][0]["summary"] == entry.summary
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from isthmus.report.view import RunView
     from isthmus.runs.attack import AttackReport, AttackRequest
 
-_GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Models beside the victim", "Randomised models"
+_GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Auxiliary models", "Randomised models"
 _FEW = 4
 """Of more attacks the table is printed without examples."""
 
@@ -58,20 +58,20 @@ def attack(
     protect_pattern: options.ProtectPattern = None,
     protect_kind: options.ProtectKind = None,
     budget: Annotated[
-        int | None, typer.Option("--budget", help="Most queries per example.", rich_help_panel=_LIMITS)
+        int | None, typer.Option("--budget", help="Maximum queries per example.", rich_help_panel=_LIMITS)
     ] = None,
     budget_per_word: Annotated[
         int | None,
-        typer.Option("--budget-per-word", help="Most queries per word of the text.", rich_help_panel=_LIMITS),
+        typer.Option("--budget-per-word", help="Maximum queries per word of the text.", rich_help_panel=_LIMITS),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Most seconds per example.", rich_help_panel=_LIMITS)
+        float | None, typer.Option("--time-limit", help="Maximum seconds per example.", rich_help_panel=_LIMITS)
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
             "--preset",
-            help="Limits on every attack: textdefender-2021, meaning or strict (each narrower than the one before).",
+            help="Limits on every candidate: textdefender-2021, meaning or strict.",
             rich_help_panel=_LIMITS,
         ),
     ] = None,
@@ -85,11 +85,11 @@ def attack(
     ] = None,
     fresh: Annotated[
         int,
-        typer.Option("--fresh", help="Unseen draws that judge a success; 0: none.", rich_help_panel=_RANDOM),
+        typer.Option("--fresh", help="Fresh random draws that confirm a success; 0: none.", rich_help_panel=_RANDOM),
     ] = 20,
     restarts: Annotated[
         int,
-        typer.Option("--restarts", help="New beginnings after a lucky draw or a failure.", rich_help_panel=_RANDOM),
+        typer.Option("--restarts", help="Restarts after an unconfirmed or failed search.", rich_help_panel=_RANDOM),
     ] = 2,
     search_draws: Annotated[
         int | None,
@@ -102,9 +102,11 @@ def attack(
     ] = None,
     trace: Annotated[
         bool,
-        typer.Option("--trace", help="Write down every query, one JSON line each.", rich_help_panel=options.OUTPUT),
+        typer.Option("--trace", help="Record every query, one JSON line each.", rich_help_panel=options.OUTPUT),
     ] = False,
-    fail_under: Annotated[str | None, options.fail_under("racc=0.40", "racc, sacc, balanced_racc, tpr.")] = None,
+    fail_under: Annotated[
+        str | None, options.fail_under("racc=0.40", "racc, sacc, balanced_racc, balanced_sacc, tpr.")
+    ] = None,
     fail_over: Annotated[str | None, options.fail_over("asr=0.60")] = None,
     positive: options.Positive = None,
     export: Annotated[

@@ -49,7 +49,7 @@ def certify(
     headers: options.Headers = None,
     device: options.Device = None,
 ) -> None:
-    """Prove up to where a classifier's answers hold. The same command again continues an interrupted run.
+    """Compute certified robustness: what no attack can change. The same command again continues an interrupted run.
 
     isthmus certify runs/demo --certificate gaussian -P sigma=0.05 --n 200
 

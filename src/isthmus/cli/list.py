@@ -29,7 +29,7 @@ def list_methods(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List attacks, defences, data sets and models by name."""
+    """List attacks, defences, measures, certificates, explanations, data sets and models by name."""
     from isthmus.cli.console import print_json, results
     from isthmus.core.errors import UnknownName
 

@@ -45,7 +45,7 @@ Split = Annotated[
 Labels = Annotated[
     str | None,
     typer.Option(
-        "--labels", metavar="A,B,…", help="What the data calls the model's outputs, in order.", rich_help_panel=DATA
+        "--labels", metavar="A,B,…", help="Dataset label names, in the model's class order.", rich_help_panel=DATA
     ),
 ]
 LabelCheck = Annotated[
@@ -109,8 +109,8 @@ Victim = Annotated[
         "-V",
         "--victim",
         metavar="KEY=VALUE",
-        help="How to ask: timeout=60, requests_per_second=5; of a randomised model draws=10, fixed=true. version=2 "
-        "tells two models of one name apart.",
+        help="Inference options: timeout=60, requests_per_second=5; draws=10, fixed=true for a randomised model. "
+        "version=2 tells two models of one name apart.",
         rich_help_panel=MACHINE,
     ),
 ]

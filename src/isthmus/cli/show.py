@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="Name of an attack, a defence or a measure.")],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="Name of an attack, a defence or another method.")],
     as_json: options.Json = False,
 ) -> None:
     """Explain a method: idea, equation, parameters, references."""
@@ -63,8 +63,10 @@ def _print(console: Console, entry: Entry) -> None:
         "certificates": "certify RUN --certificate", "explanations": 'explain MODEL "TEXT" --method',
     }  # fmt: skip
     if entry.family in examples:
-        # A default that is computed is no value one could type.
-        typed = [each for each in entry.parameters if each.default is not None and "(" not in each.default]
+        # A default that is computed, or None, is no value one could type.
+        typed = [
+            each for each in entry.parameters if each.default not in {None, "None"} and "(" not in str(each.default)
+        ]
         first = typed[0] if typed else entry.parameters[0]
         value = first.default.strip("'\"") if typed and first.default else "VALUE"
         console.print(Text(f"\nisthmus {examples[entry.family]} {entry.name} -P {first.name}={value}\n", style="dim"))
