@@ -1,4 +1,4 @@
-"""Attacks on victims that answer the same text now one way, now another."""
+"""Attacks on victims that answer the same text now one way, now another, with another draw for every query."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ TEXTS = [f"brisk film number {number}" for number in range(120)]
 
 
 def attacked(victim: object, texts: Sequence[str] = TEXTS, **options: object) -> list[AttackResult]:
-    results = list(Slow()(victim, examples(*texts), AttackSettings(**options)))
+    results = list(Slow()(victim, examples(*texts), AttackSettings(**{"search_draws": 0, **options})))
     return sorted(results, key=lambda result: int(result.id.split(":")[1]))
 
 
@@ -144,7 +144,7 @@ def test_a_time_limit_leaves_the_judge_and_the_similarity_their_turn():
         def encode(self, texts: Sequence[str]) -> Floats:
             return np.ones((len(texts), 1), np.float32)
 
-    settings = AttackSettings(engine=EngineSettings(time_limit=0.5, in_flight=1))
+    settings = AttackSettings(engine=EngineSettings(time_limit=0.5, in_flight=1), search_draws=0)
     (result,) = Slow()(Slowly(1.0), examples(TEXTS[0]), settings, encoder=Same())
     assert result.outcome == "succeeded"
     assert result.fresh == Fresh.of(20, 20, 0)
@@ -271,7 +271,7 @@ def test_a_text_that_the_attack_gave_up_on_is_judged_too():
                 draft = trial.original.replace(0, trial.vocabulary.id("slow"))
                 trial.accept(draft, trial.scores, trial.progress)
 
-    results = list(GivesUp()(Coin(0.7), examples(*TEXTS), AttackSettings(restarts=0)))
+    results = list(GivesUp()(Coin(0.7), examples(*TEXTS), AttackSettings(restarts=0, search_draws=0)))
     given_up = [result for result in results if result.fresh and not result.fresh.claimed]
     assert given_up
     for result in given_up:

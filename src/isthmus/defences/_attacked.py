@@ -178,7 +178,7 @@ class Attacked(Defence):
         # Only what the model reads: an attack would edit other fields, too, and for nothing.
         targets = [Example(one.id, {name: one.fields[name] for name in fields}, one.label) for one in chosen]
         settings = AttackSettings(
-            seed=derive(seed, self.name, "attack", epoch), budget=self.budget, limits=self._limits
+            seed=derive(seed, self.name, "attack", epoch), budget=self.budget, limits=self._limits, search_draws=0
         )
         place, kept = {one.id: number for number, one in enumerate(targets)}, unfinished.kept()
         results = [AttackResult.from_row(row) for row in kept.rows if row.get("seed") == settings.seed]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.attacks.parts.randomised import RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.report.balance import constants
@@ -67,7 +68,18 @@ def settings_line(view: AttackView) -> str:
         value = _part(view.settings, "limits").get(key)
         if value is not None:
             parts.append(name.format(value))
-    return ", ".join([*parts[:4], *asked(view)])
+    return ", ".join([*parts[:4], *searched(view), *asked(view)])
+
+
+def searched(view: AttackView) -> list[str]:
+    """How it searched, where the model is randomised."""
+    how = _part(view.settings, "randomised")
+    if draws := how.get("search_draws"):
+        return [f"search over {draws} shared draws"]
+    if not any(row.get("clean") or row.get("fresh") for row in view.rows) and not how:
+        return []
+    restarts = how.get("restarts", RESTARTS)
+    return [f"another draw for every query, {restarts} new beginning{'' if restarts == 1 else 's'}"]
 
 
 def asked(view: AttackView) -> list[str]:
@@ -180,7 +192,7 @@ def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]
 
 
 def coverage(run: RunView) -> str:
-    """Which attacks the last line of the table is the sum of."""
+    """Which attacks the first line of the table is the sum of."""
     covered = [view.key for view in run.alike]
     others = [view.key for view in run.attacks if view.rows and view.key not in covered]
     return f"All together: {', '.join(covered)}" + (f"; not {', '.join(others)}: another question." if others else ".")

@@ -39,7 +39,7 @@ def robust_accuracy(run: RunView) -> str:
     """Clean and robust accuracy under each attack, with whiskers."""
     lines = [(view.key, view.summary, _colour(number)) for number, view in enumerate(run.attacks) if view.rows]
     if run.together is not None:
-        lines.append(("all together", run.together, _INK))
+        lines.insert(0, ("all together", run.together, _INK))
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()

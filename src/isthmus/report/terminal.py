@@ -9,7 +9,16 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.describe import ABSTAINED, asked, coverage, is_large, resources, settings_line, without_result
+from isthmus.report.describe import (
+    ABSTAINED,
+    asked,
+    coverage,
+    is_large,
+    resources,
+    searched,
+    settings_line,
+    without_result,
+)
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
     bounds,
@@ -42,7 +51,7 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     table.add_column("attack", overflow="fold", min_width=12, vertical="top")
     lines = [(view.key, view.summary) for view in views]
     if run.together is not None and len(views) > 1:
-        lines.append(("all together", run.together))
+        lines.insert(0, ("all together", run.together))  # The strongest statement comes first.
     abstained = any(summary.abstained for _, summary in lines)
     compared = any(map(_is_compared, views)) and not abstained  # Both would not fit; see `footnotes`.
     headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
@@ -60,7 +69,7 @@ def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
 
 def _is_another(view: AttackView) -> bool:
     """Whether its name alone does not say what was run."""
-    return view.key != view.attack or bool(asked(view))
+    return view.key != view.attack or bool(asked(view) or searched(view))
 
 
 def _is_compared(view: AttackView) -> bool:

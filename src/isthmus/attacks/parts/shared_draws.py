@@ -37,8 +37,8 @@ from isthmus.engine.requests import Gradient, Request, Score
 from isthmus.engine.tasks import BudgetSpent
 from isthmus.text.draft import Draft
 
-SEARCH_DRAWS = 0
-"""Draws that a search sees of a randomised victim unless it is told otherwise; 0: one that no other query has."""
+SEARCH_DRAWS = 8
+"""Draws that a search sees of a randomised victim unless it is told otherwise."""
 LEVEL = 0.95
 
 

@@ -68,7 +68,8 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
         prepared.check()
         _ = prepared.search_draws  # Refuses a model that has none, before anything is written.
         suite = choose(prepared)
-        outcomes = tuple(_Attack(prepared, suite, name).run() for name in suite.attacks)
+        attacks = [_Attack(prepared, suite, name, search) for name in suite.attacks for search in prepared.searches]
+        outcomes = tuple(each.run() for each in attacks)
         return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
@@ -79,11 +80,12 @@ class _Attack:
     ready: PreparedAttacks
     suite: Suite
     name: str
+    search_draws: int
 
     def run(self) -> AttackOutcome:
         """Attack what has no row yet, and put the rows in order."""
         ready = self.ready
-        settings = ready.settings(self.name)
+        settings = ready.settings(self.name, self.search_draws)
         asked = ids(ready.sample)
         if not ready.folder.attack_file(self.name, settings).rows_path.exists():
             _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
@@ -179,7 +181,8 @@ class _Attack:
     def _start(self, examples: list[Example], trace: Any) -> AttackRun:
         ready, name = self.ready, self.name
         models = ready.companions.of(ready.model_names(name))
-        return ready.methods[name](ready.victim, examples, ready.attack_settings(name, trace), **models)
+        settings = ready.attack_settings(name, self.search_draws, trace)
+        return ready.methods[name](ready.victim, examples, settings, **models)
 
 
 def _rejected(row: Rejected, seed: int) -> AttackResult:

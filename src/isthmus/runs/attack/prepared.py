@@ -161,7 +161,13 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         """The models beside the victim."""
         return Companions(self.request.device, self.observer)
 
-    def attack_settings(self, name: str, trace: Any = None) -> AttackSettings:
+    @property
+    def searches(self) -> tuple[int, ...]:
+        """How each attack searches: over so many shared draws, or not (0). Of a randomised model ``all`` tries both."""
+        both = self.search_draws and self.request.search_draws is None and "all" in self.request.attacks
+        return (self.search_draws, 0) if both else (self.search_draws,)
+
+    def attack_settings(self, name: str, search_draws: int, trace: Any = None) -> AttackSettings:
         """What an attack of the command gets; `trace` is told every query."""
         from isthmus.attacks.base import AttackSettings
         from isthmus.engine.scheduler import EngineSettings
@@ -182,10 +188,10 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             engine=engine if trace is None else dataclasses.replace(engine, trace=trace),
             fresh=request.fresh,
             restarts=request.restarts,
-            search_draws=self.search_draws,
+            search_draws=search_draws,
         )
 
-    def settings(self, name: str) -> dict[str, Any]:
+    def settings(self, name: str, search_draws: int) -> dict[str, Any]:
         """What decides the rows of an attack."""
         request = self.request
         data: dict[str, Any] = {"split": self.data.split, "fingerprint": self.data.fingerprint}
@@ -198,8 +204,8 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             extra = {"preset": request.preset, "preset_limits": limits}
         if files := named_files(self.methods[name], request.encoder, request.masked_lm):
             extra["files"] = files
-        if self.search_draws:
-            extra["randomised"] = {"fresh": request.fresh, "search_draws": self.search_draws}
+        if search_draws:
+            extra["randomised"] = {"fresh": request.fresh, "search_draws": search_draws}
         elif (request.fresh, request.restarts) != (FRESH_DRAWS, RESTARTS):
             extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts}
         return {
@@ -227,13 +233,12 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         """By which the engine knows an example."""
         return derive(self.request.seed, "victim", example.id)
 
-    def file(self, name: str) -> AttackFile:
-        """Where the rows of an attack belong."""
-        return self.folder.attack_file(name, self.settings(name))
-
     def has_work(self, name: str) -> bool:
         """Whether examples of an attack have no row yet, as far as the files tell."""
-        file = self.file(name)
+        files = [self.folder.attack_file(name, self.settings(name, search)) for search in self.searches]
+        return any(map(self._lacks_rows, files))
+
+    def _lacks_rows(self, file: AttackFile) -> bool:
         if self.request.trace or self.request.retry_errors or not file.header_path.exists():
             return True
         there = {str(row.get("id")) for row in file.rows()}
