@@ -495,3 +495,12 @@ def test_a_run_and_a_word_model_are_no_encoders_to_begin_with(encoder: Callable[
     for folder in (tmp_path / "words", tmp_path / "words" / "model"):
         with pytest.raises(ModelError, match=r"no encoder to begin with: choose a form \(lstm, cnn\)"):
             Classifier.create(folder, LABELS)
+
+
+def test_rows_of_one_key_have_the_same_noise_however_many_there_are() -> None:
+    from isthmus.models.randomness import keyed_normal
+
+    keys = torch.tensor([3, 8, 3, 3, -5, 8, 3, -5, 3, 3])
+    together = keyed_normal(keys, (10, 7, 3), 11)
+    for row, key in enumerate(keys):
+        assert torch.equal(together[row], keyed_normal(key.view(1), (1, 7, 3), 11)[0])

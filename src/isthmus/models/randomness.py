@@ -81,8 +81,16 @@ def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     count = math.prod(shape[1:])
     drawn = _drawn_at_once(keys, -(-count // 2), stream) if keys.is_cuda else None
     if drawn is None:
-        drawn = _drawn_in_parts(keys, -(-count // 2), stream)
+        drawn = _drawn_once_each(keys, -(-count // 2), stream)
     return drawn.flatten(1)[:, :count].reshape(*shape)
+
+
+def _drawn_once_each(keys: Tensor, count: int, stream: int) -> Tensor:
+    """As `_drawn_in_parts`; rows of one key, as a search over shared draws has many, are drawn once."""
+    distinct, rows = keys.unique(return_inverse=True)
+    if 2 * len(distinct) > len(keys):
+        return _drawn_in_parts(keys, count, stream)
+    return _drawn_in_parts(distinct, count, stream)[rows]
 
 
 def _drawn_in_parts(keys: Tensor, count: int, stream: int) -> Tensor:
