@@ -54,7 +54,7 @@ def attacked(isthmus: Any, run: Path, *more: object) -> dict[str, Any]:
 
 
 def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any, trained: Path) -> None:
-    figures = attacked(isthmus, trained, "-V", "aggregate=vote")
+    figures = attacked(isthmus, trained, "-V", "aggregate=vote", "--budget", 200)
     assert figures["n"] == 12 == sum(figures["outcomes"].values())
     files = [path for path in (trained / "attacks").glob("*.jsonl") if "@" not in path.name]
     rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
@@ -62,7 +62,7 @@ def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any
     assert looked, "no attack on a model with this much noise ever seems to succeed"
     assert figures["fresh"]["claimed"] == sum(row["fresh"]["claimed"] for row in looked)
     assert all(row["fresh"]["draws"] == 20 for row in looked)
-    again = attacked(isthmus, trained, "-V", "aggregate=vote")
+    again = attacked(isthmus, trained, "-V", "aggregate=vote", "--budget", 200)
     assert again["attacked_now"] == 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS
 from isthmus.core import assets, catalog
 from isthmus.core.errors import AssetError
 from isthmus.runs.attack.companions import Companions
@@ -97,6 +98,42 @@ def test_gradients_are_asked_only_of_victims_that_have_them(isthmus: Any, place:
     assert ended.code == 0, ended.err
     assert list(ended.json["attacks"]) == ["deepwordbug"]
     assert "gradient" in ended.json["left_out"]["hotflip"]
+
+
+def test_all_searches_a_randomised_model_in_both_ways(isthmus: Any, place: Path, attacks: Any) -> None:
+    attacks("deepwordbug")
+    drawn = ("-V", "stochastic=true", "-V", "version=1", "--budget", 90)
+    ended = attack(isthmus, "--attack", "all", *drawn)
+    assert ended.code == 0, ended.err
+    strong, single = ended.json["attacks"]
+    assert strong == "deepwordbug"
+    assert header(place, strong)["settings"]["randomised"] == {"fresh": 20, "search_draws": SEARCH_DRAWS}
+    assert "randomised" not in header(place, single)["settings"]
+    assert ended.json["together"] == [strong, single]
+    rows = [
+        {row["id"]: row["outcome"] for row in map(json.loads, (place / f"run/attacks/{key}.jsonl").open())}
+        for key in (strong, single)
+    ]
+    fooled = sum("succeeded" in (each[key] for each in rows) for key in rows[0])
+    assert ended.json["outcomes"]["succeeded"] == fooled > 0
+    table = ended.err[ended.err.index("accuracy") :]
+    assert table.index("all together") < table.index("deepwordbug")
+    assert f"search over {SEARCH_DRAWS} shared draws" in " ".join(ended.err.split())
+    for more, count in (((), 2), (("--search-draws", 0), 1), (("--search-draws", SEARCH_DRAWS), 1)):
+        again = attack(isthmus, "--attack", "all", *drawn, *more)
+        assert (again.json["attacked_now"], len(again.json["attacks"])) == (0, count)
+    named = attack(isthmus, "--attack", "deepwordbug", *drawn)
+    assert (named.json["attacked_now"], list(named.json["attacks"])) == (0, [strong])
+
+
+def test_a_deterministic_model_is_searched_once(isthmus: Any, place: Path, attacks: Any) -> None:
+    attacks("deepwordbug")
+    ended = attack(isthmus, "--attack", "all")
+    assert list(ended.json["attacks"]) == ["deepwordbug"]
+    assert "randomised" not in header(place, "deepwordbug")["settings"]
+    refused = attack(isthmus, "--attack", "deepwordbug", "--search-draws", 4)
+    assert refused.code == 2
+    assert "draws nothing" in refused.err
 
 
 def test_when_nothing_can_run_that_is_an_error(isthmus: Any, place: Path, no_wordnet: None, attacks: Any) -> None:
