@@ -303,7 +303,7 @@ def try_out(plan: Plan, method: Method, options: argparse.Namespace) -> None:
     cells = grid(plan, Row(method.name, method), options)
     folder = dataclasses.replace(cells, out=cells.out / "search").train(method, 0).path
     victim = {"k1": min(plan.k1, 10)}
-    how = {"victim": victim, "precision": options.precision, "restarts": RESTARTS}
+    how = {"victim": victim, "precision": options.precision, "restarts": RESTARTS, "search_draws": 0}
     attack_run(folder, "textfooler", n=options.search_n, split="dev", **how)
 
 
@@ -343,7 +343,7 @@ def attack_one(
         return
     n = row.texts(plan, options.n)
     for name in attacks:
-        how = {"victim": row.options, "precision": options.precision, "restarts": row.restarts}
+        how = {"victim": row.options, "precision": options.precision, "restarts": row.restarts, "search_draws": 0}
         attack_run(folder, name, n=n, split="test", **how)
 
 

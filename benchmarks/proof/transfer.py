@@ -33,7 +33,8 @@ def attacked(folder: Path, attack: str, options: Mapping[str, Any], restarts: in
         header = file.header()
         done = header.get("summary") and not header["summary"]["outcomes"]["error"]
         settings = header["settings"]
-        begun = settings.get("randomised", {}).get("restarts", RESTARTS)
+        how = settings.get("randomised", {})
+        begun = None if how.get("search_draws") else how.get("restarts", RESTARTS)
         asked = dict(settings.get("victim") or {}), begun
         if done and header["attack"] == attack and asked == (dict(options), restarts):
             return file

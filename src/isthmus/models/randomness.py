@@ -87,7 +87,7 @@ def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
 
 def _drawn_once_each(keys: Tensor, count: int, stream: int) -> Tensor:
     """As `_drawn_in_parts`; rows of one key, as a search over shared draws has many, are drawn once."""
-    distinct, rows = keys.unique(return_inverse=True)
+    distinct, rows = torch.unique(keys, return_inverse=True)
     if 2 * len(distinct) > len(keys):
         return _drawn_in_parts(keys, count, stream)
     return _drawn_in_parts(distinct, count, stream)[rows]
