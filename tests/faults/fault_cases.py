@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from fault_assets import write_index
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "dull", "poor"]
 WORDS = [*GOOD, *BAD, "a", "the", "film", "story", "plot", "is", "was", "with", "and", "of", "very", "number"]
@@ -35,6 +38,10 @@ class Case:
     """Names of cases."""
     is_exhaustive: bool = False
     """Whether CI breaks every one of its writes; else some, chosen by a seed."""
+    call: str | None = None
+    """``module:function`` that gets the arguments instead of the command line."""
+    is_refused_when_done: bool = False
+    """Whether the finished command, given again, says that its result is there already."""
 
 
 TRAIN = (
@@ -60,6 +67,9 @@ CASES = {
         Case("measure", ("measure", "run", "--measure", "calibration,anchored_words", "--n", "4", "--device", "cpu"),
              ("train", "attack-run")),
         Case("report", ("report", "run"), ("train", "attack-run", "evaluate", "certify", "measure")),
+        Case("explain", ("explain", "run", "a fine film", "--html", "page.html", "--device", "cpu"), ("train",)),
+        Case("convert", ("convert", "pickled", "--out", "converted"), is_refused_when_done=True),
+        Case("assets", ("assets", "fetch", "toy"), call="fault_assets:run"),
         Case("export", ("export", "run", "rows.csv"), ("train", "attack-run")),
         Case("export-texts", ("export", "out", "texts.jsonl"), ("attack",)),
     )
@@ -72,6 +82,17 @@ def make_inputs(folder: Path) -> None:
     (folder / "toy.py").write_text(TOY)
     write_reviews(folder / "reviews.csv", 40)
     write_network(folder / "tiny")
+    pickle_network(folder / "tiny", folder / "pickled")
+    write_index(folder / "index")
+
+
+def pickle_network(folder: Path, out: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    shutil.copytree(folder, out)
+    torch.save(load_file(out / "model.safetensors"), out / "pytorch_model.bin")
+    (out / "model.safetensors").unlink()
 
 
 def write_reviews(path: Path, n: int) -> None:
@@ -109,11 +130,6 @@ def fresh(template: Path, work: Path) -> None:
     shutil.copytree(template, work)
 
 
-def spread(count: int, most: int, rng: object) -> Sequence[int]:
-    """All numbers below `count`, or `most` of them; the first and the last are always there."""
-    import random
-
-    assert isinstance(rng, random.Random)
-    if count <= most:
-        return range(count)
-    return sorted({0, count - 1, *rng.sample(range(count), most - 2)})
+def spread(count: int, most: int, rng: random.Random) -> Sequence[int]:
+    """All numbers below `count`, or at most `most` of them; the last is always there."""
+    return range(count) if count <= most else sorted({count - 1, *rng.sample(range(count), most - 1)})

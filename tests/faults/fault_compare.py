@@ -12,10 +12,11 @@ from typing import Any
 from isthmus.core.records import read_record
 
 EXCEPTED: dict[str, tuple[str, ...]] = {
-    "run.json": ("created", "results.wall_s"),
+    "run.json": ("created", "results/wall_s"),
     "attacks/*.json": ("created", "effort"),
     "evaluations/*.json": ("created", "effort", "speed"),
     "certificates/*.json": ("created", "effort"),
+    "cache/toy/.verified.json": ("config.json", "weights.bin"),  # When the files were written that were checked.
 }
 """By the file's place in a run folder: keys that may differ."""
 
@@ -35,11 +36,8 @@ def _content(path: Path) -> Any:
         return path.read_bytes()
     value = read_record(path)  # Its checksum is compared with what it holds, not with that of another moment.
     for key in keys:
-        inner = value
-        *outer, last = key.split(".")
-        for name in outer:
-            inner = inner.get(name) or {}
-        inner.pop(last, None)
+        outer, _, inner = key.partition("/")
+        ((value.get(outer) or {}) if inner else value).pop(inner or outer, None)
     return value
 
 

@@ -1,7 +1,7 @@
 """Runs commands in children of a process that has everything imported, so that a trial costs tenths of a second.
 
     with Server() as server:
-        server.warm(["attack", ...], cwd)
+        server.run(["attack", ...], cwd, warm=True)
         ended = server.run(["attack", ...], cwd, Fault("kill", 17))
 
 Run as a script it is that process: requests are JSON lines on its standard input, answers on its standard output. The
@@ -99,17 +99,27 @@ class Server:
         self._process.stdin.flush()
         return Ended(**json.loads(self._process.stdout.readline()))
 
-    def run(self, argv: list[str], cwd: Path, fault: Fault = Fault(), *, same_pid: bool = False) -> Ended:  # noqa: B008
-        """One command line in a child, with what it writes below `cwd` watched."""
-        return self._ask(argv=argv, cwd=str(cwd), kind=fault.kind, at=fault.at, same_pid=same_pid)
+    def run(
+        self,
+        argv: list[str],
+        cwd: Path,
+        fault: Fault = Fault(),  # noqa: B008
+        *,
+        function: str | None = None,
+        same_pid: bool = False,
+        warm: bool = False,
+    ) -> Ended:
+        """One command line in a child, with what it writes below `cwd` watched.
+
+        `function` (``module:function``) gets the command line instead of isthmus; with `warm` the server imports what
+        the command imported, so that the next ones are faster.
+        """
+        options = {"function": function, "same_pid": same_pid, "warm": warm}
+        return self._ask(argv=argv, cwd=str(cwd), kind=fault.kind, at=fault.at, **options)
 
     def call(self, function: str, cwd: Path, fault: Fault = Fault(), **arguments: Any) -> Ended:  # noqa: B008
         """``module:function`` of this folder in a child; what it returns is `Ended.value`."""
         return self._ask(call=function, arguments=arguments, cwd=str(cwd), kind=fault.kind, at=fault.at)
-
-    def warm(self, argv: list[str], cwd: Path) -> Ended:
-        """Run a command once, and import in the server what it imported."""
-        return self._ask(argv=argv, cwd=str(cwd), kind="count", at=-1, warm=True)
 
 
 # ---------------------------------------------------------------------- the server's side
@@ -178,15 +188,16 @@ def _child(request: dict[str, Any], place: Path) -> None:
 
 def _work(request: dict[str, Any], place: Path) -> int:
     known, value, code = set(sys.modules), None, 0
+    # By the clock a slow machine would flush more often, and number its writes otherwise.
+    importlib.import_module("isthmus.runs.journal")._SYNC_EVERY_S = 0.0
     with broken(Path(request["cwd"]), Fault(request["kind"], request["at"])) as shim:
         if "call" in request:
             module, _, function = request["call"].partition(":")
             value = getattr(importlib.import_module(module), function)(**request["arguments"])
         else:
-            from isthmus.cli.app import run
-
+            module, _, function = (request.get("function") or "isthmus.cli.app:run").partition(":")
             sys.argv = ["isthmus", *request["argv"]]
-            code = run(request["argv"])
+            code = getattr(importlib.import_module(module), function)(request["argv"])
     left = {"events": shim.events, "value": value}
     if request.get("warm"):
         left["modules"] = [name for name in sys.modules if name not in known]

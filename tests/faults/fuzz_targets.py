@@ -202,7 +202,7 @@ def _data_differ(sound: Any, found: Any, place: Path) -> str | None:
     """Another text is a text, but never one that is none, and never under the old fingerprint."""
     for name, split in found.items():
         for texts, label in split["examples"]:
-            if not all(isinstance(text, str) and text for text in texts.values()):
+            if not all(isinstance(text, str) for text in texts.values()):
                 return f"{name}: a text that is none: {texts!r:.200}"
             if not (isinstance(label, int) and 0 <= label < len(split["labels"])):
                 return f"{name}: a label that is none: {label!r}"

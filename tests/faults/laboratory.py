@@ -37,7 +37,7 @@ class Laboratory:
         folder = self.place / "-".join(("after", *before))
         if not folder.exists():
             fresh(self.template(before[:-1]), self.work)
-            ended = self.server.warm(list(CASES[before[-1]].argv), self.work)
+            ended = self._run(CASES[before[-1]], warm=True)
             assert ended.code == 0, ended.err
             self.work.rename(folder)
         return folder
@@ -47,23 +47,28 @@ class Laboratory:
         if case.name not in self._wholes:
             template = self.template(case.before)
             fresh(template, self.work)
-            self.server.warm(list(case.argv), self.work)
+            self._run(case, warm=True)
             fresh(template, self.work)
-            ended = self.server.run(list(case.argv), self.work)
+            ended = self._run(case)
             assert ended.code == 0, ended.err
             self._wholes[case.name] = Whole(template, tree(self.work), ended.events, ended.code)
         return self._wholes[case.name]
+
+    def _run(self, case: Case, fault: Fault = Fault(), *, same_pid: bool = False, warm: bool = False) -> Ended:  # noqa: B008
+        argv = list(case.argv)
+        return self.server.run(argv, self.work, fault, function=case.call, same_pid=same_pid, warm=warm)
 
     def trial(self, case: Case, fault: Fault, *, same_pid: bool = False) -> str | None:
         """Break one write, give the command again; what went wrong that should not have, or None."""
         whole = self.whole(case)
         fresh(whole.template, self.work)
-        first = self.server.run(list(case.argv), self.work, fault, same_pid=same_pid)
+        first = self._run(case, fault, same_pid=same_pid)
         problem = _broken_badly(first, fault)
         if problem is None:
-            again = self.server.run(list(case.argv), self.work, same_pid=same_pid)
+            again = self._run(case, same_pid=same_pid)
             problem = again.fault
-            if problem is None and again.code != whole.code:
+            is_done = case.is_refused_when_done and "is there already" in again.said
+            if problem is None and again.code != whole.code and not is_done:
                 problem = f"given again it ends with {again.code}: {again.said[-400:]}"
             problem = problem or difference(whole.tree, tree(self.work))
         where = whole.events[fault.at] if fault.at < len(whole.events) else "?"

@@ -24,7 +24,7 @@ from isthmus.core._asset_table import TABLE
 from isthmus.core._asset_types import Asset, AssetStatus, Kind, Progress, Report
 from isthmus.core._fetch import SourceFailed, digest_of, obtain
 from isthmus.core.errors import AssetError, RunError, UnknownName
-from isthmus.core.files import explain, read_json, write_json
+from isthmus.core.files import explain, is_used, read_json, used_folder, write_json
 
 __all__ = [
     "Asset",
@@ -119,6 +119,7 @@ def fetch(name: str, report: Report | None = None, *, force: bool = False) -> Pa
     """Put an asset into the cache and return its folder; one that is whole is kept unless `force`."""
     asset = find(name)
     folder = cache_folder() / name
+    _sweep()
     if force or not _is_whole(asset, folder):
         _obtain(asset, folder, report or _reporter.get() or _silent)
     return folder
@@ -162,14 +163,24 @@ def _workplace(asset: Asset) -> Iterator[Path]:
     """A folder beside the final place, so that moving the result there is one rename."""
     root = cache_folder()
     root.mkdir(parents=True, exist_ok=True)
-    for left in root.glob(f"{_WORKPLACE}*"):
-        # A killed process leaves its folder behind; one that was touched today may still be at work.
-        if time.time() - left.stat().st_mtime > _DAY:
-            shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f"{_WORKPLACE}{asset.name}-", dir=root, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_WORKPLACE}{asset.name}-", dir=root))
+        with used_folder(folder):
+            if not folder.is_dir():
+                continue  # Another process took it for left behind, before it was marked as used.
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+
+
+def _sweep() -> None:
+    """Delete what killed processes left; where there are no locks, only what nobody has touched for a day."""
+    for left in cache_folder().glob(f"{_WORKPLACE}*"):
+        with contextlib.suppress(OSError):
+            if not is_used(left) or time.time() - left.stat().st_mtime > _DAY:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _install(asset: Asset, out: Path, folder: Path) -> None:

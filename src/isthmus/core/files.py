@@ -155,7 +155,7 @@ def replacing_folder(path: Path | str) -> Iterator[Path]:
         fresh, aside = Path(temporary), Path(temporary.removesuffix(".part") + "_old.part")
         _own_parts.add(str(aside))
         try:
-            with _used_folder(fresh):
+            with used_folder(fresh):
                 fresh.chmod(0o777 & ~_umask())
                 yield fresh
                 if target.exists():
@@ -229,8 +229,26 @@ def _mark_as_used(handle: int) -> bool:
     return True
 
 
+def is_used(folder: Path) -> bool:
+    """Whether a process may be inside `used_folder`: where the system does not tell, one may."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except (ImportError, OSError):
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 @contextlib.contextmanager
-def _used_folder(folder: Path) -> Iterator[None]:
+def used_folder(folder: Path) -> Iterator[None]:
+    """Show other processes, where the system has locks, that a folder is in use."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows
