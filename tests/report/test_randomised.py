@@ -72,10 +72,10 @@ def test_how_the_model_was_asked_stands_with_the_attack(randomised: RunFolder) -
     run = read_run(randomised)
     told = " ".join(shown(footnotes(run)).split())
     assert told.count("the model asked with") == 2
-    assert "leet@00000001: another draw for every query, 2 new beginnings, the model asked with draws=5" in told
+    assert "leet@00000001: another draw for every query, 2 restarts, the model asked with draws=5" in told
     page = render(run)
-    assert "20 examples, another draw for every query, 2 new beginnings, the model asked with draws=5" in page
-    assert "2 new beginnings, the model asked with draws=10" in page
+    assert "20 examples, another draw for every query, 2 restarts, the model asked with draws=5" in page
+    assert "2 restarts, the model asked with draws=10" in page
 
 
 def test_no_column_where_nothing_was_abstained(run_folder: RunFolder) -> None:

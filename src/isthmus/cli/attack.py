@@ -89,14 +89,18 @@ def attack(
     ] = 20,
     restarts: Annotated[
         int,
-        typer.Option("--restarts", help="Restarts after an unconfirmed or failed search.", rich_help_panel=_RANDOM),
+        typer.Option(
+            "--restarts",
+            help="Restarts after an unconfirmed or failed search, with --search-draws 0.",
+            rich_help_panel=_RANDOM,
+        ),
     ] = 2,
     search_draws: Annotated[
         int | None,
         typer.Option(
             "--search-draws",
             metavar="K",
-            help="Search by the mean over K draws, the same for every query; 0: another draw for each.",
+            help="Search by the mean over K draws, the same for every query; 0: another draw for each. (default: 8)",
             rich_help_panel=_RANDOM,
         ),
     ] = None,

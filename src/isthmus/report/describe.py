@@ -79,7 +79,7 @@ def searched(view: AttackView) -> list[str]:
     if not any(row.get("clean") or row.get("fresh") for row in view.rows) and not how:
         return []
     restarts = how.get("restarts", RESTARTS)
-    return [f"another draw for every query, {restarts} new beginning{'' if restarts == 1 else 's'}"]
+    return [f"another draw for every query, {restarts} restart{'' if restarts == 1 else 's'}"]
 
 
 def asked(view: AttackView) -> list[str]:

@@ -47,9 +47,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         if limit is not None and not 0 < limit < math.inf:
             raise UsageError(f"--time-limit is a positive number of seconds, not {limit}")
         if min(self.request.fresh, self.request.restarts, self.request.search_draws or 0) < 0:
-            raise UsageError(
-                "--fresh, --restarts and --search-draws count draws and new beginnings: they are at least 0"
-            )
+            raise UsageError("--fresh, --restarts and --search-draws count draws and restarts: they are at least 0")
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
