@@ -60,6 +60,7 @@ class Soak:
         self.problems: list[str] = []
         self.memory = Memory(laboratory.place / "memory", laboratory.template(("train",)))
         self.took = Counter[str]()
+        self._durations: dict[str, float] = {}
         self.began = time.monotonic()
 
     def run(self) -> None:
@@ -114,19 +115,18 @@ class Soak:
         return case.name, self._finished(case, work)
 
     def _seconds(self, case: Case) -> float:
-        """How long a real process of it takes; found out once."""
-        known: dict[str, float] = self.__dict__.setdefault("_durations", {})
-        if case.name not in known:
+        """How long a real process of it takes."""
+        if case.name not in self._durations:
             work = self.laboratory.place / "timed"
             fresh(self.laboratory.whole(case).template, work)
-            start = time.monotonic()
-            _start(case, work).communicate(timeout=LIMIT_S)
-            known[case.name] = max(3.0, time.monotonic() - start)
-        return known[case.name]
+            self._finished(case, work)
+        return max(3.0, self._durations[case.name])
 
     def _finished(self, case: Case, work: Path) -> str | None:
+        start = time.monotonic()
         whole, process = self.laboratory.whole(case), _start(case, work)
         _, told = process.communicate(timeout=LIMIT_S)
+        self._durations[case.name] = time.monotonic() - start  # How busy the machine is changes.
         said = " ".join(told.split())[-400:]
         if process.returncode != whole.code or "fault in isthmus" in said or "Traceback" in said:
             return f"{case.name}: ends with {process.returncode}: {said}"
