@@ -147,6 +147,52 @@ def test_keys_reach_the_service_and_no_message() -> None:
         assert service.host in str(raised.value)
 
 
+LONG = "eyJhbGciOiJIUzI1NiJ9." + "Zm9vYmFyMDEyMzQ1Njc4OQ" * 30
+"""A token longer than what an error shows."""
+
+
+def refusing(said: str, status: int = 401) -> Callable[[BaseHTTPRequestHandler, list[Any]], None]:
+    """A service that repeats what it was sent: ``{token}``, ``{path}``, and both as JSON by PHP."""
+
+    def answer(handler: BaseHTTPRequestHandler, texts: list[Any]) -> None:
+        sent = {"token": handler.headers["Authorization"], "path": handler.path, "host": handler.headers["Host"]}
+        if status == 307:
+            reply(handler, b"", status, Location=said.format(**sent))
+            return
+        slashed = json.dumps(sent).replace("/", "\\/")
+        reply(handler, said.replace("{php}", slashed).replace("{token}", sent["token"]).encode(), status)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("the token {token} has expired", 401),
+        ("{php}", 401),
+        ("<html>no such token: {token}</html>", 200),
+        ('{"scores": [{"label": "{token}", "score": 1}]}', 200),
+        ('{"scores": [{"label": "positive", "score": "{token}"}]}', 200),
+        ('{"scores": [[{"label": 1}, "and {token}"]]}', 200),
+        ('{"{token}": 1}', 200),
+        ("http://127.0.0.2/{token}", 307),
+    ],
+)
+def test_no_part_of_a_key_reaches_a_message_however_it_is_repeated(said: str, status: int) -> None:
+    with running(refusing(said, status)) as service:
+        address = f"http://{service.host}/classify?api_key=k%2Fe%20y{KEY}&{KEY}/2"
+        victim = HttpVictim(address, LABELS, headers={"Authorization": f"Bearer {LONG}"}, retries=0)
+        with pytest.raises(VictimError) as raised:
+            victim.scores(as_texts(["a"]))
+    for part in (LONG[:6], "Zm9v", KEY[:8], "k%2Fe", "k/e"):
+        assert part not in str(raised.value)
+
+
+def test_headers_are_a_mapping() -> None:
+    with pytest.raises(UsageError, match="--header NAME:VALUE"):
+        HttpVictim("http://127.0.0.1/", LABELS, headers="Authorization: abc")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("address", "named"),
     [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import functools
+import html
 import http.client
 import io
+import json
 import re
 import socket
 import time
@@ -14,12 +16,14 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit, urlunsplit
 
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.redaction import redact_url
 
 LONGEST_ANSWER = 64 * 1024 * 1024
+LONGEST_REFUSAL = 64 * 1024
+"""Bytes of an error that are read: more than are shown, so that a key in it is seen as a whole."""
 _PORTS = {"http": 80, "https": 443}
 _TELLING = 4
 """Characters from which on a value is looked for in what a service says; shorter ones are no secrets."""
@@ -58,11 +62,11 @@ class Address:
         if parts.port is not None:
             place += f":{parts.port}"
         path, query = (quote(part, safe="/%:=&?~+!$,;'@()*[]") for part in (parts.path or "/", parts.query))
-        hidden = [value for _, value in parse_qsl(parts.query)]
+        hidden = [value or key for key, _, value in (pair.partition("=") for pair in re.split("[&;]", parts.query))]
         if parts.username is not None and not any(name.lower() == "authorization" for name in own):
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             own["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
-        hidden += [unquote(part) for part in (parts.username, parts.password) if part]
+        hidden += [part for part in (parts.username, parts.password) if part]
         for value in own.values():
             hidden += [value, *value.split()[1:]]
         return cls(
@@ -70,17 +74,27 @@ class Address:
             origin,
             {"Content-Type": "application/json", "Accept": "application/json", **own},
             shown,
-            tuple(sorted({value for value in hidden if len(value) >= _TELLING}, key=len, reverse=True)),
+            tuple(sorted({form for value in hidden for form in _spellings(value)}, key=len, reverse=True)),
         )
 
     def hide(self, said: str) -> str:
-        """What a service says, without the keys it may repeat."""
+        """What a service says, without the keys it may repeat. It must not be cut before: half a key is none of ours."""
         for secret in self.secrets:
             said = said.replace(secret, "…")
         return said
 
 
+def _spellings(value: str) -> set[str]:
+    """A secret as a service may repeat it: as it was sent, decoded, encoded, in JSON (with \\/ or /), in HTML."""
+    plain = {value, unquote(value), unquote_plus(value)}
+    forms = plain | {form(each, safe="") for each in plain for form in (quote, quote_plus)}
+    forms |= {written for each in plain for written in (json.dumps(each)[1:-1], repr(each)[1:-1], html.escape(each))}
+    return {form for each in forms for form in (each, each.replace("/", "\\/")) if len(form) >= _TELLING}
+
+
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise UsageError("headers are a mapping of names to values; on the command line give --header NAME:VALUE")
     for name, value in headers.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise UsageError(f"the name of a header is made of letters, digits and hyphens, {name!r} is not")
@@ -125,7 +139,7 @@ def post(address: Address, body: bytes, seconds: float) -> Reply:
                 return Reply(response.status, response.reason, content)
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return Reply(refusal.code, refusal.reason, refusal.read(200), refusal.headers.get("Retry-After"))
+                return Reply(refusal.code, refusal.reason, refusal.read(LONGEST_REFUSAL), refusal.headers.get("Retry-After"))
     except urllib.error.URLError as error:
         raise error.reason if isinstance(error.reason, OSError) else ConnectionError(str(error.reason)) from error
     except http.client.HTTPException as error:
@@ -148,7 +162,7 @@ class _WithinOrigin(urllib.request.HTTPRedirectHandler):
             target = None
         if target != self._address.origin:
             raise VictimError(
-                f"the service {self._address.shown} redirects to {redact_url(newurl)}: texts and headers are not sent "
+                f"the service {self._address.shown} redirects to {self._address.hide(redact_url(newurl))}: texts and headers are not sent "
                 "to another scheme, host or port. If that is where the service is, give its address"
             )
         if code == 303:

@@ -31,13 +31,19 @@ class Reader:
     """Reads the answers of one victim.
 
     With ``outputs="auto"`` the first answer decides whether the numbers are probabilities or logits, and every later
-    one must agree.
+    one must agree. What an error quotes of an answer goes through `hide` first, which takes keys out.
     """
 
-    def __init__(self, name: str, labels: Sequence[str] | None, outputs: Outputs = "auto") -> None:
+    def __init__(
+        self,
+        name: str,
+        labels: Sequence[str] | None,
+        outputs: Outputs = "auto",
+        hide: Callable[[str], str] = str,
+    ) -> None:
         if outputs not in get_args(Outputs):
             raise UsageError(f"outputs is one of {', '.join(get_args(Outputs))}, not {outputs!r}")
-        self.name, self.outputs = name, outputs
+        self.name, self.outputs, self._hide = name, outputs, hide
         self.labels = None if labels is None else tuple(labels)
 
     def names(self, ask: Callable[[Sequence[Texts]], object]) -> tuple[str, ...]:
@@ -100,7 +106,7 @@ class Reader:
             if not isinstance(listed, (list, tuple)) or not all(
                 isinstance(record, Mapping) and {"label", "score"} <= set(record) for record in listed
             ):
-                raise VictimError(f"{self.name} answered with {records!r:.80}; expected records of label and score")
+                raise VictimError(f"{self.name} answered with {self._quoted(records)}; expected records of label and score")
             for record in listed:
                 row[self._position(record["label"])] = self._score(record["score"])
             missing = len(row) - len(listed)
@@ -116,11 +122,15 @@ class Reader:
             )
         return self.labels
 
+    def _quoted(self, value: Any) -> str:
+        """The beginning of what was answered; hidden before it is cut, since half a key is no longer known as one."""
+        return self._hide(repr(value))[:80]
+
     def _score(self, value: Any) -> float:
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise VictimError(f"{self.name} answered with the score {value!r:.80}; expected a number") from None
+            raise VictimError(f"{self.name} answered with the score {self._quoted(value)}; expected a number") from None
 
     def _position(self, name: Any) -> int:
         if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
@@ -129,7 +139,7 @@ class Reader:
                 raise VictimError(f"{self.name} answered with class {name}; there are {classes} classes, from 0")
             return int(name)
         if str(name) not in self._names():
-            raise VictimError(f"{self.name} answered with the label {name!r}; known: {', '.join(self._names())}")
+            raise VictimError(f"{self.name} answered with the label {self._quoted(name)}; known: {', '.join(self._names())}")
         return self._names().index(str(name))
 
     def _one_hot(self, indices: Sequence[int]) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from isthmus.core.errors import VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.types import Floats, Texts
 from isthmus.models.victims._options import flag, name_of, number, whole
 from isthmus.models.victims._side_by_side import Pace, side_by_side
-from isthmus.models.victims._transport import LONGEST_ANSWER, Address, Reply, post
+from isthmus.models.victims._transport import LONGEST_ANSWER, LONGEST_REFUSAL, Address, Reply, post
 from isthmus.models.victims.answers import Outputs, Reader
 from isthmus.models.victims.functions import plain
 
@@ -35,6 +35,8 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Answers after which asking again may help."""
 _ASKED_AT_ONCE = 64
 """Texts that one call should hold at least."""
+_SHOWN = 240
+"""Characters of a service's own words in an error."""
 _LONGEST_WAIT = 60.0
 """Seconds between two tries, whatever the service asks for."""
 
@@ -84,7 +86,7 @@ class HttpVictim:
         self._open = threading.BoundedSemaphore(self.concurrency)
         self._stochastic = flag("stochastic", stochastic)
         self._name = f"the service {self._address.shown}"
-        self._reader = Reader(self._name, labels, outputs)
+        self._reader = Reader(self._name, labels, outputs, self._address.hide)
 
     def __repr__(self) -> str:
         return f"HttpVictim({self._address.shown!r})"
@@ -171,12 +173,12 @@ class HttpVictim:
         try:
             return json.loads(reply.content)
         except (ValueError, RecursionError):
-            said = self._address.hide(reply.content[:200].decode("utf-8", "replace"))
+            said = self._address.hide(reply.content[:LONGEST_REFUSAL].decode("utf-8", "replace"))
             raise VictimError(f"{self._name} did not answer with JSON: {said[:80]!r}") from None
 
     def _refuse(self, reply: Reply) -> None:
         said = self._address.hide(f"{reply.reason}: {reply.content.decode('utf-8', 'replace').strip()}")
-        refusal = VictimError(f"{self._name} answered {reply.status} {said}")
+        refusal = VictimError(f"{self._name} answered {reply.status} {said:.{_SHOWN}}")
         if reply.status in _PASSING:
             raise _Passing(refusal, _seconds(reply.retry_after))
         raise refusal
