@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import json
 import re
 import sys
 from pathlib import Path
@@ -50,7 +52,21 @@ def later(texts):
 def ends_file(texts):
     raise EOFError
 
-pipeline, victim, no_labels = Pipeline(), Victim(), NoLabels()
+def cancelled(texts):
+    import asyncio
+    raise asyncio.CancelledError("the loop was closed")
+
+class Cancelled(Victim):
+    def scores(self, texts, keys=None): cancelled(texts)
+
+def later_silent(texts):
+    global calls
+    calls += 1
+    if calls > 3:
+        raise ValueError("gone")
+    return classify(texts)
+
+pipeline, victim, no_labels, cancelled_victim = Pipeline(), Victim(), NoLabels(), Cancelled()
 """
 
 
@@ -62,7 +78,9 @@ def leaving(place: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("model", ["at_once", "pipeline", "victim", "no_labels", "ends_file"])
+@pytest.mark.parametrize(
+    "model", ["at_once", "pipeline", "victim", "no_labels", "ends_file", "cancelled", "cancelled_victim"]
+)
 @pytest.mark.parametrize("verb", ["attack", "evaluate"])
 def test_a_victim_that_calls_sys_exit_passes_no_gate(isthmus: Any, leaving: Path, verb: str, model: str) -> None:
     gate = GATED if verb == "attack" else ("--on", "reviews.csv", "--fail-under", "accuracy=0.01")
@@ -79,12 +97,38 @@ def test_one_that_leaves_in_the_middle_neither(isthmus: Any, leaving: Path) -> N
     assert "SystemExit" in ended.out + ended.err
 
 
-@pytest.mark.parametrize("way", ["import sys; sys.exit(0)", "raise SystemExit", "import typer; raise typer.Exit()"])
+def test_without_an_answer_nothing_passes_whatever_the_bar(isthmus: Any, leaving: Path) -> None:
+    gate = ("--fail-under", "racc=0", "--no-label-check", "--json")
+    ended = isthmus("attack", "leaving:later_silent", "--data", "reviews.csv", "--attack", "deepwordbug", *gate)
+    assert ended.code == ExitCode.ERROR
+    assert "passed" not in ended.out + ended.err
+    assert json.loads(ended.out.splitlines()[-1])["gate"]["exit_code"] == ExitCode.ERROR
+
+
+WAYS = [
+    "import sys; sys.exit(0)",
+    "raise SystemExit",
+    "import typer; raise typer.Exit()",
+    "import asyncio; raise asyncio.CancelledError",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_nor_a_module_that_leaves_while_it_is_imported(isthmus: Any, leaving: Path, way: str) -> None:
     (leaving / "at_import.py").write_text(way)
     ended = isthmus("attack", "at_import:model", *GATED)
     assert ended.code == ExitCode.ERROR
     assert "error: " in ended.err
+
+
+def test_what_is_no_exception_is_no_failed_gate(isthmus: Any, leaving: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*given: object, **options: object) -> None:
+        raise asyncio.CancelledError("the loop was closed")
+
+    monkeypatch.setattr("isthmus.data.load_data", load)
+    ended = isthmus("attack", "toy:classify", *GATED)
+    assert ended.code == ExitCode.ERROR
+    assert "CancelledError: the loop was closed" in ended.err
 
 
 @pytest.mark.parametrize("way", [SystemExit(0), SystemExit(None), SystemExit("why")])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
+from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
 from isthmus.report.view import AttackView, RunView
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
@@ -31,6 +33,24 @@ def test_the_interval_decides(right: int, n: int, least: float, code: int) -> No
 
 def test_several_rates_can_have_a_bar() -> None:
     assert Bar.parse("racc=0.40, sacc=0.85").least == {"racc": 0.4, "sacc": 0.85}
+
+
+@pytest.mark.parametrize(("under", "over"), [("racc=0.9,racc=0.1", None), (None, "asr=0.1, asr=0.9")])
+def test_a_rate_has_one_bar(under: str | None, over: str | None) -> None:
+    with pytest.raises(UsageError, match="two bars"):
+        Bar.parse(under, over=over)
+
+
+def test_clean_texts_without_an_answer_keep_no_ceiling(make_run: Callable[..., RunView]) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    run = make_run(pwws=[("failed", 5)] * 10)
+    (view,) = run.attacks
+    found = {"fpr": wilson(0, 30).to_dict(), "negatives": 30, "negatives_without_answer": 0}
+    for without, code in {0: PASSED, 30: INCONCLUSIVE}.items():
+        header = {**view.header, "detection": found | {"negatives_without_answer": without}}
+        asked = replace(run, attacks=(replace(view, header=header),))
+        assert Bar({}, {"fpr": 0.2}).judge(console, asked, ["pwws"]) == code
+    assert "only without 30 clean texts of other classes that had no answer" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_examples_on_which_nothing_was_tried_do_not_pass_a_bar(make_run: Callable[..., RunView]) -> None:

@@ -285,3 +285,14 @@ def test_rows_without_their_trace_are_attacked_again(isthmus: Any, place: Path) 
     assert len(traced(place)) == ended.json["queries"]
     assert attack(isthmus, "--attack", "deepwordbug", "--trace").json["attacked_now"] == 0
     assert isthmus("report", "run").code == 0
+
+
+def test_an_attack_whose_rows_are_damaged_is_not_left_out(isthmus: Any, place: Path, attacks: Any) -> None:
+    attacks("deepwordbug", "leet")
+    assert attack(isthmus, "--attack", "all").code == 0
+    rows = place / "run/attacks/leet.jsonl"
+    rows.write_bytes(rows.read_bytes().replace(b'"outcome"', b'"out_come"', 1))
+    ended = attack(isthmus, "--attack", "all", "--fail-under", "racc=0")
+    assert ended.code == 2
+    assert "leet.jsonl line 1 does not match its checksum" in ended.err
+    assert "left out" not in ended.err  # Found before anything was attacked.

@@ -66,6 +66,10 @@ def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
             if not stop.exit_code:
                 raise VictimError("the model, or code it calls, ended the command before it had a result") from stop
             raise
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # Python itself would end with 1, the code of a failed gate.
+            raise VictimError(f"the model, or code it calls, raised {type(error).__name__}: {error}") from error
 
     app.command(name, rich_help_panel=panel)(guarded)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import options
+from isthmus.core.errors import ExitCode, VictimError
 
 if TYPE_CHECKING:
     from isthmus.report.view import RunView
@@ -198,7 +199,8 @@ def attack(
     counts = {outcome.file.key: (outcome.attacked, len(outcome.rows)) for outcome in report.outcomes}
     said = read_back("attacked", counts, report.probe_queries)
     print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0, said=said)
-    code = bar.judge(console, view, keys) if bar is not None else 0
+    failure = _all_failed(view)
+    code = ExitCode.ERROR if failure else bar.judge(console, view, keys) if bar is not None else 0
     if export is not None and form is not None:
         write_export(list(view.attacks), export, form, quiet)
     if as_json:
@@ -208,7 +210,8 @@ def attack(
         if bar is not None:
             figures["gate"] = {**bar.to_json(), "exit_code": code}
         print_json(figures)
-    _refuse_if_all_failed(view)
+    if failure is not None:
+        raise failure
     if code:
         raise typer.Exit(code)
 
@@ -222,16 +225,15 @@ def _run(request: AttackRequest, quiet: bool) -> AttackReport:
         return run_attack(request, bar)
 
 
-def _refuse_if_all_failed(run: RunView) -> None:
-    """Without a single answer there is no result that could pass or fail."""
-    from isthmus.core.errors import VictimError
-
+def _all_failed(run: RunView) -> VictimError | None:
+    """The error of an attack without a single answer: there is no result that could pass or fail."""
     for view in run.attacks:
         without = view.summary.errors + view.summary.timed_out
         if view.rows and without == view.summary.n and all(row.get("prediction_before") is None for row in view.rows):
             reason, _ = view.reasons()[0]
             how = "an error or a time-out" if view.summary.timed_out else "an error"
-            raise VictimError(f"{view.key}: every example ended in {how}: {reason}. --retry-errors tries them again")
+            return VictimError(f"{view.key}: every example ended in {how}: {reason}. --retry-errors tries them again")
+    return None
 
 
 def _view(report: AttackReport) -> RunView:

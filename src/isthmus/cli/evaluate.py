@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli import options
+from isthmus.core.errors import ExitCode, VictimError
 
 if TYPE_CHECKING:
     from isthmus.report.view import RunView
@@ -140,7 +141,8 @@ def evaluate(
     print_run(console, view, after="evaluate", keys=(), said=said)
     if predictions is not None:
         _write_predictions(report, view, predictions, quiet)
-    code = bar.judge_evaluations(console, view.evaluations) if bar is not None else 0
+    failure = _all_failed(view)
+    code = ExitCode.ERROR if failure else bar.judge_evaluations(console, view.evaluations) if bar is not None else 0
     if as_json:
         each = {each.key: evaluation_json(each) for each in view.evaluations}
         figures: dict[str, Any] = {"run": view.folder.path.as_posix()}
@@ -156,7 +158,8 @@ def evaluate(
         if bar is not None:
             figures["gate"] = {**bar.to_json(), "exit_code": code}
         print_json(figures)
-    _refuse_if_all_failed(view)
+    if failure is not None:
+        raise failure
     if code:
         raise typer.Exit(code)
 
@@ -194,12 +197,11 @@ def _view(report: EvaluateReport) -> RunView:
     return dataclasses.replace(read_run(report.folder), evaluations=asked)
 
 
-def _refuse_if_all_failed(run: RunView) -> None:
-    """Without a single answer there is no result that could pass or fail."""
-    from isthmus.core.errors import VictimError
-
+def _all_failed(run: RunView) -> VictimError | None:
+    """The error of a set without a single answer: there is no result that could pass or fail."""
     for view in run.evaluations:
         if not view.summary.get("answered"):
             reasons = view.summary.get("reasons") or [{}]
             reason = reasons[0].get("reason", "unknown")
-            raise VictimError(f"{view.key}: no text had an answer: {reason}. --retry-errors asks again")
+            return VictimError(f"{view.key}: no text had an answer: {reason}. --retry-errors asks again")
+    return None

@@ -157,6 +157,8 @@ def _read(option: str, given: str, rates: Sequence[str], other: str, others: Seq
             raise UsageError(f"{option} {name}: that rate takes the other kind of bar, {other} {name}=RATE")
         if name not in rates:
             raise UnknownName(f"rate for {option}", name, rates)
+        if name in found:
+            raise UsageError(f"{option} has two bars for {name}: give the one that counts")
         try:
             found[name] = float(value)
         except ValueError:
@@ -168,6 +170,7 @@ def _read(option: str, given: str, rates: Sequence[str], other: str, others: Seq
 
 def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
     """A rate of one attack."""
+    from isthmus.core.statistics import wilson
     from isthmus.report.numerals import read_interval
 
     untried = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
@@ -184,8 +187,14 @@ def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
         why = f"only without {without} examples that have no result, and with {summary.no_candidates} on which nothing "
         return _Rate(summary.asr, summary.asr_at_most, why + "was tried, is the ceiling kept")
     if rate == "fpr":
-        false = read_interval((view.detection or {}).get("fpr"))
-        return _Rate(false, false)
+        found = view.detection or {}
+        false, without = read_interval(found.get("fpr")), int(found.get("negatives_without_answer") or 0)
+        if not without:
+            return _Rate(false, false)
+        answered = int(found.get("negatives") or 0)
+        flagged = round(false.estimate * answered) if answered else 0
+        why = f"only without {without} clean texts of other classes that had no answer is the ceiling kept"
+        return _Rate(false, wilson(flagged + without, answered + without), why)
     return _Rate(summary.sacc, summary.sacc)
 
 

@@ -70,7 +70,9 @@ class TextScorer(Scorer):
                         scores[own] = error.answered
                         lost = [index for index in own if np.isnan(scores[index]).all()]
                     failed.update(dict.fromkeys(lost, error))
-                except (Exception, SystemExit) as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # What is no `Exception` either must not end the command.
                     if len(own) > 1:
                         rows.split = True
                         continue

@@ -241,8 +241,11 @@ def _detection(view: AttackView, figure: Any) -> dict[str, Any]:
     chosen = f", chosen for a false-positive rate of {found['at_fpr']:.2%} on the clean development split" if found.get(
         "at_fpr"
     ) else ""  # fmt: skip
+    without = int(found.get("negatives_without_answer") or 0)
+    silent = f" ({without} more had no answer)" if without else ""
     note = (
-        f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were scored only. "
+        f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were scored only"
+        f"{silent}. "
         f"Flagged means {decided}{chosen}."
     )
     return {

@@ -145,7 +145,9 @@ def detection_table(view: AttackView) -> Table:
     chosen = "likeliest class" if threshold is None else f"threshold {float(threshold):.4g}"
     before, after, false = (read_interval(found.get(key)) for key in ("tpr_before", "tpr_after", "fpr"))
     table.add_row(Text(f"true-positive rate ({chosen})"), _rate(before), _rate(after, "bold"))
-    table.add_row(Text(f"false-positive rate (of {found.get('negatives', 0)} clean others)"), _rate(false), Text(""))
+    others, without = f"of {found.get('negatives', 0)} clean others", found.get("negatives_without_answer")
+    others += f"; {without} had no answer" if without else ""
+    table.add_row(Text(f"false-positive rate ({others})"), _rate(false), Text(""))
     table.add_row(
         Text("area under the ROC curve"),
         Text(three(found.get("auc_before"))),

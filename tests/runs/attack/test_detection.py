@@ -79,3 +79,15 @@ def test_without_other_classes_there_is_no_auc(make_row: MakeRow) -> None:
     found = detect(Detector(1, None, None, (), 0), [make_row("a")])
     assert found.to_json()["auc_before"] is None
     assert found.to_json()["negatives"] == 0
+
+
+def test_texts_without_an_answer_are_counted_and_in_no_rate() -> None:
+    class Silent(Reader):
+        def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+            found = super().scores(texts, keys)
+            found[found[:, 1] < 0.25] = np.nan
+            return found
+
+    detector = make_detector(Silent(), dataset("test", [0.1, 0.2, 0.3, 0.9]), 1, 0, threshold=0.5, at_fpr=None)
+    assert (detector.negatives_flagged, len(detector.negative_scores)) == (1, 2)
+    assert detect(detector, []).to_json()["negatives_without_answer"] == 2

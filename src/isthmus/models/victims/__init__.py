@@ -166,12 +166,14 @@ def _python_object(spec: str) -> Any:
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
         raise UsageError(f"cannot import {module_name!r} of {spec!r}: {error.msg} ({where})") from error
-    except Exception as error:
+    except SystemExit as stop:
+        raise VictimError(f"{module_name!r} ended the process while it was imported: sys.exit({stop.code!r})") from stop
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
             f"cannot import {module_name!r} of {spec!r}: it raised {type(error).__name__}: {error}"
         ) from error
-    except SystemExit as stop:
-        raise VictimError(f"{module_name!r} ended the process while it was imported: sys.exit({stop.code!r})") from stop
     for name in path.split("."):
         if not hasattr(found, name):
             raise UsageError(f"{module_name!r} has no attribute {path!r}")

@@ -78,7 +78,7 @@ class Address:
         )
 
     def hide(self, said: str) -> str:
-        """What a service says, without the keys it may repeat. It must not be cut before: half a key is none of ours."""
+        """What a service says, without the keys it may repeat; cut it afterwards, half a key is not known as one."""
         for secret in self.secrets:
             said = said.replace(secret, "…")
         return said
@@ -139,7 +139,9 @@ def post(address: Address, body: bytes, seconds: float) -> Reply:
                 return Reply(response.status, response.reason, content)
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return Reply(refusal.code, refusal.reason, refusal.read(LONGEST_REFUSAL), refusal.headers.get("Retry-After"))
+                return Reply(
+                    refusal.code, refusal.reason, refusal.read(LONGEST_REFUSAL), refusal.headers.get("Retry-After")
+                )
     except urllib.error.URLError as error:
         raise error.reason if isinstance(error.reason, OSError) else ConnectionError(str(error.reason)) from error
     except http.client.HTTPException as error:
@@ -161,9 +163,10 @@ class _WithinOrigin(urllib.request.HTTPRedirectHandler):
         except ValueError:
             target = None
         if target != self._address.origin:
+            where = self._address.hide(redact_url(newurl))
             raise VictimError(
-                f"the service {self._address.shown} redirects to {self._address.hide(redact_url(newurl))}: texts and headers are not sent "
-                "to another scheme, host or port. If that is where the service is, give its address"
+                f"the service {self._address.shown} redirects to {where}: texts and headers are not sent to another"
+                " scheme, host or port. If that is where the service is, give its address"
             )
         if code == 303:
             return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -106,7 +106,9 @@ class Reader:
             if not isinstance(listed, (list, tuple)) or not all(
                 isinstance(record, Mapping) and {"label", "score"} <= set(record) for record in listed
             ):
-                raise VictimError(f"{self.name} answered with {self._quoted(records)}; expected records of label and score")
+                raise VictimError(
+                    f"{self.name} answered with {self._quoted(records)}; expected records of label and score"
+                )
             for record in listed:
                 row[self._position(record["label"])] = self._score(record["score"])
             missing = len(row) - len(listed)
@@ -139,7 +141,8 @@ class Reader:
                 raise VictimError(f"{self.name} answered with class {name}; there are {classes} classes, from 0")
             return int(name)
         if str(name) not in self._names():
-            raise VictimError(f"{self.name} answered with the label {self._quoted(name)}; known: {', '.join(self._names())}")
+            known = ", ".join(self._names())
+            raise VictimError(f"{self.name} answered with the label {self._quoted(name)}; known: {known}")
         return self._names().index(str(name))
 
     def _one_hot(self, indices: Sequence[int]) -> NDArray[np.float64]:

@@ -71,9 +71,9 @@ class CallableVictim:
             return _within(self.timeout, self.function, texts)
         except TimeoutError as error:
             raise VictimTimeout(f"{self.name} did not answer {len(texts)} texts within {self.timeout:g} s") from error
-        except VictimError:
+        except (VictimError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # sys.exit(0) would end the command as if all were well.
+        except BaseException as error:  # sys.exit(0) would end the command as if all were well.
             raise VictimError(f"{self.name} raised {type(error).__name__}: {error}") from error
 
 

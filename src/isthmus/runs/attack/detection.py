@@ -38,6 +38,8 @@ class Detector:
     negative_scores: tuple[float, ...]
     """Scores of the attacked class on clean examples of the other classes."""
     negatives_flagged: int
+    negatives_without_answer: int = 0
+    """Clean examples of the other classes that the model had no answer to; they are in no rate."""
 
     def flags(self, scores: Sequence[float]) -> bool:
         """Whether an example with these class probabilities is caught."""
@@ -64,6 +66,7 @@ class Detection:
             "threshold": self.detector.threshold,
             "at_fpr": self.detector.at_fpr,
             "negatives": len(self.detector.negative_scores),
+            "negatives_without_answer": self.detector.negatives_without_answer,
             "fpr": self.fpr.to_dict(),
             "tpr_before": self.tpr_before.to_dict(),
             "tpr_after": self.tpr_after.to_dict(),
@@ -77,10 +80,12 @@ def make_detector(
     victim: Victim, data: Dataset, label: int, seed: int, *, threshold: float | None, at_fpr: float | None
 ) -> Detector:
     """Score the clean examples of the other classes; `threshold` is the one that holds, however it was chosen."""
-    scores = _scores_of_others(victim, data, label, seed)
+    every = _scores_of_others(victim, data, label, seed)
+    scores = _answered(every)
     column = scores[:, label] if len(scores) else np.zeros(0, np.float32)
     flagged = scores.argmax(axis=1) == label if threshold is None else column >= threshold
-    return Detector(label, threshold, at_fpr, tuple(float(score) for score in column), int(flagged.sum()))
+    found, without = tuple(float(score) for score in column), len(every) - len(scores)
+    return Detector(label, threshold, at_fpr, found, int(flagged.sum()), without)
 
 
 def choose_threshold(victim: Victim, splits: Splits, label: int, seed: int, at_fpr: float) -> float:
@@ -90,7 +95,7 @@ def choose_threshold(victim: Victim, splits: Splits, label: int, seed: int, at_f
             f"--at-fpr chooses the threshold on a development split, and {splits.name} has none "
             f"(it has {', '.join(splits)}): give --threshold instead, or data with a dev split"
         )
-    scores = _scores_of_others(victim, splits.dev.aligned(victim.labels), label, seed)
+    scores = _answered(_scores_of_others(victim, splits.dev.aligned(victim.labels), label, seed))
     if not len(scores):
         raise UsageError(f"the dev split of {splits.name} has no examples of other classes to choose a threshold on")
     return threshold_at_fpr(scores[:, label], at_fpr)
@@ -101,8 +106,11 @@ def _scores_of_others(victim: Victim, data: Dataset, label: int, seed: int) -> F
     texts = [example.texts for example in order if example.label != label][:NEGATIVES]
     if not texts:
         return np.zeros((0, len(victim.labels)), np.float32)
-    scores = tolerant_scores(victim, texts)
-    return np.asarray(scores[~np.isnan(scores).any(axis=1)])
+    return tolerant_scores(victim, texts)
+
+
+def _answered(scores: Floats) -> Floats:
+    return np.asarray(scores[np.isfinite(scores).all(axis=1)])
 
 
 def detect(detector: Detector, rows: Sequence[Mapping[str, Any]]) -> Detection:
