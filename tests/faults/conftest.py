@@ -1,11 +1,7 @@
-"""The laboratory, made once for all tests of a process.
-
-``FAULTS_SEED`` chooses other samples and other damage; by default both are the same every time.
-"""
+"""The laboratory, made once for all tests of a process."""
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Iterator
@@ -16,9 +12,7 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent)]
 
 from fork_server import Server  # noqa: E402
-from laboratory import Laboratory  # noqa: E402
-
-SEED = int(os.environ.get("FAULTS_SEED", "0"))
+from laboratory import SEED, Laboratory  # noqa: E402
 
 
 @pytest.fixture(scope="session")

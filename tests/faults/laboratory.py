@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from fault_cases import CASES, Case, fresh, make_inputs
 from fault_compare import difference, tree
 from fork_server import Ended, Server
 from write_shim import Fault
+
+SEED = int(os.environ.get("FAULTS_SEED", "0"))
+"""Chooses other samples and other damage; by default both are the same every time."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Fuzzer:
     def __init__(self, laboratory: Laboratory) -> None:
         self._server, self._work = laboratory.server, laboratory.place / "fuzz"
         after = laboratory.template(self.READY)
-        made = self._server.call("fuzz_targets:make", laboratory.place, folder="sound", after=str(after))
+        made = self._server.call("fuzz_files:make", laboratory.place, folder="sound", after=str(after))
         assert made.code == 0, made.err
         self._sound: dict[str, str] = made.value
 

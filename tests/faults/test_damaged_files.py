@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import pytest
 from fuzz_targets import READERS
-from laboratory import Fuzzer, Laboratory
-
-from conftest import SEED
+from laboratory import SEED, Fuzzer, Laboratory
 
 COUNT = {"rows": 60, "records": 60, "model": 60}
 """Damaged copies; a hundred where reading is cheap."""
