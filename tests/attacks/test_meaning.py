@@ -16,7 +16,7 @@ from trial_toys import Plan, edits_of, trial_of
 
 from isthmus.attacks.parts.candidates import Candidates, PlainRule
 from isthmus.attacks.parts.limits import PRESETS, Limits, preset
-from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, NothingNew
+from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, SameContent
 from isthmus.attacks.parts.rules import MaxShare, PartOfSpeech, SentenceMeaning, WordMeaning
 from isthmus.attacks.result import AttackResult
 from isthmus.core import assets
@@ -123,16 +123,22 @@ def test_parts_of_speech_are_kept_but_misspellings_pass(wordnet: WordNet, reader
     assert allowed_by(rule, [(BEST, INSERT, "badly")], [(BEST, REPLACE, "")]) == [True, True]
 
 
-def test_nothing_new_is_put_in() -> None:
+def test_nothing_new_is_put_in_and_nothing_lost() -> None:
     near = load_neighbours(vectors_file())
     text = "a great movie , and the music is fine"
-    words = ["outstanding", "film", "very", "Music", "terrible", "zzz", "is zzz"]
+    words = ["outstanding", "film", "Music", "very", "only", "terrible", "zzz", "film zzz"]
     close = [near.cosine("great", "outstanding"), near.cosine("movie", "film")]
     least = min(cosine for cosine in close if cosine is not None)
     plans: list[list[Plan]] = [[(1, INSERT, word)] for word in words]
-    assert allowed_by(NothingNew(near, least), *plans, text=text) == [True] * 4 + [False] * 3
-    assert allowed_by(NothingNew(near, 0.999), *plans, text=text) == [False, False, True, True] + [False] * 3
-    assert allowed_by(NothingNew(near, least), *replaced(1, "zzz", ""), text=text) == [True, True]
+    assert allowed_by(SameContent(near, least), *plans, text=text) == [True] * 3 + [False] * 5
+    assert allowed_by(SameContent(near, 0.999), *plans, text=text) == [False, False, True] + [False] * 5
+    # Replacements of one word are another rule's matter; a content word is not taken out, a function word may be.
+    rule = SameContent(near, least)
+    assert allowed_by(rule, *replaced(1, "zzz", ""), *replaced(0, ""), text=text) == [True, False, True]
+    # "great movie", "a great", "the music"
+    merged: list[list[Plan]] = [[(1, MERGE, "film")], [(0, MERGE, "outstanding")], [(0, MERGE, "dull")],
+                                [(4, MERGE, "music")], [(1, MERGE, "zzz")]]  # fmt: skip
+    assert allowed_by(rule, *merged, text=text) == [False, True, False, True, False]
 
 
 def test_words_that_cannot_be_compared_are_read(reader: Reader) -> None:
@@ -162,7 +168,7 @@ def dictionary(wordnet: WordNet, reader: Reader, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("dictionary")
 def test_the_preset_is_made_of_these_rules() -> None:
     kinds = {type(rule) for rule in toy_limits().rules()}
-    assert {NoAntonyms, KeepNegations, KindOfWord, NothingNew, MaxShare, WordMeaning, SentenceMeaning} == kinds
+    assert {NoAntonyms, KeepNegations, KindOfWord, SameContent, MaxShare, WordMeaning, SentenceMeaning} == kinds
     assert "limits: antonyms" in toy_limits().resources()
     assert PartOfSpeech in {type(rule) for rule in dataclasses.replace(toy_limits(), misspelling=False).rules()}
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.attacks.parts.candidates import Rule
-from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, NothingNew
+from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, SameContent
 from isthmus.attacks.parts.rules import (
     Fluency,
     MaxEdits,
@@ -48,8 +48,8 @@ class Limits:
     """Candidates tried for a word."""
     min_cosine: float | None = None
     """Cosine of the word vectors of old and new word."""
-    nothing_new: bool = False
-    """Whether a word that replaces none must be a function word, or at that cosine to a word of the text."""
+    same_content: bool = False
+    """Whether that cosine is also asked of words that are put in, to some word of the text, or merged."""
     vectors: str = "counterfitted"
     """The word vectors."""
     part_of_speech: str | None = None
@@ -94,8 +94,8 @@ class Limits:
 
             reader = _reader() if self.misspelling else None
             rules.append(WordMeaning(load_neighbours(self.vectors), self.min_cosine, reader=reader))
-            if self.nothing_new:
-                rules.append(NothingNew(load_neighbours(self.vectors), self.min_cosine))
+            if self.same_content:
+                rules.append(SameContent(load_neighbours(self.vectors), self.min_cosine))
         if self.part_of_speech is not None:
             from isthmus.lexicon.tags import load_tagger
 
@@ -138,7 +138,7 @@ PRESETS: Mapping[str, Limits] = {
         no_antonyms=True,
         keep_negations=True,
         min_cosine=0.8,
-        nothing_new=True,
+        same_content=True,
         part_of_speech="wordnet",
         misspelling=True,
         similarity=0.88,

@@ -2,7 +2,7 @@
 
     NoAntonyms          no word is replaced by its opposite; none is put in that is the opposite of a word of the text
     KeepNegations       words that negate are neither replaced, nor taken out, nor put in
-    NothingNew          what is put in beside the words of the text is a function word, or near one of them
+    SameContent         what is put in is near a word of the text, and what is merged near each of the two words
     KindOfWord          old and new word are of one part of speech, or the new one is a misspelling of the old
 
 A change that a reader does not see (look-alike letters, invisible characters) passes all of them. A space inside a word
@@ -69,26 +69,35 @@ class KeepNegations:
 
 
 @dataclass(frozen=True, slots=True)
-class NothingNew:
-    """A word that replaces none is a function word, or its vector is close to that of a word of the text."""
+class SameContent:
+    """Words are put in or merged only where that says nothing new and leaves nothing out, by word vectors.
+
+    A word that replaces none is no function word (only, but, if) and close to some word of the text. Of the words that
+    are merged or taken out, the new one is close to each that is no function word.
+    """
 
     neighbours: Neighbours
     min_cosine: float
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
-        """Look at every word that is put in."""
+        """Look at everything but replacements of one word, which are `WordMeaning`'s."""
         mask = np.ones(candidates.count, bool)
-        words = {word.lower() for word in trial.original.words}
+        words = {word.lower() for word in trial.original.words if not is_function_word(word)}
         for change in changes(trial, candidates):
             if not change.old:
-                mask[change.index] &= all(self._said(words, new.lower()) for new in change.parts())
+                mask[change.index] &= all(self._said(words, new) for new in change.parts())
+            elif len(change.old) > 1 or not change.new:
+                lost = [old for old in change.old if not is_function_word(old)]
+                mask[change.index] &= all(self._close(old, change.new) for old in lost)
         return mask
 
     def _said(self, words: Collection[str], new: str) -> bool:
-        return new in words or is_function_word(new) or any(map(partial(self._close, new), words))
+        return not is_function_word(new) and any(map(partial(self._close, new), words))
 
-    def _close(self, new: str, word: str) -> bool:
-        cosine = self.neighbours.cosine(word, new)
+    def _close(self, a: str, b: str) -> bool:
+        if a.lower() == b.lower():
+            return True
+        cosine = self.neighbours.cosine(a, b)
         return cosine is not None and cosine >= self.min_cosine
 
 
