@@ -60,9 +60,9 @@ def test_every_word_of_a_payload_is_protected_and_no_other() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("text", ["a." * 20_000, "1 " * 20_000, "a@" * 20_000, "-" * 20_000, "a" * 20_000])
 def test_hostile_texts_take_no_time(kind: str, text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     re.findall(KINDS[kind], text)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_an_unknown_kind_is_refused_and_old_settings_stay() -> None:

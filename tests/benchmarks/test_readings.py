@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Path:
         settings = {"attack": name, **({"preset": preset} if preset else {})}
         folder = tmp_path / "run" / "attacks"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.json").write_text(json.dumps({"format": 1, "settings": settings}))
+        (folder / f"{name}.json").write_text(json.dumps({"schema": 1, "settings": settings}))
         rows = [row(n, "failed" if n % 5 == 4 else "succeeded") for n in range(first, last)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     texts = [{"text": f"text {n} is fine", "label": ("negative", "positive")[n % 2]} for n in range(30)]
