@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -219,3 +220,38 @@ def test_a_folder_that_is_itself_a_link_is_the_users_choice(linked, tmp_path):
             write_atomic(tmp_path / "chosen" / "away" / "a", "x")
         with pytest.raises(RunError, match="by a link"):
             write_atomic(linked / "away" / "a", "x")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(pipe, "all of it")
+    assert os.read(reader, 100) == b"all of it"
+    os.close(reader)
+    assert pipe.is_fifo()
+    with guarded(tmp_path):  # In a run folder nobody reads from it: writing would wait for ever.
+        write_atomic(pipe, "a file")
+    assert pipe.read_text() == "a file"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no open files by number")
+def test_an_open_file_by_number_is_written_to_and_its_link_stays(tmp_path):
+    with (tmp_path / "out").open("wb") as stream:
+        link = tmp_path / "stdout"  # as /dev/stdout is
+        link.symlink_to(f"/proc/self/fd/{stream.fileno()}")
+        write_atomic(link, "figures")
+        assert link.is_symlink()
+    assert (tmp_path / "out").read_bytes() == b"figures"
+
+
+def test_a_device_that_takes_nothing_is_an_error(tmp_path):
+    link = tmp_path / "full"
+    link.symlink_to("/dev/full")
+    if not link.is_char_device():
+        pytest.skip("no /dev/full")
+    with pytest.raises(RunError, match="the disk is full"):
+        write_atomic(link, "figures")
+    assert link.is_symlink()
+    assert link.is_char_device()

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import threading
 from collections import Counter
@@ -116,8 +117,15 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path | str) -> Iterator[IO[bytes]]:
-    """A stream whose content becomes the file when the block ends; the old one stays where it does not."""
+    """A stream whose content becomes the file when the block ends; the old one stays where it does not.
+
+    What a user names may be a device or a pipe (``--export /dev/stdout``): it is written to, never replaced.
+    """
     target = Path(path)
+    if _is_device(target):
+        with appending(target), target.open("wb") as stream:
+            yield stream
+        return
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _parts_lock:
@@ -140,6 +148,21 @@ def replacing(path: Path | str) -> Iterator[IO[bytes]]:
         finally:
             _own_parts.discard(temporary)
         sync_folder(target.parent)
+
+
+def _is_device(path: Path) -> bool:
+    """Whether a path outside of run folders is a device, a pipe, or an open file by its number."""
+    named = Path(os.path.abspath(path))  # noqa: PTH100
+    if any(named.is_relative_to(place) for root in list(_guarded) for place in (root, os.path.realpath(root))):
+        return False
+    try:
+        mode = named.stat().st_mode
+    except OSError:
+        return False
+    # /dev/stdout is a link to /proc/self/fd/1, which may be a file that the shell has open.
+    first = named.readlink() if named.is_symlink() else named
+    by_number = any(Path(os.path.realpath(each.parent)).is_relative_to("/proc") for each in (named, first))
+    return by_number or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextlib.contextmanager
