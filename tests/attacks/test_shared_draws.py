@@ -16,7 +16,7 @@ from scipy.stats import t
 from isthmus.attacks.base import AttackSettings, WordAttack
 from isthmus.attacks.parts.goals import Evasion, Goal, Targeted, Untargeted
 from isthmus.attacks.parts.searches import Search, greedy
-from isthmus.attacks.parts.shared_draws import OverDraws
+from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, OverDraws
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UsageError
@@ -189,6 +189,11 @@ def test_a_deterministic_victim_has_no_draws_to_share():
     for same in (0, 1):
         assert attacked(victim, TEXTS[:1], search_draws=same) == [usual]
     assert usual.logical_queries == 2
+
+
+def test_shared_draws_are_the_default_against_a_randomised_victim():
+    assert SEARCH_DRAWS == 8
+    assert attacked(Noisy(), TEXTS[:10]) == attacked(Noisy(), TEXTS[:10], search_draws=8)
 
 
 def test_one_draw_is_the_search_as_it_was():
