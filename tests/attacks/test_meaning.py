@@ -139,6 +139,12 @@ def test_nothing_new_is_put_in_and_nothing_lost() -> None:
     merged: list[list[Plan]] = [[(1, MERGE, "film")], [(0, MERGE, "outstanding")], [(0, MERGE, "dull")],
                                 [(4, MERGE, "music")], [(1, MERGE, "zzz")]]  # fmt: skip
     assert allowed_by(rule, *merged, text=text) == [False, True, False, True, False]
+    # Two function words, and a word that was put in before with one of the text.
+    assert allowed_by(rule, [(3, MERGE, "if")], [(3, MERGE, "dull")], text=text) == [False, False]
+    trial = trial_of(text)
+    added = trial.original.insert(1, trial.vocabulary.id("film"))
+    candidates = Candidates(added, edits_of(trial, [[(1, MERGE, "dull")], [(1, MERGE, "outstanding")]]))
+    assert rule.holds(trial, candidates).tolist() == [False, True]
 
 
 def test_words_that_cannot_be_compared_are_read(reader: Reader) -> None:

@@ -72,8 +72,8 @@ class KeepNegations:
 class SameContent:
     """Words are put in or merged only where that says nothing new and leaves nothing out, by word vectors.
 
-    A word that replaces none is no function word (only, but, if) and close to some word of the text. Of the words that
-    are merged or taken out, the new one is close to each that is no function word.
+    A word that replaces none is no function word (only, but, if) and close to some word of the text. A word in place of
+    two is close to each of them that is no function word, or to both. Only function words are taken out.
     """
 
     neighbours: Neighbours
@@ -86,9 +86,11 @@ class SameContent:
         for change in changes(trial, candidates):
             if not change.old:
                 mask[change.index] &= all(self._said(words, new) for new in change.parts())
-            elif len(change.old) > 1 or not change.new:
-                lost = [old for old in change.old if not is_function_word(old)]
-                mask[change.index] &= all(self._close(old, change.new) for old in lost)
+            elif not change.new:
+                mask[change.index] &= all(map(is_function_word, change.old))
+            elif change.merges:
+                told = [old for old in change.old if not is_function_word(old)] or change.old
+                mask[change.index] &= all(self._close(old, change.new) for old in told)
         return mask
 
     def _said(self, words: Collection[str], new: str) -> bool:
@@ -136,9 +138,11 @@ class Change:
     at: tuple[int, ...]
     """Where the old words stand in the original text."""
     old: tuple[str, ...]
-    """None where a word is put in, two where words are merged."""
+    """None where a word is put in, two where words of the original text are merged."""
     new: str
     """Empty where a word is taken out."""
+    merges: bool = False
+    """Whether it stands in place of two words, one of which may have been put in before."""
 
     def parts(self) -> list[str]:
         """The new word, or the words that a space inside makes of it."""
@@ -152,4 +156,4 @@ def changes(trial: Trial, candidates: Candidates) -> Iterator[Change]:
         places = () if span == INSERT else (position, position + 1) if span == MERGE else (position,)
         at = tuple(origin for place in places if (origin := int(base.origin[place])) >= 0)
         old = tuple(original.word(place) for place in at)
-        yield Change(index, at, old, "" if word == DELETE else strings[word])
+        yield Change(index, at, old, "" if word == DELETE else strings[word], merges=span == MERGE)
