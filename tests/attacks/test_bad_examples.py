@@ -57,6 +57,12 @@ def test_what_is_no_example_is_refused() -> None:
         list(PWWS()(CallableVictim(classify, LABELS), ["win a prize"]))  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("label", [2, -1])
+def test_a_label_that_is_no_class_is_refused_with_the_classes(label: int) -> None:
+    with pytest.raises(UsageError, match=rf"'a' has label {label}; the victim has 0 ham, 1 spam"):
+        list(DeepWordBug()(CallableVictim(classify, LABELS), [Example("a", {"text": "win a prize"}, label)]))
+
+
 @pytest.mark.parametrize("goal", [Evasion("spam"), Evasion("SPAM"), Evasion(1), Targeted("ham"), Targeted(0)])
 def test_classes_are_taken_by_name_and_by_number(goal: Goal) -> None:
     (result,) = DeepWordBug()(CallableVictim(classify, LABELS), [spam()], goal=goal)

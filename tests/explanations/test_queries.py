@@ -225,3 +225,9 @@ def test_it_shows_itself_and_escapes_what_the_text_holds():
     told = found.to_json()
     assert told["words"] == found.words
     assert len(told["weights"]) == 2
+
+
+@pytest.mark.parametrize("given", [None, 7, b"a text"])
+def test_what_is_no_text_is_refused(given):
+    with pytest.raises(UsageError, match="explain takes a text or several"):
+        explanations.explain(additive, given, method="occlusion")

@@ -246,3 +246,25 @@ def test_a_journal_without_checksums_is_read_and_gets_them_with_its_next_row(tmp
     path.write_bytes(content + encode({"id": "d"}))
     with pytest.raises(RunError, match="line 4 has no checksum"):
         read_rows(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    os.mkfifo(tmp_path / "header.json")
+    program = f"""
+        import pathlib
+        from isthmus.core.errors import RunError
+        from isthmus.core.files import read_json
+        from isthmus.runs.journal import Journal, read_rows
+
+        place = pathlib.Path({str(tmp_path)!r})
+        for read, name in ((read_rows, "rows.jsonl"), (Journal, "rows.jsonl"), (read_json, "header.json")):
+            try:
+                read(place / name)
+            except RunError as error:
+                assert "a pipe or a device" in str(error), error
+            else:
+                raise SystemExit(f"{{name}} was read")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=20, check=True)

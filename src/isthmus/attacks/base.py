@@ -218,6 +218,7 @@ class _Terms:
 
     settings: AttackSettings
     rules: tuple[Rule, ...]
+    labels: tuple[str, ...]  # the victim's classes
     compares: bool  # whether there is an encoder, so that results can say how similar the texts are
     randomised: bool = False  # whether the same text may be scored differently twice
     search_draws: int = 0  # draws that a search sees at once, always the same ones
@@ -243,6 +244,9 @@ class _Program:
             )
         if not isinstance(example.label, int):
             raise UsageError(f"example {example.id!r} has no class label: word attacks need classification data")
+        if not 0 <= example.label < len(terms.labels):
+            known = ", ".join(f"{number} {name}" for number, name in enumerate(terms.labels))
+            raise UsageError(f"example {example.id!r} has label {example.label}; the victim has {known}")
         self.label = example.label
         self.budget = settings.budget
         for per_word in (settings.budget_per_word, settings.limits.budget_per_word):
@@ -285,7 +289,9 @@ class AttackRun:
         rules = (*attack.rules(), *settings.limits.rules())
         votes = isinstance(victim, Voting) and victim.graded is not None
         draws = draws_for(settings.search_draws, randomised=victim.stochastic)
-        self._terms = _Terms(settings, rules, encoder is not None, victim.stochastic, draws, abstains, votes)
+        self._terms = _Terms(
+            settings, rules, tuple(victim.labels), encoder is not None, victim.stochastic, draws, abstains, votes
+        )
         self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
 
     @property

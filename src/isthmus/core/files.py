@@ -318,11 +318,18 @@ def write_json(path: Path | str, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True) + "\n")
 
 
+def read_whole(path: Path) -> bytes:
+    """The content of a file; an `OSError` for a pipe or a device, which may never end."""
+    if not path.is_file() and path.exists() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    return path.read_bytes()
+
+
 def read_json(path: Path | str) -> Any:
     """Read a JSON file written by anybody; a missing, unreadable or broken one is a `RunError`."""
     source = Path(path)
     try:
-        return json.loads(source.read_text(encoding="utf-8", errors="surrogatepass"))
+        return json.loads(read_whole(source).decode("utf-8", errors="surrogatepass"))
     except FileNotFoundError as error:
         raise RunError(f"no file {source}") from error
     except OSError as error:

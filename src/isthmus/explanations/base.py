@@ -230,6 +230,8 @@ def explain(
         raise UsageError("parameters belong to the method: give them where it is made, or name the method instead")
     subject = as_victim(victim)
     alone = isinstance(texts, str | Mapping | Example)
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable | Example):
+        raise UsageError(f"explain takes a text or several, not {texts!r:.80}")
     given = [texts] if isinstance(texts, str | Mapping | Example) else list(texts)
     fields = tuple(getattr(subject, "fields", None) or ("text",))
     examples = [_example(number, each, fields) for number, each in enumerate(given)]

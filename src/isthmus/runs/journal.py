@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import appending, write_atomic, writing
+from isthmus.core.files import appending, read_whole, write_atomic, writing
 from isthmus.core.lines import damaged, encode, read_line, seal, sealed
 
 Row = Mapping[str, Any]
@@ -66,7 +66,7 @@ class _Read:
 def _scan(path: Path, remedy: str = "") -> Iterator[_Read]:
     """Each whole row; what follows the last line break is torn, and left out."""
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except FileNotFoundError:
         return
     except OSError as error:
