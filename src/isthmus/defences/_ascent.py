@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from isthmus.models import Classifier
 
 
+is_measured = False
+"""Whether gradients are taken to be looked at, and not to train by."""
+
 Scale = Literal["relative", "paper"]
 
 
@@ -118,6 +121,8 @@ class Climb:
         return output
 
     def _with_earlier_passes(self, gradient: Tensor) -> Tensor:
+        if is_measured:  # Only a share is being looked at: the backward pass is still to come.
+            return gradient
         if self._batch.is_measured:
             return gradient
         waiting, self._waiting = self._waiting, None

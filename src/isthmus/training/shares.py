@@ -40,10 +40,24 @@ class GradientShares:
 
     def wanted(self, step: int) -> bool:
         """Whether this step, counted from 1, is measured."""
+        import torch.distributed
+
+        # Between several processes the extra backward pass would disturb the exchange of gradients.
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return False
         return step == 1 or step % EVERY == 0
 
     def add(self, model: nn.Module, batch: Batch, terms: Terms, weight: float = 1.0) -> None:
         """Differentiate every term of a yield by itself; the graph stays for the backward pass."""
+        from isthmus.defences import _ascent
+
+        _ascent.is_measured = True
+        try:
+            self._add(model, batch, terms, weight)
+        finally:
+            _ascent.is_measured = False
+
+    def _add(self, model: nn.Module, batch: Batch, terms: Terms, weight: float) -> None:
         import torch
 
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
