@@ -34,7 +34,7 @@ from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Gradient, Request, Score
-from isthmus.engine.tasks import BudgetSpent
+from isthmus.engine.tasks import BudgetSpent, no_progress
 from isthmus.text.draft import Draft
 
 SEARCH_DRAWS = 8
@@ -132,10 +132,21 @@ def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int, vote
     goal, label = trial.goal, trial.label
     assert isinstance(goal, OverDraws)
     clean = yield Score(trial.original, draws=draws)
-    row = goal.seen(clean[None], label)[0]
-    row[-1] = min(row[-1], 0)  # An attack has to change something.
-    trial.scores, trial.progress = row, float(goal.progress(row, label))
-    steps = search(trial)
+    start = row = goal.seen(clean[None], label)[0]
+    if goal.reached(row, label):  # Only the first draw was right: any change that leaves it wrong will do.
+        start = goal.seen(no_progress(clean, label, draws)[None], label)[0]
+    trial.scores, trial.progress = start, float(goal.progress(start, label))
+    try:
+        yield from _shown(search(trial), trial, draws, votes)
+    finally:
+        if trial.draft is trial.original:  # An attack has to change something.
+            trial.scores = np.append(goal.plain(row), min(row[-1], np.float32(0)))
+
+
+def _shown(steps: Search, trial: Trial, draws: int, votes: bool) -> Search:
+    """The steps of a search, every score of which is over the draws."""
+    goal, label = trial.goal, trial.label
+    assert isinstance(goal, OverDraws)
     resume: Callable[[Any], Request] = steps.send
     answer: Any = None
     while True:
