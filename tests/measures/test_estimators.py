@@ -23,6 +23,7 @@ from isthmus.models.information import (
     entropy_rate,
     gaussian_entropy,
     mixture_information,
+    pairwise_bounds,
     rate,
     spread,
 )
@@ -234,6 +235,48 @@ def test_the_mixture_is_its_definition():
     off = scores.masked_fill(torch.eye(5, dtype=torch.bool), -math.inf)
     wanted = scores.diagonal() - (off.logsumexp(1) - math.log(4))
     assert torch.allclose(mixture_information(code, mean, deviation, leave_out=True), wanted)
+
+
+@pytest.mark.parametrize("size", [1, 8, 200])
+@pytest.mark.parametrize(("a", "s"), [(1.0, 1.0), (2.0, 0.5), (0.3, 2.0)])
+def test_mixtures_stay_below_the_logarithm_of_the_batch_and_the_information(a, s, size):
+    """Many small batches: the mean over them is at most min(log B, I), up to the noise of that mean."""
+    values = []
+    for seed in range(2000 // size):
+        x, noise = normal(size, 1, seed=2 * seed).double(), normal(size, 1, seed=2 * seed + 1).double()
+        mean, deviation = a * x, torch.full((size, 1), s, dtype=torch.float64)
+        values.append(float(mixture_information(mean + s * noise, mean, deviation).mean()))
+    found = torch.tensor(values)
+    error = 4 * float(found.std()) / math.sqrt(len(values)) if size > 1 else 0.0
+    assert float(found.mean()) <= min(math.log(size), 0.5 * math.log(1 + a**2 / s**2)) + error + 1e-12
+
+
+@pytest.mark.parametrize("apart", [0.2, 1.0, 3.0])
+def test_pairwise_bounds_of_two_gaussians_are_their_closed_forms_and_enclose_the_truth(apart):
+    """N(±a, s²), each with probability ½: KL = 2a²/s², Bhattacharyya distance a²/2s²."""
+    s = 0.7
+    a = apart * s
+    mean = torch.tensor([[a], [-a]], dtype=torch.float64)
+    low, high = (bound.mean() for bound in pairwise_bounds(mean, torch.full((2, 1), s, dtype=torch.float64)))
+    assert float(high) == pytest.approx(math.log(2) - math.log1p(math.exp(-2 * apart**2)))
+    assert float(low) == pytest.approx(math.log(2) - math.log1p(math.exp(-(apart**2) / 2)))
+    z = torch.linspace(-a - 9 * s, a + 9 * s, 40001, dtype=torch.float64)
+    first, second = (torch.distributions.Normal(side, s).log_prob(z) for side in (a, -a))
+    mixture = torch.logaddexp(first, second) - math.log(2)
+    truth = float(torch.trapezoid(first.exp() * (first - mixture), z))
+    assert float(low) < truth < float(high) < math.log(2)
+
+
+def test_pairwise_bounds_are_their_definition():
+    mean, deviation = normal(6, 3).double(), 0.3 + normal(6, 3, seed=1).double().abs()
+    densities = torch.distributions.Normal(mean.unsqueeze(1), deviation.unsqueeze(1))
+    others = torch.distributions.Normal(mean.unsqueeze(0), deviation.unsqueeze(0))
+    divergence = torch.distributions.kl_divergence(densities, others).sum(-1)
+    z = torch.linspace(-12, 12, 24001, dtype=torch.float64).view(-1, 1, 1, 1)
+    overlap = torch.trapezoid((0.5 * (densities.log_prob(z) + others.log_prob(z))).exp(), z.flatten(), dim=0)
+    low, high = pairwise_bounds(mean, deviation, rows=40)  # In parts, as where there are many.
+    assert torch.allclose(high, math.log(6) - (-divergence).logsumexp(1))
+    assert torch.allclose(low, math.log(6) - overlap.log().sum(-1).logsumexp(1), atol=1e-6)
 
 
 def test_the_entropy_of_a_gaussian_is_that_of_torch():

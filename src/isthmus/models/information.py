@@ -6,6 +6,7 @@
     rate             E KL(p(z|x) ‖ N(0, I)) ≥ I(X;Z)
     entropy rate     H(N(0, I)) - H(Z|X) = -E Σ log σ                             VUB's information plane
     mixture          E[ log p(z|x) - log 1/B Σ_j p(z|x_j) ] ≤ min(I(X;Z), log B)  leaving x itself out: ≥ I(X;Z)
+    pairwise         -E log 1/B Σ_j exp(-D(p_i, p_j))      encloses the mixture's information; D = KL above, D_B below
 
 Nothing here looks at a number on the host: on a GPU that would wait for the device at every step.
 """
@@ -201,3 +202,28 @@ def mixture_information(values: Tensor, mean: Tensor, deviation: Tensor, *, leav
     if leave_out:
         scores = scores.masked_fill(torch.eye(count, dtype=torch.bool, device=scores.device), -math.inf)
     return own - (scores.logsumexp(dim=1) - math.log(max(1, count - leave_out)))
+
+
+def pairwise_bounds(mean: Tensor, deviation: Tensor, rows: int = 2**22) -> tuple[Tensor, Tensor]:
+    """What each x adds to the lower and to the upper bound of Kolchinsky and Tracey on I(X;Z), in nats.
+
+        -log 1/B Σ_j exp(-D(p_i, p_j))      D the Bhattacharyya distance for the lower, KL for the upper bound
+
+    The means over i enclose the information of a mixture of just these B Gaussians, without a draw of z. Neither
+    exceeds log B, so that for I(X;Z) of the whole population the upper one is a bound only well below log B.
+    """
+    mean, deviation = mean.double(), deviation.double()
+    variance, log_deviation = deviation.square(), deviation.log()
+    precision, half_log = variance.reciprocal(), log_deviation.sum(dim=-1)
+    squares = (variance + mean.square()) @ precision.T - 2 * mean @ (mean * precision).T
+    squares = squares + (mean.square() * precision).sum(dim=-1)
+    divergence = 0.5 * (squares - mean.shape[-1]) + half_log - half_log.unsqueeze(1)  # [i, j] = KL(p_i ‖ p_j)
+    divergence.fill_diagonal_(0.0)
+    distances = []
+    for part in torch.split(torch.arange(len(mean)), max(1, rows // mean.numel())):
+        total = variance[part].unsqueeze(1) + variance  # [part, B, latent]
+        apart = 0.25 * ((mean[part].unsqueeze(1) - mean).square() / total).sum(dim=-1)
+        shapes = 0.5 * (total / 2).log().sum(dim=-1) - 0.5 * (half_log[part].unsqueeze(1) + half_log)
+        distances.append(apart + shapes)
+    count = math.log(len(mean))
+    return count - (-torch.cat(distances)).logsumexp(dim=1), count - (-divergence).logsumexp(dim=1)
