@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from isthmus.core.errors import UsageError
-from isthmus.explanations import IntegratedGradients
+from isthmus.defences import RSMI
+from isthmus.explanations import Explainer, Explanation, IntegratedGradients
 from isthmus.measures import InterpretationConsistency, Subject
 from isthmus.measures._rankings import SHARES, faithfulness, overlap, tau_b, without
 from isthmus.measures.base import Asked, Pair, Pairs
@@ -155,3 +156,76 @@ def test_from_a_run_folder(tmp_path):
     assert {"tau, the attack succeeded", "tau, the attack failed"} <= names
     assert done.measurement.details["runs"][0]["skipped"] == 3
     assert (folder.path / "attacks/pwws.jsonl").exists()
+
+
+def test_by_class_both_ways():
+    """Weights for a class in all texts, and texts whose true class it is."""
+    model, given_pairs = toys.classifier(), pairs()
+    found = InterpretationConsistency(controls=False).measure(subject(model, given_pairs, n=12))
+    by_class = found.details["runs"][0]["by class"]["the attack succeeded"]
+    whole = found.figure("tau, the attack succeeded").estimate
+    weights_for = [found.figure(f"tau of weights for {name}, the attack succeeded") for name in model.labels]
+    assert np.mean([figure.estimate for figure in weights_for]) == pytest.approx(whole)
+    sizes = [sum(pair.label == number for pair in given_pairs) for number in range(2)]
+    texts_of = [by_class[f"tau of texts of {name}"] for name in model.labels]
+    assert [row[3] for row in texts_of] == sizes
+    assert np.average([row[0] for row in texts_of], weights=sizes) == pytest.approx(whole)
+    assert all(figure.low <= figure.estimate <= figure.high for figure in weights_for)
+
+
+class _Made(Explainer):
+    """Weights by a function of the text."""
+
+    weigh = staticmethod(lambda words: np.arange(float(len(words))))
+    scores = (0.9, 0.1)
+
+    def check(self, victim):
+        pass
+
+    def explain(self, victim, examples, classes, seed):
+        for each in examples:
+            words = each.texts["text"].split()
+            rows = np.tile(self.weigh(words), (2, 1))
+            yield Explanation(each.id, each.texts, "made", ("bad", "good"), self.scores, (0, 1), rows)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (lambda words: np.zeros(len(words)), r"In 0 some are not numbers, in 12 all are equal.*-P method"),
+        (lambda words: np.full(len(words), math.nan), r"In 12 some are not numbers, in 0 all.*-P method"),
+    ],
+)
+def test_weights_that_rank_nothing_are_refused(weights, said, monkeypatch):
+    monkeypatch.setattr(_Made, "weigh", staticmethod(weights))
+    monkeypatch.setattr("isthmus.core.catalog.build", lambda *_: _Made())
+    with pytest.raises(UsageError, match=said):
+        InterpretationConsistency(controls=False).measure(subject(toys.classifier(), pairs()))
+
+
+def test_what_has_no_figure_is_counted(monkeypatch):
+    """Short texts, weights that are not numbers, and a class that is never predicted."""
+
+    def weigh(words):
+        return np.full(len(words), math.nan) if "one" in words else np.arange(float(len(words)))
+
+    monkeypatch.setattr(_Made, "weigh", staticmethod(weigh))
+    monkeypatch.setattr("isthmus.core.catalog.build", lambda *_: _Made())
+    texts = ["one two", "just four words here", "these are seven words and no more"]
+    given_pairs = [Pair(str(at), 0, "succeeded", {"text": t}, {"text": t + "s"}) for at, t in enumerate(texts)]
+    found = InterpretationConsistency(controls=False).measure(subject(toys.classifier(), given_pairs))
+    told = " ".join(found.notes)
+    assert "1 texts whose weights are not all numbers" in told
+    assert "2 texts with no more than 5 words have no top-5 overlap" in told
+    assert "good is predicted for none of these texts" in told
+    assert found.figure("tau, the attack succeeded").estimate == 1
+    assert found.figure("top-5 overlap, the attack succeeded").estimate == 1
+
+
+def test_a_model_without_gradients_says_which_methods_work():
+    model = toys.classifier()
+    made = subject(model, pairs())
+    run = InterpretationConsistency(controls=False)
+    RSMI().prepare(model, ())
+    with pytest.raises(UsageError, match=r"use lime, occlusion, shapley \(-P method=…\)"):
+        run.measure(made)

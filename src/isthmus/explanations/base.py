@@ -110,6 +110,8 @@ class Explainer(ABC):
 
     needs_gradients: ClassVar[bool] = False
     """Whether the model must be at hand; the others see its probabilities alone."""
+    draws: ClassVar[bool] = False
+    """Whether another seed gives other weights."""
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,8 @@ class LIME(Explainer):
     Example:
         ``isthmus explain runs/demo "a moving, quiet film" --method lime -P samples=1000``
     """
+
+    draws: ClassVar[bool] = True
 
     samples: int = 1000
     """Texts with words left out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Shapley(Explainer):
     Example:
         ``isthmus explain runs/demo "a moving, quiet film" --method shapley -P orders=50``
     """
+
+    draws: ClassVar[bool] = True
 
     orders: int = 20
     """Orders of the words, at least two; odd numbers are rounded up."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from isthmus.measures.anchored_words import AnchoredWords
     from isthmus.measures.calibration import Calibration
     from isthmus.measures.embedding_pgd import EmbeddingPGD
+    from isthmus.measures.faithfulness import Faithfulness
     from isthmus.measures.information import Information
     from isthmus.measures.information_plane import InformationPlane
     from isthmus.measures.interpretation_consistency import InterpretationConsistency
@@ -26,6 +27,7 @@ __all__ = [
     "AnchoredWords",
     "Calibration",
     "EmbeddingPGD",
+    "Faithfulness",
     "Information",
     "InformationPlane",
     "InterpretationConsistency",

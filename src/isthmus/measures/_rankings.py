@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from isthmus.explanations.base import Weights
 from isthmus.text.words import Words
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+_TEXTS_AT_ONCE = 256
+"""Texts whose shortened copies are held together, so that memory does not grow with their number."""
 
 
 def tau_b(a: Weights, b: Weights) -> float:
@@ -47,10 +50,21 @@ def overlap(a: Weights, b: Weights, k: int, same: Sequence[bool] | None = None) 
     return sum(same is None or same[place] for place in both) / k
 
 
-def faithfulness(
+def erase(
     victim: Victim, texts: Sequence[Texts], weights: Sequence[Weights], classes: Sequence[int]
 ) -> tuple[Weights, Weights]:
-    """Comprehensiveness and sufficiency of each text for its class; NaN where a text has no words."""
+    """What the class of each text loses without its first words, and with them alone, each [texts, SHARES].
+
+    NaN where a text has no words, or a weight is not a number: then no word is first.
+    """
+    parts = [
+        _erase(victim, *(each[start : start + _TEXTS_AT_ONCE] for each in (texts, weights, classes)))
+        for start in range(0, len(texts), _TEXTS_AT_ONCE)
+    ]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def _erase(victim: Victim, texts: Any, weights: Any, classes: Any) -> tuple[Weights, Weights]:
     rows: list[Texts] = []
     for text, row in zip(texts, weights, strict=True):
         order = np.argsort(-row, kind="stable").tolist()
@@ -61,10 +75,17 @@ def faithfulness(
             rows.append(without(text, set(order) - first))
     scores = np.asarray(victim.scores(rows), np.float64).reshape(len(texts), 1 + 2 * len(SHARES), -1)
     own = np.stack([each[:, label] for each, label in zip(scores, classes, strict=True)])
-    empty = np.array([not len(row) for row in weights])
-    parts = own[:, :1] - own[:, 1::2], own[:, :1] - own[:, 2::2]
-    comprehensive, sufficient = (np.where(empty, np.nan, part.mean(axis=1)) for part in parts)
-    return comprehensive, sufficient
+    unknown = np.array([not len(row) or not np.isfinite(row).all() for row in weights])[:, None]
+    comprehensive, sufficient = own[:, :1] - own[:, 1::2], own[:, :1] - own[:, 2::2]
+    return np.where(unknown, np.nan, comprehensive), np.where(unknown, np.nan, sufficient)
+
+
+def faithfulness(
+    victim: Victim, texts: Sequence[Texts], weights: Sequence[Weights], classes: Sequence[int]
+) -> tuple[Weights, Weights]:
+    """Comprehensiveness and sufficiency of each text for its class: the mean over the shares (AOPC)."""
+    comprehensive, sufficient = erase(victim, texts, weights, classes)
+    return comprehensive.mean(axis=1), sufficient.mean(axis=1)
 
 
 def without(texts: Texts, places: set[int]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,20 @@ from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, numpy_stream
 from isthmus.core.statistics import Interval, bootstrap_mean
 from isthmus.core.types import Example
+from isthmus.measures._consistency_plots import CHANGED, Curve, changed_plot, top_plot
+from isthmus.measures._pairs import count_changes, is_aligned, replace_at_random, with_random_weights, words_of
 from isthmus.measures._rankings import faithfulness, overlap, tau_b
-from isthmus.measures.base import Figure, Measure, Measurement, Pair, Plot, Series, Source, Subject
-from isthmus.text.words import Words
+from isthmus.measures.base import Figure, Measure, Measurement, Source, Subject
+from isthmus.measures.faithfulness import NOT_ACROSS_MODELS
 
 if TYPE_CHECKING:
     from isthmus.explanations.base import Explainer, Explanation, Weights
-    from isthmus.models import Classifier
 
 _PAIRS = 200
 _TOP = range(1, 11)
+_CLASSES_SHOWN = 6
+"""With more classes than this their figures are in `details` alone."""
 _OUTCOMES = {"succeeded": "the attack succeeded", "failed": "the attack failed"}
-_CHANGED = ((1, 1, "1"), (2, 2, "2"), (3, 4, "3–4"), (5, 8, "5–8"), (9, None, "9 or more"))
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class InterpretationConsistency(Measure):
         top-k(x, x') = mean over classes c of  |top-k(w_c(x)) ∩ top-k(w_c(x'))| / k
 
     w_c are the weights of an explanation for class c (`isthmus list explanations`), signed unless `absolute`. Words are
-    compared by their place, so that a replaced word that carries the weight of the old one is consistent; by word, a
-    place counts only if its word stayed. Succeeded and failed attacks are apart; a text with as few words as k has no
+    compared by their place, so that a synonym that carries the weight of the word it replaced is consistent; by word,
+    a place counts only if its word stayed. Succeeded and failed attacks are apart; a text with as few words as k has no
     top-k, one whose number of words changed has neither.
 
     What noise alone does is measured beside it: the same number of words replaced at random, an explanation that draws
@@ -53,11 +54,13 @@ class InterpretationConsistency(Measure):
         NLP Models, https://arxiv.org/abs/1911.03429
 
     Where we depart:
-        The paper names no variant of tau, gives no interval and no control, and released no code for it. Attribution to
-        the true class alone is given beside the mean over classes.
+        The paper names no variant of tau, gives no interval and no control, and released no code for it. Its "on
+        corresponding labels" can be read in two ways, and both are given beside the mean: weights for one class, and
+        texts of one class.
 
     Relations:
-        `isthmus explain RUN --attack NAME` shows the words of single pairs. `latent_distance` looks at vectors instead.
+        `isthmus explain RUN --attack NAME` shows the words of single pairs. `latent_distance` looks at vectors instead,
+        `faithfulness` compares explanations of one model.
         Each run is measured on its own attacked texts; give one file of attack rows or adversarial texts (attack =
         file.jsonl) to hold several runs against the same.
 
@@ -82,25 +85,16 @@ class InterpretationConsistency(Measure):
         explainer: Explainer = catalog.build("explanations", self.method)
         found = [_Run(self, explainer, each).measured() for each in (subject, *subject.others)]
         notes = [note for run in found for note in run.notes]
-        notes.append(
-            "Comprehensiveness and sufficiency leave words out, which moves a text off what a model was trained on by "
-            "another amount for every model: they compare explanations of one model, not models."
-        )
+        notes.append(f"Comprehensiveness and sufficiency: {NOT_ACROSS_MODELS[0].lower()}{NOT_ACROSS_MODELS[1:]}")
         return Measurement(
             figures=tuple(figure for run in found for figure in run.figures),
-            plots=(_top_plot(found), _changed_plot(found)),
+            plots=(
+                top_plot([curve for run in found for curve in run.top]),
+                changed_plot([curve for run in found for curve in run.changed]),
+            ),
             notes=tuple(notes),
             details={"runs": [run.details for run in found], "method": self.method, "absolute": self.absolute},
         )
-
-
-@dataclass(frozen=True)
-class _Curve:
-    """Top-k overlap by k, or tau by the number of words changed, of one run and outcome."""
-
-    name: str
-    x: tuple[float, ...]
-    means: tuple[Interval, ...]
 
 
 @dataclass
@@ -109,8 +103,8 @@ class _Found:
 
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    top: list[_Curve] = field(default_factory=list)
-    changed: list[_Curve] = field(default_factory=list)
+    top: list[Curve] = field(default_factory=list)
+    changed: list[Curve] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -122,7 +116,7 @@ class _Run:
         self.seed = subject.asked.seed
         self.found = _Found()
         given = subject.pairs(measure.attack)
-        kept = [pair for pair in given.pairs if _aligned(pair)]
+        kept = [pair for pair in given.pairs if is_aligned(pair)]
         most = subject.asked.n if subject.asked.n is not None else _PAIRS
         order = numpy_stream(self.seed, "pairs").permutation(len(kept))[:most]
         self.pairs = [kept[place] for place in order.tolist()]
@@ -148,7 +142,8 @@ class _Run:
         """All figures of the run."""
         before = self._explained("originals", [(pair.id, pair.original) for pair in self.pairs])
         after = self._explained("attacked texts", [(pair.id, pair.perturbed) for pair in self.pairs])
-        taus = np.array([self._tau(a, b) for a, b in zip(before, after, strict=True)])
+        taus = self._taus(before, after)
+        self._check(before, after, taus)
         for outcome, words in _OUTCOMES.items():
             chosen = [place for place, pair in enumerate(self.pairs) if pair.outcome == outcome]
             if chosen:
@@ -166,7 +161,10 @@ class _Run:
     ) -> list[Explanation]:
         examples = [Example(key, dict(text), 0) for key, text in texts]
         found: list[Explanation] = []
-        run = self.explainer(victim or self.victim, examples, classes="all", seed=self.seed + seed)
+        try:
+            run = self.explainer(victim or self.victim, examples, classes="all", seed=self.seed + seed)
+        except UsageError as error:
+            raise UsageError(f"{error} (-P method=…)") from error
         for done, each in enumerate(run):
             self.subject.step(f"{self.subject.name}: {title}", done, len(examples))
             found.append(each)
@@ -189,11 +187,7 @@ class _Run:
     ) -> None:
         own = taus[chosen]
         self._add(f"tau, {words}", own)
-        undefined = int(np.isnan(own).sum())
-        if undefined:
-            self.found.notes.append(
-                f"{self.subject.name}: {undefined} texts whose words all weigh the same have no tau"
-            )
+        self._compare_classes(words, chosen, before, after, own)
         true = [
             tau_b(self._weights(before[at])[self.pairs[at].label], self._weights(after[at])[self.pairs[at].label])
             for at in chosen
@@ -210,12 +204,69 @@ class _Run:
                     self._add(name, np.array(values))
         for by, found in intervals.items():
             self.found.top.append(
-                _Curve(f"{self.subject.name}: {words}, by {by}", tuple(map(float, _TOP)), tuple(found))
+                Curve(f"{self.subject.name}: {words}, by {by}", tuple(map(float, _TOP)), tuple(found))
             )
-        changed = np.array([_changes(self.pairs[at]) for at in chosen])
-        bins = [own[(changed >= low) & (changed <= (high or 10**9))] for low, high, _ in _CHANGED]
+        changed = np.array([count_changes(self.pairs[at]) for at in chosen])
+        bins = [own[(changed >= low) & (changed <= (high or 10**9))] for low, high, _ in CHANGED]
         curve = tuple(_interval(values, self.seed) for values in bins)
-        self.found.changed.append(_Curve(f"{self.subject.name}: {words}", tuple(map(float, range(len(bins)))), curve))
+        self.found.changed.append(Curve(f"{self.subject.name}: {words}", tuple(map(float, range(len(bins)))), curve))
+
+    def _compare_classes(
+        self,
+        words: str,
+        chosen: Sequence[int],
+        before: Sequence[Explanation],
+        after: Sequence[Explanation],
+        taus: Weights,
+    ) -> None:
+        """The same by class: of the weights for a class in all texts, and of the texts whose true class it is."""
+        labels = before[0].labels
+        truth = np.array([self.pairs[at].label for at in chosen])
+        tops = np.array([self._overlap(before[at], after[at], 5, False) for at in chosen])
+        rows: dict[str, Any] = {}
+        for number, label in enumerate(labels):
+            both = [(self._weights(before[at])[number], self._weights(after[at])[number]) for at in chosen]
+            values = {
+                f"tau of weights for {label}": np.array([tau_b(one, other) for one, other in both]),
+                f"top-5 overlap of weights for {label}": np.array([overlap(one, other, 5) for one, other in both]),
+                f"tau of texts of {label}": taus[truth == number],
+                f"top-5 overlap of texts of {label}": tops[truth == number],
+            }
+            for name, each in values.items():
+                interval = _interval(each, self.seed)
+                rows[name] = [interval.estimate, interval.low, interval.high, int((~np.isnan(each)).sum())]
+                if name.startswith("tau") and len(labels) <= _CLASSES_SHOWN:
+                    self._add(f"{name}, {words}", each)
+        self.found.details.setdefault("by class", {})[words] = rows
+
+    def _check(self, before: Sequence[Explanation], after: Sequence[Explanation], taus: Weights) -> None:
+        """Say how many pairs have no tau and no top-5 and why; refuse where none has a tau."""
+        both = list(zip(before, after, strict=True))
+        unknown = [not all(np.isfinite(each.weights).all() for each in pair) for pair in both]
+        flat = np.isnan(taus) & ~np.array(unknown)
+        short = sum(len(one.words) <= 5 for one in before)
+        name, method = self.subject.name, self.measure.method
+        if np.isnan(taus).all():
+            others = ", ".join(each for each in catalog.names("explanations") if each != method)
+            raise UsageError(
+                f"{name}: the weights of {method} rank no words in any of {len(taus)} pairs. In {sum(unknown)} some "
+                f"are not numbers, in {int(flat.sum())} all are equal or there are fewer than two words. Try another "
+                f"method (-P method=…: {others}), or look at one text with `isthmus explain`"
+            )
+        for count, why in (
+            (sum(unknown), "whose weights are not all numbers have neither tau nor overlap"),
+            (int(flat.sum()), "whose words all weigh the same, or that have fewer than two words, have no tau"),
+            (short, "with no more than 5 words have no top-5 overlap"),
+        ):
+            if count:
+                self.found.notes.append(f"{name}: {count} texts {why}")
+        seen = {each.prediction for pair in both for each in pair}
+        never = [label for number, label in enumerate(before[0].labels) if number not in seen]
+        if never:
+            self.found.notes.append(
+                f"{name}: {', '.join(never)} is predicted for none of these texts: weights for it say what would "
+                "speak for it, not what decided"
+            )
 
     def _overlap(self, a: Explanation, b: Explanation, k: int, by_word: bool) -> float:
         same = [one == other for one, other in zip(a.words, b.words, strict=True)] if by_word else None
@@ -234,11 +285,11 @@ class _Run:
 
     def _controls(self, before: Sequence[Explanation]) -> None:
         """What noise alone does to tau."""
-        pool = sorted({word for pair in self.pairs for word in _words(pair.original)})
-        texts = [(pair.id, _replaced(pair, pool, self.seed)) for pair in self.pairs]
+        pool = sorted({word for pair in self.pairs for word in words_of(pair.original)})
+        texts = [(pair.id, replace_at_random(pair, pool, self.seed)) for pair in self.pairs]
         others = self._explained("words replaced at random", texts)
         self._add("tau, as many words replaced at random", self._taus(before, others))
-        if not self.explainer.needs_gradients:
+        if self.explainer.draws:
             again = self._explained("another seed", [(pair.id, pair.original) for pair in self.pairs], seed=1)
             self._add("tau, the same text and another seed", self._taus(before, again))
         from isthmus.models import wrap
@@ -246,7 +297,7 @@ class _Run:
         texts = [(pair.id, dict(pair.original)) for pair in self.pairs]
         one, two = (
             self._explained(
-                "random weights", texts, wrap(scrambled(self.subject.model, derive(self.seed, "weights", n)))
+                "random weights", texts, wrap(with_random_weights(self.subject.model, derive(self.seed, "weights", n)))
             )
             for n in range(2)
         )
@@ -261,48 +312,6 @@ class _Run:
             self.found.figures.append(Figure.from_interval(name, interval, self.subject.name))
 
 
-def _aligned(pair: Pair) -> bool:
-    """Whether both texts have as many words in every field, so that they can be compared place by place."""
-    return list(pair.original) == list(pair.perturbed) and all(
-        len(Words.of(text)) == len(Words.of(pair.perturbed[name])) for name, text in pair.original.items()
-    )
-
-
-def _words(texts: Any) -> list[str]:
-    return [word for text in texts.values() for word in Words.of(text)]
-
-
-def _changes(pair: Pair) -> int:
-    return sum(a != b for a, b in zip(_words(pair.original), _words(pair.perturbed), strict=True))
-
-
-def _replaced(pair: Pair, pool: Sequence[str], seed: int) -> dict[str, str]:
-    """The original with words of other texts at as many random places as the attack changed."""
-    stream = numpy_stream(seed, "replaced at random", pair.id)
-    places = set(stream.permutation(len(_words(pair.original)))[: _changes(pair)].tolist())
-    found, start = {}, 0
-    for name, text in pair.original.items():
-        words = Words.of(text)
-        own = [place - start for place in sorted(places) if start <= place < start + len(words)]
-        found[name] = str(words.replace({place: pool[int(stream.integers(len(pool)))] for place in own}))
-        start += len(words)
-    return found
-
-
-def scrambled(model: Classifier, seed: int) -> Classifier:
-    """The same network with random weights."""
-    import torch
-
-    other = copy.deepcopy(model)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed % 2**63)
-        for module in other.modules():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-    return other.eval()
-
-
 def _mean(values: Sequence[float]) -> float:
     """The mean of what is a number."""
     known = [value for value in values if not math.isnan(value)]
@@ -312,38 +321,3 @@ def _mean(values: Sequence[float]) -> float:
 def _interval(values: Weights, seed: int) -> Interval:
     known = values[~np.isnan(values)] if len(values) else values
     return bootstrap_mean(known, seed) if len(known) else Interval(math.nan, math.nan, math.nan, 0.95)
-
-
-def _top_plot(found: Sequence[_Found]) -> Plot:
-    return Plot(
-        name="interpretation_top_k",
-        title="Words among the k heaviest both before and after the attack",
-        x_label="k",
-        y_label="overlap",
-        series=tuple(_series(curve) for run in found for curve in run.top),
-        percent="y",
-        caption="Bands are 95 % bootstrap intervals over texts. By place a replaced word counts as the same one.",
-    )
-
-
-def _changed_plot(found: Sequence[_Found]) -> Plot:
-    return Plot(
-        name="interpretation_by_changes",
-        title="Kendall's tau between the words' weights before and after, by words changed",
-        x_label="words changed",
-        y_label="tau-b",
-        series=tuple(_series(curve) for run in found for curve in run.changed),
-        kind="bars",
-        ticks=tuple(name for _, _, name in _CHANGED),
-        caption="95 % bootstrap intervals over texts.",
-    )
-
-
-def _series(curve: _Curve) -> Series:
-    known = [place for place, each in enumerate(curve.means) if not math.isnan(each.estimate)]
-    return Series(
-        curve.name,
-        tuple(curve.x[place] for place in known),
-        tuple(curve.means[place].estimate for place in known),
-        y_bounds=tuple((curve.means[place].low, curve.means[place].high) for place in known),
-    )

@@ -1,0 +1,59 @@
+"""Texts and what attacks made of them, place by place, and what they are compared with to know what noise does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from isthmus.core.seeds import numpy_stream
+from isthmus.core.types import Texts
+from isthmus.measures.base import Pair
+from isthmus.text.words import Words
+
+if TYPE_CHECKING:
+    from isthmus.models import Classifier
+
+
+def is_aligned(pair: Pair) -> bool:
+    """Whether both texts have as many words in every field, so that they can be compared place by place."""
+    return list(pair.original) == list(pair.perturbed) and all(
+        len(Words.of(text)) == len(Words.of(pair.perturbed[name])) for name, text in pair.original.items()
+    )
+
+
+def words_of(texts: Texts) -> list[str]:
+    """The words of all fields, in reading order."""
+    return [word for text in texts.values() for word in Words.of(text)]
+
+
+def count_changes(pair: Pair) -> int:
+    """Number of places whose word is another."""
+    return sum(a != b for a, b in zip(words_of(pair.original), words_of(pair.perturbed), strict=True))
+
+
+def replace_at_random(pair: Pair, pool: Sequence[str], seed: int) -> dict[str, str]:
+    """The original with words of `pool` at as many random places as the attack changed."""
+    stream = numpy_stream(seed, "replaced at random", pair.id)
+    places = set(stream.permutation(len(words_of(pair.original)))[: count_changes(pair)].tolist())
+    found, start = {}, 0
+    for name, text in pair.original.items():
+        words = Words.of(text)
+        own = [place - start for place in sorted(places) if start <= place < start + len(words)]
+        found[name] = str(words.replace({place: pool[int(stream.integers(len(pool)))] for place in own}))
+        start += len(words)
+    return found
+
+
+def with_random_weights(model: Classifier, seed: int) -> Classifier:
+    """The same network with random weights."""
+    import torch
+
+    other = copy.deepcopy(model)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed % 2**63)
+        for module in other.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return other.eval()
