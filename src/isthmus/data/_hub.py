@@ -69,7 +69,7 @@ def _refusal(source: str, error: Exception) -> IsthmusError:
 
 
 def _unknown(source: str, hint: str) -> UnknownName:
-    known = {*assets.names("data"), *_FULL_NAMES}
+    known = {*assets.names("data"), "digits", *_FULL_NAMES}
     return UnknownName("data set", source, known - {source}, f"There is no such file or folder. {hint}".strip())
 
 

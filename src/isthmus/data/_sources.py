@@ -42,7 +42,7 @@ def from_path(path: Path) -> Source:
     split = stem if stem in _SPLITS else "all"
     name = path.parent.name if split != "all" and path.parent.name else stem_of(path)
     reader = functools.cache(lambda: read_table(path))
-    return Source(name, {split: reader}, lambda _, __: _labels_in(path.parent, stem_of(path)))
+    return Source(name, {split: reader}, lambda _, __: label_names_in(path.parent, stem_of(path)))
 
 
 def canonical(split: str) -> str:
@@ -76,7 +76,7 @@ def _from_folder(folder: Path) -> Source:
             )
     order = sorted(files, key=lambda split: (_SPLITS.index(split) if split in _SPLITS else len(_SPLITS), split))
     readers = {split: functools.cache(functools.partial(_read_all, tuple(files[split]))) for split in order}
-    return Source(folder.resolve().name, readers, lambda split, _: _labels_in(folder, split))
+    return Source(folder.resolve().name, readers, lambda split, _: label_names_in(folder, split))
 
 
 def _read_all(paths: tuple[Path, ...]) -> Table:
@@ -89,7 +89,7 @@ def _read_all(paths: tuple[Path, ...]) -> Table:
     return Table(tables[0].source, tuple(columns), rows, lambda row: origins[row][0].place(origins[row][1]))
 
 
-def _labels_in(folder: Path, split: str) -> tuple[str, ...] | None:
+def label_names_in(folder: Path, split: str) -> tuple[str, ...] | None:
     """Label names of a folder's ``meta.json``, where it has one."""
     path = folder / _META
     if not path.is_file():

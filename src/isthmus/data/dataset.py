@@ -165,7 +165,8 @@ class Dataset:
                 "Give the label names in the order the data numbers them."
             )
         examples = tuple(replace(example, label=order[_index_of(example)]) for example in self.examples)
-        return replace(self, task=Classification(tuple(labels), self.fields), examples=examples)
+        assert isinstance(self.task, Classification)
+        return replace(self, task=replace(self.task, labels=tuple(labels)), examples=examples)
 
 
 class Splits(Mapping[str, Dataset]):

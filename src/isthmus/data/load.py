@@ -16,6 +16,8 @@ from isthmus.data._tables import Table, is_readable
 from isthmus.data.dataset import Dataset, Splits
 
 TaskName = Literal["classification", "qa"]
+DIGITS = "digits"
+"""The images that come with the package."""
 
 
 @overload
@@ -56,7 +58,8 @@ def load_data(
     """Read a data set, or one `split` of it.
 
     source: a registered name (``rotten_tomatoes``), a file, a folder with one file a split, or a hub name
-        (``owner/name``, or ``owner/name:configuration``).
+        (``owner/name``, or ``owner/name:configuration``). Images: ``digits``, ``mnist``, ``cifar10``, an ``.npz`` file,
+        a folder of them, or a folder with one folder of images a class; `text` and `label` then name arrays.
     text, pair, label: columns; without them the usual names are looked for.
     labels: label names in the order the data numbers them; otherwise those of the folder's ``meta.json`` or of the
         hub, otherwise those found in the training split (in all splits where there is none).
@@ -64,6 +67,9 @@ def load_data(
     task: ``classification`` or ``qa`` (questions with contexts and answers, SQuAD's JSON or one row a question; `pair`
         then names the columns of question and context and `label` that of the answers).
     """
+    images = _find_images(source, text, label, pair, labels, name, task)
+    if images is not None:
+        return images if split is None else images.named(canonical(split))
     found = _find(source)
     title = name or found.name
     given = tuple(labels) if labels is not None else None
@@ -83,6 +89,40 @@ def load_data(
     if not usable:
         raise DataError(f"no row of {title} has {reading.wanted}")
     return Splits(title, {part: reading.dataset(part) for part in usable})
+
+
+def _find_images(
+    source: str | Path,
+    text: str | None,
+    label: str | None,
+    pair: tuple[str, str] | None,
+    labels: Sequence[str] | None,
+    name: str | None,
+    task: TaskName,
+) -> Splits | None:
+    """The data set where it holds images; None where it holds texts."""
+    from isthmus.data._arrays import holds_arrays, read_arrays
+    from isthmus.data._image_folder import holds_images, read_folder
+
+    path, title = Path(source).expanduser(), name
+    if not path.exists() and isinstance(source, str) and path.suffix != ".npz":
+        known = assets.user_folder(source)
+        if known is None and source == DIGITS:
+            known = Path(__file__).with_name("digits.npz")
+        elif known is None and source in assets.names("data") and "train.npz" in assets.find(source).files:
+            known = assets.path(source)
+        if known is None:
+            return None
+        path, title = known, name or source
+    if not holds_arrays(path) and not holds_images(path):
+        return None
+    if pair is not None or task != "classification":
+        raise UsageError(f"{source} holds images: it has neither pairs of texts nor questions")
+    if holds_arrays(path):
+        return read_arrays(path, title, text, label, labels)
+    if text is not None or label is not None:
+        raise UsageError(f"{source} is a folder of images, whose classes are its folders: leave --text and --label out")
+    return read_folder(path, title, labels)
 
 
 def _find(source: str | Path) -> Source:
