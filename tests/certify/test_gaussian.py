@@ -55,7 +55,9 @@ class Keeps(WordMask):
     def config(self):
         return {}
 
-    def forward(self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor) -> Tensor:
+    def forward(
+        self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor
+    ) -> Tensor:
         small = (embeddings.norm(dim=-1) < 1.0) & ~special_mask
         return embeddings.masked_fill(small.unsqueeze(-1), 0.0)
 

@@ -53,7 +53,9 @@ class Fade(WordMask):
     def config(self) -> dict[str, Any]:
         return {}
 
-    def forward(self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor) -> Tensor:
+    def forward(
+        self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor
+    ) -> Tensor:
         return embeddings * torch.where(special_mask, 1.0, 0.5).unsqueeze(-1)
 
 

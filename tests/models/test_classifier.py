@@ -45,7 +45,9 @@ class HalveWords(WordMask):
     def config(self) -> dict[str, Any]:
         return {"scale": self.scale}
 
-    def forward(self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor) -> Tensor:
+    def forward(
+        self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor
+    ) -> Tensor:
         factor = torch.where(special_mask, 1.0, self.scale + self.learned)
         return embeddings * factor.unsqueeze(-1)
 
@@ -192,7 +194,7 @@ def test_word_mask_spares_special_tokens(architecture: str, encoder: Callable[[s
     assert special.any(dim=1).all()
     assert not special.all()
     expected = model.embed(inputs["input_ids"]) * torch.where(special, 1.0, 0.75).unsqueeze(-1)
-    assert torch.equal(mask(model.embed(inputs["input_ids"]), None, special), expected)
+    assert torch.equal(mask(model.embed(inputs["input_ids"]), None, special, inputs["input_ids"]), expected)
     assert not torch.equal(answer(model, inputs), plain)
     with torch.no_grad():
         mask.learned.fill_(0.5)  # a factor of one

@@ -12,6 +12,7 @@ from isthmus.models.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
+    from isthmus.models.importance import WordImportance, fold_word_mask, importance_of, word_importance
     from isthmus.models.masked import TransformerMaskedLM, load_masked_lm
     from isthmus.models.pretrained import from_transformers
     from isthmus.models.sentence import TransformerSentenceEncoder, load_encoder
@@ -35,14 +36,18 @@ _HOMES = {
     "Slots": "slots",
     "TransformerMaskedLM": "masked",
     "TransformerSentenceEncoder": "sentence",
+    "WordImportance": "importance",
     "WordMask": "slots",
+    "fold_word_mask": "importance",
     "from_transformers": "pretrained",
+    "importance_of": "importance",
     "load_encoder": "sentence",
     "load_masked_lm": "masked",
     "load_model": "storage",
     "load_victim": "victims",
     "register_slot": "slots",
     "sklearn_victim": "victims",
+    "word_importance": "importance",
     "wrap": "victims",
 }
 
@@ -59,14 +64,18 @@ __all__ = [
     "Slots",
     "TransformerMaskedLM",
     "TransformerSentenceEncoder",
+    "WordImportance",
     "WordMask",
+    "fold_word_mask",
     "from_transformers",
+    "importance_of",
     "load_encoder",
     "load_masked_lm",
     "load_model",
     "load_victim",
     "register_slot",
     "sklearn_victim",
+    "word_importance",
     "wrap",
 ]
 

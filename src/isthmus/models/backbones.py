@@ -67,6 +67,10 @@ class Backbone(nn.Module):
         shared = self.table.weight
         return [module for module in self.modules() if isinstance(module, nn.Embedding) and module.weight is shared]
 
+    def embedding_block(self) -> nn.Module | None:
+        """The module that makes the encoder's input of ids or word embeddings, if there is one of its own."""
+        return None
+
     @abstractmethod
     def blocks(self) -> list[nn.Module]:
         """The modules after which noise may be added, each once; a shared block is called several times."""
@@ -117,6 +121,13 @@ class StockBackbone(Backbone):
     def blocks(self) -> list[nn.Module]:
         """The encoder's blocks."""
         return encoder_blocks(self.model.base_model, self.model.config)
+
+    def embedding_block(self) -> nn.Module | None:
+        """What BERT and its kin call their embeddings: words, positions, normalisation."""
+        block, table = getattr(self.model.base_model, "embeddings", None), self.table
+        if self.tokens_first or not isinstance(block, nn.Module) or block is table:
+            return None
+        return block if any(module is table for module in block.modules()) else None
 
     def encoder(self) -> tuple[PreTrainedModel, str]:
         """The classifier without its head."""

@@ -156,6 +156,8 @@ class Classifier(nn.Module):
                 self.slots.put(name, slot.to(self.device).train(self.training), self.seed)
         if noise is not None:
             self._check_layers(noise)
+        if word_mask is not None:
+            word_mask.attach(self.backbone)
         if bottleneck is not None:
             if self.backbone.has_head:
                 self.backbone.take_head_away()
@@ -180,6 +182,14 @@ class Classifier(nn.Module):
         """Word embeddings, before positions and normalisation."""
         embeddings: Tensor = self.table(input_ids)
         return embeddings
+
+    def read_table(self) -> Tensor:
+        """The word embeddings as the encoder reads them outside training: scaled, where a word mask does that."""
+        weight, mask = self.table.weight.detach(), self.slots.word_mask
+        if mask is None or not mask.scales_words:
+            return weight
+        factors = mask.factors().masked_fill(self.special_ids, 1.0)
+        return weight * factors.unsqueeze(-1).to(weight.dtype)
 
     def special_mask(self, input_ids: Tensor) -> Tensor:
         """True where a token is a special one (separators, padding), unknown and mask tokens excepted."""
@@ -207,7 +217,7 @@ class Classifier(nn.Module):
             whole: Output = self(*(repeated(value, copies) for value in given), hidden=hidden)
             return whole
         entered, embeddings = self._entered(input_ids, attention_mask, inputs_embeds)
-        with self._watched(attention_mask, copies) as watch:
+        with self._watched(input_ids, attention_mask, copies) as watch:
             encoded = self.backbone(input_ids, embeddings, attention_mask, token_type_ids, hidden)
         if several:
             rows = encoded.vector if watch.split else repeated(encoded.vector, copies)
@@ -236,6 +246,8 @@ class Classifier(nn.Module):
         """The word embeddings as they entered, and after noise and word mask; None leaves them to the backbone."""
         noise, word_mask = self.slots.noise, self.slots.word_mask
         on_words = noise is not None and EMBEDDINGS in noise.layers
+        if word_mask is not None and word_mask.after_block:
+            word_mask = None
         if word_mask is None and not on_words:
             return given, given
         entered = self.embed(_needed(input_ids)) if given is None else given
@@ -243,7 +255,8 @@ class Classifier(nn.Module):
         if on_words and noise is not None:
             embeddings = noise(EMBEDDINGS, embeddings, attention_mask)
         if word_mask is not None:
-            embeddings = word_mask(embeddings, attention_mask, self.special_mask(_needed(input_ids)))
+            ids = _needed(input_ids)
+            embeddings = word_mask(embeddings, attention_mask, self.special_mask(ids), ids)
         return entered, embeddings
 
     def _share(self, copies: Copies, given: Tensor | None, attention_mask: Tensor | None) -> bool:
@@ -264,10 +277,14 @@ class Classifier(nn.Module):
         return not (early or self._parts_early or self.training)
 
     @contextlib.contextmanager
-    def _watched(self, attention_mask: Tensor | None, copies: Copies = 1) -> Iterator[Watch]:
+    def _watched(self, input_ids: Tensor | None, attention_mask: Tensor | None, copies: Copies = 1) -> Iterator[Watch]:
         """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
         watch = Watch(self.slots.noise, attention_mask, copies)
         hooks = self.on_embeddings(watch.enter)
+        word_mask, block = self.slots.word_mask, self.backbone.embedding_block()
+        if word_mask is not None and word_mask.after_block and block is not None:
+            ids = _needed(input_ids)
+            hooks.append(block.register_forward_hook(word_mask.behind(attention_mask, self.special_mask(ids), ids)))
         if watch.noise is not None and set(watch.noise.layers) - {EMBEDDINGS}:
             # First in line, so that recorded hidden states contain the noise.
             hooks += [block.register_forward_hook(watch.after, prepend=True) for block in self.backbone.blocks()]

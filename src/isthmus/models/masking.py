@@ -57,12 +57,14 @@ def embedding_gradient(
     *,
     rival: Tensor | None = None,
     replaced: Tensor | None = None,
+    as_read: bool = False,
 ) -> Gradient:
     """Gradient of each row's cross-entropy, for `target` or for the model's own prediction.
 
     With a `rival` it is that of the margin f_rival - f_target between two logits. What is differentiated is summed over
     rows, so that a row's gradient does not depend on how many there are. With `replaced` the model reads those
-    embeddings, and the gradient passes straight through to the words that stood there.
+    embeddings, and the gradient passes straight through to the words that stood there. With `as_read` it is that of the
+    embeddings as the encoder reads them, which a word mask may have scaled: what belongs to `Classifier.read_table`.
     """
     leaves: list[Tensor] = []
 
@@ -75,9 +77,13 @@ def embedding_gradient(
     # cuDNN's recurrent kernels have no backward pass outside training mode.
     cudnn: Any = torch.backends.cudnn
     hooks: list[Any] = []
+    word_mask = model.slots.word_mask
     try:
         with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"):
-            if replaced is not None:
+            if as_read and word_mask is not None and word_mask.scales_words:
+                hooks = [word_mask.register_forward_hook(leaf)]
+                logits = model(ids, mask, types, replaced).logits.float()
+            elif replaced is not None:
                 leaves.append(replaced.detach().requires_grad_())
                 logits = model(ids, mask, types, leaves[0]).logits.float()
             else:

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.models.randomness import Stream
 
+if TYPE_CHECKING:
+    from isthmus.models.backbones import Backbone
+
+Hook = Callable[[nn.Module, Any, Tensor], Any]
 _PACKAGE = __name__.split(".", 1)[0]
 _CLASS_PATH = re.compile(rf"({_PACKAGE}(?:\.(?!__)[a-z_][a-z0-9_]*)+):([A-Z][A-Za-z0-9]*)")
 _registered: dict[str, type[Slot]] = {}
@@ -43,11 +47,37 @@ class Slot(nn.Module):
 
 
 class WordMask(Slot):
-    """Scales or removes word embeddings: (embeddings, attention mask, special-token mask) -> embeddings."""
+    """Scales or removes word embeddings: (embeddings, attention mask, special-token mask, ids) -> embeddings."""
 
     place = "word_mask"
 
-    def forward(self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor) -> Tensor:
+    after_block: bool = False
+    """Whether it reads what the encoder's embedding block makes of the words, and not the words' own embeddings."""
+
+    def attach(self, backbone: Backbone) -> None:
+        """Called with what the classifier is built on when the slot is filled."""
+        if self.after_block and backbone.embedding_block() is None:
+            raise UsageError(
+                f"this {backbone.form} backbone has no block of its own that embeds words, so a word mask cannot be "
+                "put behind it: mask the words' own embeddings"
+            )
+
+    def behind(self, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor) -> Hook:
+        """A hook that masks what the embedding block hands on."""
+        return lambda _module, _given, output: self(output, attention_mask, special_mask, input_ids)
+
+    @property
+    def scales_words(self) -> bool:
+        """Whether all it does outside training is to multiply each word by its own `factors`."""
+        return False
+
+    def factors(self) -> Tensor:
+        """What each entry of the vocabulary is multiplied by [vocabulary]; special tokens are left alone."""
+        raise NotImplementedError(f"{type(self).__name__} has no factor for each word")
+
+    def forward(
+        self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor
+    ) -> Tensor:
         """Masked embeddings; special tokens are True in `special_mask`, padding is 0 in `attention_mask`."""
         raise NotImplementedError
 

@@ -231,8 +231,8 @@ class ClassifierVictim:
             return _gradient(model, inputs, target, rival)
 
     def embedding_table(self) -> Floats:
-        """Word-piece embeddings [vocabulary, width]."""
-        return self.model.table.weight.detach().float().cpu().numpy()
+        """Word-piece embeddings as the encoder reads them [vocabulary, width]."""
+        return self.model.read_table().float().cpu().numpy()
 
 
 def _see(model: Classifier, latent: Inference) -> None:
@@ -268,9 +268,11 @@ def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copie
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None) -> Gradient:
+    """Of a margin at the embeddings given; of a loss at those that `embedding_table` has the rows of."""
+    ids, mask, types, as_read = inputs.ids, inputs.mask, inputs.types, rival is None
     try:
         return embedding_gradient(
-            model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=inputs.embeddings
+            model, ids, mask, types, target, rival=rival, replaced=inputs.embeddings, as_read=as_read
         )
     except (RuntimeError, IndexError, ValueError) as error:
         raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error

@@ -351,8 +351,9 @@ class TwoStepVictim(ClassifierVictim):
             replaced = masking.masked_embeddings(model, inputs.ids, places, inputs.embeddings)
         assert inputs.keys is not None
         with model.keyed(copied(branch(inputs.keys, "first step"), 1)):
+            ids, mask, types, as_read = inputs.ids, inputs.mask, inputs.types, rival is None
             return masking.embedding_gradient(
-                model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=replaced
+                model, ids, mask, types, target, rival=rival, replaced=replaced, as_read=as_read
             )
 
     def _places(self, model: Classifier, inputs: Inputs) -> Tensor:
