@@ -64,7 +64,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("COLUMNS", "120")
         patch.setenv("PORT_OF_THE_PAGE", str(port))
         patch.setattr(assets, "path", local_only(folder))
+        forget_assets()
         yield folder
+    forget_assets()
+
+
+def forget_assets() -> None:
+    """Let go of word lists and models kept by their names: the folder's toys must not answer the tests that follow."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("isthmus.lexicon", "isthmus.models", "isthmus.attacks")):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 def local_only(folder: Path) -> object:

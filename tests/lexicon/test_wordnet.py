@@ -9,7 +9,6 @@ from wordnet_toys import SYNSETS, write_wordnet
 from isthmus.core import assets
 from isthmus.core.errors import AssetError, DataError
 from isthmus.lexicon import Synset, WordNet, load_wordnet
-from isthmus.lexicon import wordnet as module
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +117,10 @@ def test_cut_off_files(folder, tmp_path):
         copy("data.verb", cut).synsets("axes")
 
 
-def test_loaded_from_the_assets(folder, monkeypatch):
+def test_loaded_from_the_assets(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(assets, "path", lambda name: folder)
-    load_wordnet.cache_clear()
-    try:
-        assert module.load_wordnet().synonyms("hope") == ("trust",)
-    finally:
-        load_wordnet.cache_clear()
+    first = load_wordnet()
+    assert first.synonyms("hope") == ("trust",)
+    assert load_wordnet() is first
+    monkeypatch.setattr(assets, "path", lambda name: write_wordnet(tmp_path))
+    assert load_wordnet() is not first  # Another folder is another dictionary.

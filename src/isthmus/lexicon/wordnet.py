@@ -157,10 +157,14 @@ class WordNet:
         return tuple(lemma for lemma in found if lemma != word)
 
 
-@functools.cache
 def load_wordnet() -> WordNet:
-    """The dictionary among the assets, fetched if need be."""
-    return WordNet(assets.path("wordnet"))
+    """The dictionary among the assets, fetched if need be; opened once for each folder it lies in."""
+    return _open(assets.path("wordnet"))
+
+
+@functools.cache
+def _open(folder: Path) -> WordNet:
+    return WordNet(folder)
 
 
 class _Part:
