@@ -296,3 +296,9 @@ def test_an_attack_whose_rows_are_damaged_is_not_left_out(isthmus: Any, place: P
     assert ended.code == 2
     assert "leet.jsonl line 1 does not match its checksum" in ended.err
     assert "left out" not in ended.err  # Found before anything was attacked.
+
+
+def test_attacks_on_tensors_are_no_attacks_on_texts(isthmus: Any, place: Path) -> None:
+    ended = attack(isthmus, "--attack", "deepwordbug,fgsm")
+    assert ended.code == 2
+    assert "fgsm moves pixels or embeddings" in ended.err

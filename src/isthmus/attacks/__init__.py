@@ -1,4 +1,4 @@
-"""Attacks: one method, one file, in words/; shared steps in parts/.
+"""Attacks: one method, one file, in words/ (texts) and gradient/ (tensors); shared steps of the former in parts/.
 
 A new file is found by its name; the list below is for type checkers and is held against the files by a test.
 """
@@ -12,6 +12,11 @@ from isthmus.core import catalog
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun, AttackSettings, WordAttack
+    from isthmus.attacks.gradient._targets import Draws, EmbeddingTarget, EncoderTarget, GradientTarget, ModuleTarget
+    from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientSettings
+    from isthmus.attacks.gradient.bim import BIM
+    from isthmus.attacks.gradient.fgsm import FGSM
+    from isthmus.attacks.gradient.pgd import PGD
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
     from isthmus.attacks.parts.protection import Protection
     from isthmus.attacks.result import AttackResult
@@ -34,8 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BAE",
+    "BIM",
     "CLARE",
+    "FGSM",
     "IGA",
+    "PGD",
     "PSO",
     "PWWS",
     "AttackResult",
@@ -44,12 +52,20 @@ __all__ = [
     "BadChars",
     "BertAttack",
     "DeepWordBug",
+    "Draws",
+    "EmbeddingTarget",
+    "EncoderTarget",
     "Evasion",
     "Genetic",
     "GoodWords",
+    "GradientAttack",
+    "GradientResult",
+    "GradientSettings",
+    "GradientTarget",
     "HardLabel",
     "HotFlip",
     "Leet",
+    "ModuleTarget",
     "Protection",
     "Random",
     "Targeted",
@@ -63,7 +79,15 @@ _HOMES = {
     "AttackResult": "result",
     "AttackRun": "base",
     "AttackSettings": "base",
+    "Draws": "gradient._targets",
+    "EmbeddingTarget": "gradient._targets",
+    "EncoderTarget": "gradient._targets",
     "Evasion": "parts.goals",
+    "GradientAttack": "gradient.base",
+    "GradientResult": "gradient.base",
+    "GradientSettings": "gradient.base",
+    "GradientTarget": "gradient._targets",
+    "ModuleTarget": "gradient._targets",
     "Protection": "parts.protection",
     "Targeted": "parts.goals",
     "Untargeted": "parts.goals",

@@ -64,6 +64,11 @@ class Entry:
         paragraph = self.docstring.split("\n\n")[0]
         return " ".join(paragraph.split())
 
+    @property
+    def kind(self) -> str:
+        """The folder it lies in: `words` and `gradient` are kinds of attacks."""
+        return self.path.parent.name
+
     def load(self) -> type[Any]:
         """Import the module and return the class."""
         loaded = getattr(importlib.import_module(self.module), self.class_name)

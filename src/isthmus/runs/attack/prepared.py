@@ -75,10 +75,17 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         """The attacks by name, with their parameters."""
         named = [catalog.find("attacks", name) for name in self.request.attacks if name != "all"]
         if "all" in self.request.attacks:
-            named = [catalog.find("attacks", name) for name in catalog.names("attacks")]
+            named = [entry for entry in catalog.entries("attacks") if entry.kind == "words"]
         entries = {entry.name: entry for entry in named}
         if not entries:
-            raise UsageError(f"name at least one attack: --attack {','.join(catalog.names('attacks'))}")
+            known = [entry.name for entry in catalog.entries("attacks") if entry.kind == "words"]
+            raise UsageError(f"name at least one attack: --attack {','.join(known)}")
+        for entry in entries.values():
+            if entry.kind != "words":
+                raise UsageError(
+                    f"{entry.name} moves pixels or embeddings, and these are texts: choose an attack that edits words, "
+                    f"or call isthmus.attacks.{entry.class_name} from Python"
+                )
         given = parameters_of(self.request.parameters, entries)
         name_models(self.request, entries, given)
         built: dict[str, WordAttack] = {}

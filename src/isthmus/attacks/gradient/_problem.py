@@ -1,0 +1,172 @@
+"""A batch of rows as an attack sees it: the points, the goal, and how gradients are had.
+
+An attack names the rows it still works on, so that what is done costs nothing more. The loss of a row is its mean over
+the shared draws of the search; whether a row is fooled there, more than half of these draws say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from isthmus.attacks.gradient._spaces import Space
+from isthmus.attacks.gradient._targets import Draws, GradientTarget
+from isthmus.models.machine import fewest_rows
+from isthmus.models.randomness import branch, copied, keyed_normal, keyed_uniform
+
+Loss = Callable[[Tensor, "Goal"], Tensor]
+"""From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""
+
+
+class Goal(NamedTuple):
+    """What the attack wants of each row."""
+
+    label: Tensor  # the class to leave, or the class to reach [rows]
+    targeted: bool
+
+    def at(self, rows: Tensor) -> Goal:
+        """The same for some of the rows."""
+        return self._replace(label=self.label[rows])
+
+    def reached(self, logits: Tensor) -> Tensor:
+        """Whether each draw answers as wanted; never where a logit is not a number."""
+        chosen = logits.argmax(dim=-1)
+        label = self.label.view(-1, *[1] * (chosen.dim() - 1))
+        whole = logits.isfinite().all(dim=-1)
+        return whole & ((chosen == label) if self.targeted else (chosen != label))
+
+
+class Slope(NamedTuple):
+    """What the draws say at the points that were asked about."""
+
+    gradient: Tensor  # of the mean loss, zero where nothing may move [rows, ...]
+    loss: Tensor  # [rows]
+    logits: Tensor  # [rows, draws, classes]
+    fooled: Tensor  # [rows]
+
+
+class Passes:
+    """Rows sent through the model, draws counted apart."""
+
+    def __init__(self) -> None:
+        self.forward, self.backward = 0, 0
+
+
+class Problem:
+    """Rows that are attacked together."""
+
+    def __init__(
+        self,
+        target: GradientTarget,
+        inputs: Tensor,
+        goal: Goal,
+        space: Space,
+        *,
+        numbers: Tensor,
+        keys: Tensor,
+        draws: int,
+        passes: Passes,
+    ) -> None:
+        self.target, self.inputs, self.goal, self.space = target, inputs, goal, space
+        self.numbers, self.keys, self.passes = numbers, keys, passes
+        self.draws = draws if target.stochastic else 1
+        self.blind = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        self._seen = torch.zeros_like(self.blind)
+        self._own: dict[str, Tensor] = {}
+        # A batch too small for bits of its own is filled up (`isthmus.models.machine`).
+        self._least = fewest_rows() if inputs.device.type == "cpu" else 1
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the target draws."""
+        return self.target.stochastic
+
+    @property
+    def every(self) -> Tensor:
+        """The numbers of all rows."""
+        return torch.arange(len(self.inputs), device=self.inputs.device)
+
+    def logits(self, rows: Tensor, points: Tensor, purpose: str = "search") -> Tensor:
+        """Logits at some points, without a gradient [rows, draws, classes]."""
+        with torch.no_grad():
+            return self._forward(rows, points, purpose)[: len(rows)]
+
+    def fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
+        """Whether more than half of the draws answer as wanted."""
+        return self.goal.at(rows).reached(logits).double().mean(dim=1) > 0.5
+
+    def slope(self, rows: Tensor, points: Tensor, loss: Loss, purpose: str = "search") -> Slope:
+        """The gradient of a loss, and what came with it."""
+        leaf = points.detach().requires_grad_(True)
+        with torch.enable_grad():
+            logits = self._forward(rows, leaf, purpose)[: len(rows)]
+            value = loss(logits, self.goal.at(rows)).mean(dim=1)
+            (gradient,) = self.backward(value, leaf)
+        gradient, logits = self.watch(rows, gradient), logits.detach()
+        return Slope(gradient, value.detach(), logits, self.fooled(rows, logits))
+
+    def slopes(self, rows: Tensor, points: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean logits [rows, classes], and the gradients of f_class - f_goal for classes [rows, k]: [k, rows, ...]."""
+        leaf = points.detach().requires_grad_(True)
+        own = self.goal.label[rows].unsqueeze(1)
+        with torch.enable_grad():
+            logits = self._forward(rows, leaf, "search")[: len(rows)].mean(dim=1)
+            ahead = logits.gather(1, classes) - logits.gather(1, own)
+            each = [
+                self.backward(column, leaf, keep=number + 1 < classes.shape[1])[0]
+                for number, column in enumerate(ahead.unbind(1))
+            ]
+        gradients = torch.stack(each)
+        self.watch(rows, gradients.abs().amax(dim=0))
+        return logits.detach(), torch.stack([self._usable(rows, one) for one in gradients])
+
+    def backward(self, value: Tensor, leaf: Tensor, keep: bool = False) -> tuple[Tensor]:
+        """The gradient of each row's value; zeros where the value does not depend on the inputs at all."""
+        self.passes.backward += len(leaf) * self.draws
+        if not value.requires_grad:
+            return (torch.zeros_like(leaf),)
+        (found,) = torch.autograd.grad(value.sum(), leaf, retain_graph=keep, allow_unused=True, materialize_grads=True)
+        return (found,)
+
+    def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
+        """Remember the rows whose first gradient was zero, or not a number; what is no number becomes zero."""
+        usable = self._usable(rows, gradient)
+        if not bool(self._seen[rows].all()):
+            new = rows[~self._seen[rows]]
+            flat = gradient.flatten(1)
+            dead = ~flat.isfinite().all(dim=1) | ~(usable.flatten(1) != 0).any(dim=1)
+            self.blind[new] = dead[~self._seen[rows]]
+            self._seen[new] = True
+        return usable
+
+    def uniform(self, rows: Tensor, purpose: str, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Uniform numbers of each row's own stream, shaped like the inputs unless a shape is given."""
+        drawn = keyed_uniform(branch(self.keys[rows], purpose), (len(rows), *self._shape(shape)), 0)
+        return drawn.to(self.inputs.dtype)
+
+    def normal(self, rows: Tensor, purpose: str) -> Tensor:
+        """Normal numbers of each row's own stream, shaped like the inputs."""
+        drawn = keyed_normal(branch(self.keys[rows], purpose), (len(rows), *self._shape(None)), 0)
+        return drawn.to(self.inputs.dtype)
+
+    def _shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        return tuple(self.inputs.shape[1:]) if shape is None else shape
+
+    def _usable(self, rows: Tensor, gradient: Tensor) -> Tensor:
+        return self.space.at(rows).free(gradient.nan_to_num(0.0, 0.0, 0.0))
+
+    def _forward(self, rows: Tensor, points: Tensor, purpose: str) -> Tensor:
+        self.passes.forward += len(rows) * self.draws
+        if len(rows) < self._least:
+            fill = torch.zeros(self._least - len(rows), dtype=rows.dtype, device=rows.device)
+            rows, points = torch.cat([rows, rows[fill]]), torch.cat([points, points[fill]])
+        return self.target.logits(points, Draws(self.numbers[rows], self._keys(purpose)[rows]))
+
+    def _keys(self, purpose: str) -> Tensor:
+        """The keys of the draws of every row, the same whenever they are asked for."""
+        if purpose not in self._own:
+            self._own[purpose] = copied(branch(self.keys, "draws", purpose), self.draws).view(-1, self.draws)
+        return self._own[purpose]

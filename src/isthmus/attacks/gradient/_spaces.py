@@ -1,0 +1,138 @@
+"""Where the points of an attack may lie: a box, a ball around each input, or all of the space.
+
+    box      lower <= x' <= upper       pixels; None: embeddings, which have no box
+    l-inf    |x'_i - x_i| <= epsilon
+    l2       ‖x' - x‖₂ <= epsilon
+
+Every bound is kept as the float64 difference of the two tensors says, not only up to the rounding of float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Norm = Literal["linf", "l2"]
+Bounds = tuple[float, float]
+_INSIDE = 1 - 1e-6
+"""Share of an l2 radius that is used, so that rounding does not leave the ball."""
+
+
+class Space(NamedTuple):
+    """What the coordinates of a point may be."""
+
+    bounds: Bounds | None
+    movable: Tensor | None  # False where a coordinate stays as it is; like the inputs, or broadcast to them
+
+    def clip(self, points: Tensor) -> Tensor:
+        """The nearest point of the box."""
+        return points if self.bounds is None else points.clamp(*self.bounds)
+
+    def free(self, values: Tensor) -> Tensor:
+        """Zero where nothing may move."""
+        return values if self.movable is None else values * self.movable
+
+    def at(self, rows: Tensor) -> Space:
+        """The same for some of the rows."""
+        return self if self.movable is None else self._replace(movable=self.movable[rows])
+
+
+class Ball:
+    """A ball around every row of `centres`, inside the space."""
+
+    def __init__(self, norm: Norm, epsilon: float, centres: Tensor, space: Space) -> None:
+        self.norm, self.epsilon, self.centres, self.space = norm, epsilon, centres, space
+        if norm == "linf":
+            self._low, self._high = _interval(centres, epsilon, space)
+
+    def at(self, rows: Tensor) -> Ball:
+        """The balls of some of the rows."""
+        part = Ball.__new__(Ball)
+        part.norm, part.epsilon, part.centres = self.norm, self.epsilon, self.centres[rows]
+        part.space = self.space.at(rows)
+        if self.norm == "linf":
+            part._low, part._high = self._low[rows], self._high[rows]
+        return part
+
+    def project(self, points: Tensor) -> Tensor:
+        """The nearest point of each ball; in l2 the box is cut after the ball, which never leaves it."""
+        if self.norm == "linf":
+            return torch.minimum(torch.maximum(points, self._low), self._high)
+        moves = self.space.free(points - self.centres)
+        share = (_INSIDE * self.epsilon / lengths(moves).clamp_min(torch.finfo(moves.dtype).tiny)).clamp(max=1.0)
+        return self.space.clip(self.centres + moves * like(share, moves))
+
+    def confine(self, points: Tensor) -> Tensor:
+        """Points of the balls whose rounded coordinates lie outside by a hair, moved inside."""
+        for power in range(16 if self.norm == "l2" else 0):
+            far = lengths(points.double() - self.centres.double()) > self.epsilon
+            if not bool(far.any()):
+                break
+            nearer = self.centres + (1 - 1e-6 * 2.0**power) * (points - self.centres)
+            points = torch.where(like(far, points), nearer, points)
+        return points
+
+    def step(self, points: Tensor, gradient: Tensor, length: float | Tensor) -> Tensor:
+        """From each point steepest uphill by `length` in this norm, and back into the ball."""
+        return self.project(points + steepest(self.norm, self.space.free(gradient), length))
+
+    def uniform(self, draws: Tensor, radii: Tensor) -> Tensor:
+        """Points spread evenly over each ball.
+
+        Args:
+            draws: Uniform numbers in (0, 1) for l-inf, normal ones for l2, shaped like the points.
+            radii: One uniform number in (0, 1) for each row.
+        """
+        if self.norm == "linf":
+            return self.project(self.centres + (2 * draws - 1) * self.epsilon)
+        direction = unit(self.space.free(draws))
+        size = math.prod(self.centres.shape[1:])
+        if self.space.movable is not None:
+            moved = self.space.movable.expand_as(self.centres).flatten(1).sum(dim=1).clamp(min=1)
+            return self.project(self.centres + direction * like(self.epsilon * radii ** (1 / moved), direction))
+        return self.project(self.centres + direction * like(self.epsilon * radii ** (1 / size), direction))
+
+
+def _interval(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Tensor]:
+    """The least and the largest value of every coordinate, none further than `epsilon` from the centre."""
+    exact = centres.double()
+    low, high = (exact - epsilon).to(centres.dtype), (exact + epsilon).to(centres.dtype)
+    inward = torch.full_like(centres, math.inf)
+    low = torch.where(exact - low.double() > epsilon, torch.nextafter(low, inward), low)
+    high = torch.where(high.double() - exact > epsilon, torch.nextafter(high, -inward), high)
+    if space.movable is not None:
+        low, high = torch.where(space.movable, low, centres), torch.where(space.movable, high, centres)
+    return space.clip(low), space.clip(high)
+
+
+def steepest(norm: Norm, gradient: Tensor, length: float | Tensor) -> Tensor:
+    """The move of `length` that raises a linear function with this gradient most."""
+    direction = gradient.sign() if norm == "linf" else unit(gradient)
+    return direction * (like(length, direction) if isinstance(length, Tensor) else length)
+
+
+def lengths(values: Tensor) -> Tensor:
+    """The Euclidean length of every row."""
+    found: Tensor = values.flatten(1).norm(dim=1)
+    return found
+
+
+def largest(values: Tensor) -> Tensor:
+    """The largest absolute coordinate of every row."""
+    return values.flatten(1).abs().amax(dim=1)
+
+
+def unit(values: Tensor) -> Tensor:
+    """Each row with length 1; a row of zeros stays zeros."""
+    tiny = torch.finfo(values.dtype).tiny
+    # The largest number first: squares of small ones would vanish.
+    values = values / like(largest(values).clamp_min(tiny), values)
+    return values / like(lengths(values).clamp_min(tiny), values)
+
+
+def like(rows: Tensor, points: Tensor) -> Tensor:
+    """One number for each row, shaped so that it meets every coordinate of the row."""
+    return rows.view(-1, *[1] * (points.dim() - 1))
