@@ -11,10 +11,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Output
+from isthmus.core.types import ImageClassification, Output, Task
 from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences._checks import at_least, finite, needs_one_vector, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Labelled, Terms, cross_entropy
@@ -35,11 +35,16 @@ class StochasticBottleneck(Ascent):
     beta: float = 1e-3
     """Price of one nat that passes the bottleneck."""
     latent: int = 0
-    """Width of the latent code; 0 takes half of the encoder's."""
-    shift: float = -1.0
-    """Added before the softplus that makes the deviations: -1 for text, 0.57 for images in the released code."""
-    last_relu: bool = True
-    """Whether a relu follows the second layer, as in the released code; means are then never negative."""
+    """Width of the latent code; 0 takes half of the encoder's for texts and features, 256 for images."""
+    shift: float | None = None
+    """Added before the softplus that makes the deviations. By default -1 for text and 0.57 for features, as in VUB's
+    code, and -5 for images, as in VIB's."""
+    last_relu: bool | None = None
+    """Whether a relu follows the last layer, as in VUB's code; means are then never negative. By default not for
+    images."""
+    layers: int | None = None
+    """Layers between encoder and code. By default two, as in VUB's code; one for images, whose networks end in enough
+    of their own."""
     adversary: Adversary = "none"
     """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
     deterministic: bool = False
@@ -49,13 +54,27 @@ class StochasticBottleneck(Ascent):
         super().__post_init__()
         at_least(self.name, "beta", self.beta, 0)
         whole(self.name, "latent", self.latent, 0)
-        finite(self.name, "shift", self.shift)
+        if self.shift is not None:
+            finite(self.name, "shift", self.shift)
+        if self.layers is not None:
+            whole(self.name, "layers", self.layers, 1)
         one_of(self.name, "adversary", self.adversary, get_args(Adversary))
         if self.deterministic and self.beta:
             raise UsageError(
                 f"{self.name}: deterministic leaves the bottleneck out, so there is nothing that beta = {self.beta} "
                 "could price: set beta = 0, or leave deterministic off"
             )
+
+    def suited(self, task: Task) -> Self:
+        """With the sizes of the bottleneck that are usual for the task, where none were given."""
+        usual: dict[str, Any] = {"shift": -1.0, "last_relu": True}
+        if isinstance(task, ImageClassification):
+            usual = {"shift": 0.57, "last_relu": True}
+            if task.has_pixels:
+                usual = {"shift": -5.0, "last_relu": False, "layers": 1, "latent": 256}
+        # A latent width of 0 is one that was left open; 0 and False are values of the others.
+        unset = {name for name in usual if getattr(self, name) is None} | ({"latent"} if not self.latent else set())
+        return replace(self, **{name: value for name, value in usual.items() if name in unset})
 
     @property
     def moves_inputs(self) -> bool:
@@ -74,8 +93,13 @@ class StochasticBottleneck(Ascent):
         from isthmus.models.bottleneck import GaussianBottleneck
 
         needs_one_vector(self.name, model)
+        own = self.suited(model.task)
+        assert own.shift is not None
+        assert own.last_relu is not None
         with seeded(model.seed, "bottleneck"):
-            slot = GaussianBottleneck(model.pooled_size, self.latent or None, self.shift, self.last_relu)
+            slot = GaussianBottleneck(
+                model.pooled_size, own.latent or None, own.shift, own.last_relu, layers=own.layers or 2
+            )
             model.fill(bottleneck=slot)
             assert model.head is not None
             nn.init.xavier_uniform_(model.head.weight)

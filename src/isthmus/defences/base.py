@@ -19,11 +19,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, final
 
 from isthmus.core import catalog
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, Ints, Output, Victim
+from isthmus.core.types import Example, Ints, Output, Task, Victim
 
 if TYPE_CHECKING:
     import torch
@@ -141,6 +141,10 @@ class Defence:
         Everything trainable must live in the model, so that one checkpoint holds it. The caller has seeded torch's
         global stream, so freshly initialised layers are the same each time.
         """
+
+    def suited(self, task: Task) -> Self:
+        """The defence with what was left open filled in for a task; what a run records."""
+        return self
 
     def plan(self, epochs: int) -> Plan:
         """How a run of so many epochs is divided; a defence for which they are too few says so here."""

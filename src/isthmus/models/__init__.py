@@ -12,6 +12,7 @@ from isthmus.models.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
+    from isthmus.models.images import ImageClassifier
     from isthmus.models.importance import WordImportance, fold_word_mask, importance_of, word_importance
     from isthmus.models.masked import TransformerMaskedLM, load_masked_lm
     from isthmus.models.pretrained import from_transformers
@@ -29,6 +30,7 @@ _HOMES = {
     "Classifier": "classifier",
     "ClassifierVictim": "victims.classifier",
     "HttpVictim": "victims",
+    "ImageClassifier": "images",
     "Latent": "slots",
     "Noise": "slots",
     "OnnxVictim": "victims",
@@ -57,6 +59,7 @@ __all__ = [
     "Classifier",
     "ClassifierVictim",
     "HttpVictim",
+    "ImageClassifier",
     "Latent",
     "Noise",
     "OnnxVictim",

@@ -1,6 +1,7 @@
 """A stochastic bottleneck: the pooled vector becomes a Gaussian, and the head classifies a draw from it.
 
-hidden = relu(W₂ relu(W₁ h))            two layers as wide as the pooled vector; the last relu is optional
+hidden = relu(W₂ relu(W₁ h))            two layers as wide as the pooled vector; the last relu is optional, and so is
+                                        the first layer (of images the network before has enough)
 μ, s = the two halves of hidden         σ = softplus(s + b)
 z = μ + σ ε,  ε ~ N(0, I)               z = μ where it is asked for the mean
 """
@@ -44,6 +45,7 @@ class GaussianBottleneck(Bottleneck):
         shift: float = -1.0,
         last_relu: bool = True,
         inference: Inference = "mean",
+        layers: int = 2,
     ) -> None:
         super().__init__()
         self.latent_size = pooled_size // 2 if latent_size is None else latent_size
@@ -52,10 +54,14 @@ class GaussianBottleneck(Bottleneck):
         self._config = {
             "pooled_size": pooled_size, "latent_size": self.latent_size, "shift": shift, "last_relu": last_relu
         }  # fmt: skip
+        if layers not in (1, 2):
+            raise UsageError(f"a bottleneck has one or two layers, not {layers}")
+        if layers == 1:  # Written only where it differs: older versions read the others.
+            self._config["layers"] = layers
         self.shift, self.last_relu = shift, last_relu
-        self.first = nn.Linear(pooled_size, pooled_size)
+        self.first = nn.Linear(pooled_size, pooled_size) if layers == 2 else None
         self.second = nn.Linear(pooled_size, 2 * self.latent_size)
-        for layer in (self.first, self.second):
+        for layer in (self.second,) if self.first is None else (self.first, self.second):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
         self.inference: Inference = inference
@@ -73,7 +79,10 @@ class GaussianBottleneck(Bottleneck):
         """The Gaussian of each pooled vector; a draw in training and where samples are asked for, else the mean."""
         # Two small layers, in the precision of their weights: casting these would cost more than it saves.
         with torch.autocast(pooled.device.type, enabled=False):
-            hidden = self.second(functional.relu(self.first(pooled.to(self.first.weight.dtype))))
+            hidden = pooled.to(self.second.weight.dtype)
+            if self.first is not None:
+                hidden = functional.relu(self.first(hidden))
+            hidden = self.second(hidden)
         if self.last_relu:
             hidden = functional.relu(hidden)
         mean, raw = hidden.float().chunk(2, dim=-1)

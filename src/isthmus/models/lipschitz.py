@@ -245,7 +245,9 @@ class EncoderConstants:
 
 def bottleneck_constants(bottleneck: GaussianBottleneck) -> EncoderConstants:
     """Of a Gaussian bottleneck as a function of the vector it reads."""
-    norms = [linear_stretch(bottleneck.first).bound, linear_stretch(bottleneck.second).bound]
+    # One that reads images has a single layer.
+    before = 1.0 if bottleneck.first is None else linear_stretch(bottleneck.first).bound
+    norms = [before, linear_stretch(bottleneck.second).bound]
     halves = torch.split(bottleneck.second.weight.detach().double(), bottleneck.latent_size)
     mean, deviation = (norms[0] * float(torch.linalg.matrix_norm(half, 2)) for half in halves)
     # With the last relu a deviation is softplus of a number that is not below the shift.

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -31,6 +32,8 @@ from isthmus.models._weights import check_inside
 from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier
 from isthmus.models.deployment import build_deployment, describe_deployment
+from isthmus.models.image_storage import is_image_model
+from isthmus.models.image_storage import load as load_images
 from isthmus.models.pretrained import encoder_backbone, load_stock, outputs_of, stock_backbone
 from isthmus.models.slots import Slots, build_slot, describe_slot
 
@@ -53,7 +56,7 @@ def _write(model: Classifier, folder: Path) -> None:
 
     description: dict[str, Any] = {
         "format": 1,
-        "isthmus": _version(),
+        "isthmus": version(),
         "form": model.backbone.form,
         "labels": list(model.labels),
         "fields": list(model.task.fields),
@@ -109,14 +112,16 @@ def _is_model(folder: Path) -> bool:
 def load_model(source: str | Path, *, labels: Sequence[str] | None = None, device: str | None = None) -> Classifier:
     """Read a classifier: a run folder, a folder written by `Classifier.save`, a transformers folder, or a hub name.
 
-    `labels` replaces the class names.
+    `labels` replaces the class names. A folder of an image classifier gives an `ImageClassifier`, which is used alike.
     """
     folder = Path(source)
     if (folder / "model").is_dir() and not _is_model(folder):
         folder = folder / "model"
     if folder.is_dir() and not _is_model(folder):
         raise ModelError(f"the folder {str(source)!r} holds no model: no {DESCRIPTION} and no config.json in it")
-    if (folder / DESCRIPTION).is_file():
+    if is_image_model(folder):
+        model = cast("Classifier", load_images(folder))
+    elif (folder / DESCRIPTION).is_file():
         model = _load_own(folder)
     else:
         model = load_stock(folder if folder.is_dir() else str(source))
@@ -133,7 +138,7 @@ def renamed(model: Classifier, labels: Sequence[str], source: str = "given") -> 
             f"{len(model.labels)} ({', '.join(model.labels)})"
         )
     if isinstance(model.task, Classification):
-        model.task = Classification(tuple(labels), model.task.fields)
+        model.task = replace(model.task, labels=tuple(labels))
     return model
 
 
@@ -180,7 +185,7 @@ def _description(folder: Path) -> dict[str, Any]:
     if isinstance(described.get("format"), int) and described["format"] > FORMAT:
         raise ModelError(
             f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one "
-            f"({_version()}): upgrade isthmus to read it"
+            f"({version()}): upgrade isthmus to read it"
         )
     wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)] or _wrong(described)
     if wrong:
@@ -188,7 +193,8 @@ def _description(folder: Path) -> dict[str, Any]:
     return described
 
 
-def _version() -> str:
+def version() -> str:
+    """That of the package."""
     # Looked up when needed: the package's front page names rooms above this one.
     return str(importlib.import_module(__name__.split(".", 1)[0]).__version__)
 

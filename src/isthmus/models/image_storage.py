@@ -1,0 +1,126 @@
+"""Writing and reading image classifiers: ``isthmus.json`` says how to build one, ``isthmus.safetensors`` its weights.
+
+Only safetensors and JSON are read. A folder names a network and slots of this package, or a network of torchvision or
+timm by its name there; nothing else that it says is ever looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import IsthmusError, ModelError, RunError
+from isthmus.core.files import read_json, replacing_folder, write_json
+from isthmus.core.types import ImageClassification
+from isthmus.models._hub import seeded
+from isthmus.models._weights import check_inside
+from isthmus.models.image_backbones import build_backbone
+from isthmus.models.images import ImageClassifier
+from isthmus.models.slots import build_slot, describe_slot
+
+FORMAT = 3
+"""Of the description; classifiers of texts are written in forms 1 and 2."""
+TASK = "images"
+DESCRIPTION = "isthmus.json"
+WEIGHTS = "isthmus.safetensors"
+
+
+def is_image_model(folder: Path) -> bool:
+    """Whether a folder holds a classifier of images."""
+    if not (folder / DESCRIPTION).is_file():
+        return False
+    described = read_json(folder / DESCRIPTION)
+    return isinstance(described, dict) and described.get("task") == TASK
+
+
+def save(model: ImageClassifier, folder: Path) -> None:
+    """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    from isthmus.models.storage import version
+
+    if folder.exists() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
+        raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
+    state = {name: value for name, value in model.state_dict().items() if not name.startswith("companions.")}
+    with replacing_folder(folder) as fresh:
+        try:
+            save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, fresh / WEIGHTS)
+        except SafetensorError as error:
+            raise RunError(f"cannot write {folder}: {error}; is the disk full?") from error
+        description = {
+            "format": FORMAT,
+            "isthmus": version(),
+            "task": TASK,
+            **model.described(),
+            "labels": list(model.labels),
+            "fields": list(model.task.fields),
+            "seed": model.seed,
+            "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
+        }
+        write_json(fresh / DESCRIPTION, description)
+
+
+def load(folder: Path) -> ImageClassifier:
+    """Read a classifier of images."""
+    described = _description(folder)
+    task = ImageClassification(
+        tuple(described["labels"]), tuple(described["fields"]), tuple(int(size) for size in described["shape"])
+    )
+    built: dict[str, Any] = {name: build_slot(slot) for name, slot in described["slots"].items()}
+    with seeded(0, "loading"):
+        try:
+            network = build_backbone(described["form"], task.shape, described["options"])
+            model = ImageClassifier(network, task, seed=described["seed"]).fill(**built)
+        except IsthmusError as error:
+            raise ModelError(f"{folder / DESCRIPTION} is damaged: {error}") from error
+    _load_weights(model, folder)
+    return model.eval()
+
+
+def _description(folder: Path) -> Mapping[str, Any]:
+    described = read_json(folder / DESCRIPTION)
+    if isinstance(described.get("format"), int) and described["format"] > FORMAT:
+        raise ModelError(
+            f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one: "
+            "upgrade isthmus to read it"
+        )
+    checks = {
+        "labels": _names(described.get("labels"), 2),
+        "fields": _names(described.get("fields"), 1),
+        "shape": _sizes(described.get("shape")),
+        "form": isinstance(described.get("form"), str),
+        "options": isinstance(described.get("options"), dict),
+        "seed": isinstance(described.get("seed"), int),
+        "slots": isinstance(described.get("slots"), dict) and set(described["slots"]) <= {"noise", "bottleneck"},
+    }
+    for name, right in checks.items():
+        if not right:
+            raise ModelError(f"{folder / DESCRIPTION} is damaged: no valid {name!r} in it")
+    return described  # type: ignore[no-any-return]
+
+
+def _names(value: Any, least: int) -> bool:
+    return isinstance(value, list) and len(value) >= least and all(isinstance(name, str) for name in value)
+
+
+def _sizes(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) not in (1, 3):
+        return False
+    return all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in value)
+
+
+def _load_weights(model: ImageClassifier, folder: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = folder / WEIGHTS
+    check_inside(file, folder)
+    try:
+        model.load_state_dict(load_file(file))
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"cannot read {file}: {error}") from error
+    except RuntimeError as error:
+        first = " ".join(str(error).split())[:200]
+        raise ModelError(f"{file} does not fit the model it lies beside: {first}") from error
