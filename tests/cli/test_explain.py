@@ -99,8 +99,111 @@ def test_what_is_refused(place, capsys, monkeypatch):
         (("cnn", "a film", "--class", "splendid"), "splendid"),
         (("cnn", "a film", "-P", "steps=0"), "at least 1 step"),
         (("cnn", "a film", "-P", "stepps=3"), "steps"),
+        (("cnn", "?!"), "text 1 has no words to explain"),
+        (("cnn", "a film", "--keep"), "--run"),
+        (("cnn", "a film", "--outcome", "won"), "succeeded"),
+        (("cnn", "a film", "--figure", "words.pdf"), ".svg or .png"),
+        (("cnn", "a film", "--against", "seen:score"), "seen:score: integrated_gradients needs the model's gradient"),
     ):
         code, _, err = isthmus(capsys, monkeypatch, "explain", *arguments)
         assert code == 2, err
         assert said in err
         assert "fault" not in err
+
+
+def attack(capsys, monkeypatch) -> None:
+    code, _, err = isthmus(capsys, monkeypatch, "attack", "seen:score", "--data", "data.csv", "--attack", "deepwordbug",
+                           "--out", "run", "--labels", "bad,good", "-q")  # fmt: skip
+    assert code == 0, err
+
+
+def test_two_models_read_the_same_texts_and_the_run_keeps_it(place, capsys, monkeypatch):
+    attack(capsys, monkeypatch)
+    command = ("explain", "seen:score", "--run", "run", "--attack", "deepwordbug", "--method", "occlusion",
+               "--against", "cnn", "--n", 2, "--json", "--device", "cpu")  # fmt: skip
+    code, out, err = isthmus(capsys, monkeypatch, *command)
+    assert code == 0, err
+    told = json.loads(out.splitlines()[-1])
+    assert told["kept"] == "deepwordbug"
+    assert all(Path(file).is_file() for file in told["files"])
+    for each in told["explanations"]:
+        (other,) = each["against"]
+        assert (each["model"], other["model"]) == ("seen:score", "cnn")
+        assert other["texts"] == each["texts"]
+        assert other["attacked"]["texts"] == each["attacked"]["texts"] != each["texts"]
+        assert each["truth"] in ("bad", "good")
+        assert each["prediction"] != each["attacked"]["prediction"]
+    assert "seen:score" in err
+    assert "cnn" in err
+
+    code, _, err = isthmus(capsys, monkeypatch, "report", "run", "-q")
+    assert code == 0, err
+    page = (place / "run/report.html").read_text()
+    assert "deepwordbug by occlusion, beside cnn" in page
+    first = told["explanations"][0]["attacked"]["texts"]["text"]
+    fooled = next(word for word in first.split() if word not in ("a", "film"))
+    assert f">{fooled}</span></u>" in page, "the word that the attack put in is underlined"
+
+    # The same again replaces it; other settings stand beside it.
+    isthmus(capsys, monkeypatch, *command)
+    code, out, _ = isthmus(capsys, monkeypatch, *command, "--outcome", "all")
+    assert code == 0
+    key = json.loads(out.splitlines()[-1])["kept"]
+    assert key.startswith("deepwordbug@")
+    kept = json.loads((place / "run/explanations.json").read_text())
+    assert set(kept) == {"deepwordbug", key, "check"}
+
+
+def test_nothing_is_kept_of_texts_unless_that_is_asked_for(place, capsys, monkeypatch):
+    attack(capsys, monkeypatch)
+    options = ("explain", "seen:score", "a fine film", "--method", "occlusion", "--run", "run", "-q")
+    assert isthmus(capsys, monkeypatch, *options)[0] == 0
+    assert not (place / "run/explanations.json").exists()
+    assert isthmus(capsys, monkeypatch, *options, "--keep")[0] == 0
+    assert set(json.loads((place / "run/explanations.json").read_text())) == {"texts", "check"}
+    attacked = (
+        "explain",
+        "seen:score",
+        "--attack",
+        "deepwordbug",
+        "--method",
+        "occlusion",
+        "--run",
+        "run",
+        "--no-keep",
+    )
+    assert isthmus(capsys, monkeypatch, *attacked)[0] == 0
+    assert set(json.loads((place / "run/explanations.json").read_text())) == {"texts", "check"}
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_figure_holds_every_word(place, capsys, monkeypatch, suffix):
+    text = "a fine film with $math$ & <tags>, " + "very long " * 20 + "and dull"
+    code, _, err = isthmus(capsys, monkeypatch, "explain", "seen:score", text, "--method", "occlusion", "--figure",
+                           f"words.{suffix}")  # fmt: skip
+    assert code == 0, err
+    content = (place / f"words.{suffix}").read_bytes()
+    if suffix == "png":
+        assert content.startswith(b"\x89PNG")
+        return
+    shown = content.decode()
+    for word in ("fine", "math", "dull", "&lt;"):
+        assert word in shown
+    again = content
+    isthmus(capsys, monkeypatch, "explain", "seen:score", text, "--method", "occlusion", "--figure", "words.svg")
+    assert (place / "words.svg").read_bytes() == again
+
+
+def test_a_damaged_file_of_explanations_is_refused(place, capsys, monkeypatch):
+    attack(capsys, monkeypatch)
+    isthmus(capsys, monkeypatch, "explain", "seen:score", "--attack", "deepwordbug", "--method", "occlusion", "--run",
+            "run", "-q")  # fmt: skip
+    path = place / "run/explanations.json"
+    value = json.loads(path.read_text())
+    del value["check"]
+    value["deepwordbug"]["explained"][0]["weights"] = {"bad": [1.0]}
+    path.write_text(json.dumps(value))
+    code, _, err = isthmus(capsys, monkeypatch, "report", "run", "-q")
+    assert code == 2
+    assert "explanations.json: deepwordbug holds no explanations" in err
+    assert "move the file away" in err

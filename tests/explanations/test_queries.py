@@ -178,11 +178,14 @@ def test_texts_without_words_and_with_one(name):
         return np.tile([0.3, 0.7], (len(texts), 1))
 
     for text, words in (("", 0), (" ?! ", 0), ("film", 1)):
-        found = explanations.explain(constant, text, method=METHODS[name])
+        (found,) = METHODS[name](constant, [Example("0", {"text": text}, 0)])
         assert found.weights.shape == (1, words)
         assert found.prediction == 1
         assert np.isfinite(found.weights).all()
         assert np.abs(found.weights).max(initial=0) < 1e-6
+    for text in ("", " ?! "):
+        with pytest.raises(UsageError, match=r"text:0 has no words to explain .*: give a text with at least one word"):
+            explanations.explain(constant, text, method=METHODS[name])
 
 
 def test_bad_input():
@@ -231,3 +234,16 @@ def test_it_shows_itself_and_escapes_what_the_text_holds():
 def test_what_is_no_text_is_refused(given):
     with pytest.raises(UsageError, match="explain takes a text or several"):
         explanations.explain(additive, given, method="occlusion")
+
+
+def test_an_explanation_survives_json():
+    import json
+
+    found = explanations.explain(additive, "a great, dull film", method="occlusion", classes="all")
+    again = explanations.Explanation.from_json(json.loads(json.dumps(found.to_json())))
+    assert again.to_json() == found.to_json()
+    assert again.classes == found.classes
+    damaged = found.to_json()
+    damaged["weights"]["0"] = [0.1]
+    with pytest.raises(ValueError, match=r"weights of shape|inhomogeneous"):
+        explanations.Explanation.from_json(damaged)

@@ -98,6 +98,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
     from isthmus.cli.printing import run_json
     from isthmus.report.certificates import certificates
     from isthmus.report.view import read_run
+    from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.runs.measure import measurements
 
@@ -108,6 +109,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
         "complete": {each.key: each.is_complete for each in (*view.attacks, *certificates(folder))},
         "measures": {each.key: each.measurement.to_json() for each in measurements(folder)},
         "certificates": {each.key: each.summary.to_json() for each in certificates(folder)},
+        "explanations": {each.key: [one.to_json() for one in each.explained] for each in kept_explanations(folder)},
     }
     value = json.loads(json.dumps(found, default=str))
     assert isinstance(value, dict)
@@ -271,7 +273,9 @@ READERS: dict[str, Reader] = {
     "journal": Reader(("out/attacks/deepwordbug.jsonl",), _journal, _rows_differ),
     "trace": Reader(("out/attacks/deepwordbug.trace.jsonl",), _trace),
     "rows": Reader(("run/*/*.jsonl", "run/train.jsonl"), _run_figures, _figures_differ),
-    "records": Reader(("run/run.json", "run/*/*.json", "run/measures.json"), _run_figures, _figures_differ),
+    "records": Reader(
+        ("run/run.json", "run/*/*.json", "run/measures.json", "run/explanations.json"), _run_figures, _figures_differ
+    ),
     "lock": Reader(("run/.lock",), _lock),
     "model": Reader(("run/model/*",), _model, _model_differs),
     "csv": Reader(("*",), _data, _data_differ),

@@ -29,9 +29,17 @@ def explain(
         str | None,
         typer.Option("--attack", metavar="NAME", help="Successes of this attack of the run.", rich_help_panel=_WHAT),
     ] = None,
+    outcome: Annotated[
+        str,
+        typer.Option("--outcome", help="Of an attack: succeeded, failed, or all.", rich_help_panel=_WHAT),
+    ] = "succeeded",
     run: Annotated[
         str | None,
         typer.Option("--run", metavar="RUN", help="Where the attack lies, if MODEL is no run.", rich_help_panel=_WHAT),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="MODEL", help="A model to show beside it.", rich_help_panel=_WHAT),
     ] = None,
     n: Annotated[
         int | None, typer.Option("--n", min=1, help="How many. (default: 5, or 10 attacked)", rich_help_panel=_WHAT)
@@ -46,6 +54,18 @@ def explain(
     page: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write a page.", rich_help_panel=options.OUTPUT)
     ] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option("--figure", metavar="FILE", help="Draw a figure (.svg, .png).", rich_help_panel=options.OUTPUT),
+    ] = None,
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep/--no-keep",
+            help="Whether the run keeps it for its report. (default: texts of an attack)",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     victim: options.Victim = None,
@@ -58,10 +78,14 @@ def explain(
 
     isthmus explain runs/demo --attack pwws --method lime --class all
 
+    isthmus explain runs/demo --attack pwws --against runs/defended
+
     isthmus explain https://example.com/classify "win a prize now" --method occlusion
     """
-    from isthmus.cli.console import print_json, results
+    from isthmus.cli.command import command_line
+    from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.progress import fetching
+    from isthmus.report.explanation_files import write_figure, write_kept
     from isthmus.report.explanations import print_explained, write_page
     from isthmus.runs.explain import ExplainRequest
     from isthmus.runs.explain import explain as run_explain
@@ -73,6 +97,9 @@ def explain(
         classes=options.names(classes),
         parameters=options.key_values(parameter),
         attack=attack,
+        outcome=outcome,  # type: ignore[arg-type]
+        against=against,
+        keep=keep,
         data=options.data_request(data, text, label, pair),
         split=split,
         n=n,
@@ -81,21 +108,26 @@ def explain(
         labels=options.names(labels) or None,
         victim=options.victim(victim, headers),
         device=options.device(device),
+        command=command_line(),
     )
     with fetching(quiet):
         found = run_explain(request)
-    print_explained(results(as_json, quiet), found)
+    console = results(as_json, quiet)
+    print_explained(console, found.explained)
+    title = f"{model}: {method}"
+    files = [] if found.kept is None else write_kept(found.kept, progress_console(quiet))
+    if found.kept is not None:
+        where = f"kept as {found.kept.key} in {found.kept.folder.explanations_path}"
+        console.print(f"{where}; isthmus report shows it", style="dim", markup=False, soft_wrap=True)
     if page is not None:
-        write_page(found, Path(page), f"{model}: {method}")
+        write_page(found.explained, Path(page), title)
+    if figure is not None:
+        files += write_figure(found.explained, title, Path(figure))
     if as_json:
         print_json(
             {
-                "explanations": [
-                    {
-                        **each.explanation.to_json(),
-                        "attacked": None if each.attacked is None else each.attacked.to_json(),
-                    }
-                    for each in found
-                ]
+                "explanations": [each.to_json() for each in found.explained],
+                "kept": None if found.kept is None else found.kept.key,
+                "files": [path.as_posix() for path in files],
             }
         )

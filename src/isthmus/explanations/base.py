@@ -9,10 +9,11 @@ of a word are summed; words behind the model's limit weigh nothing, since the mo
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,25 @@ class Explanation:
             "weights": {self.labels[each]: row for each, row in zip(self.classes, self.weights.tolist(), strict=True)},
             "details": dict(self.details),
         }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_json` made."""
+        labels = tuple(str(label) for label in value["scores"])
+        rows = value["weights"]
+        found = cls(
+            id=str(value["id"]),
+            texts={str(name): str(text) for name, text in value["texts"].items()},
+            method=str(value["method"]),
+            labels=labels,
+            scores=tuple(math.nan if score is None else float(score) for score in value["scores"].values()),
+            classes=tuple(labels.index(label) for label in rows),
+            weights=np.array([[math.nan if w is None else float(w) for w in row] for row in rows.values()], np.float64),
+            details=dict(value.get("details") or {}),
+        )
+        if not rows or found.weights.shape != (len(rows), len(found.words)):
+            raise ValueError(f"{found.id} has weights of shape {found.weights.shape} for {len(found.words)} words")
+        return found
 
     def to_html(self) -> str:
         """The words, coloured by their weights, one paragraph per class explained."""
@@ -237,8 +257,17 @@ def explain(
     given = [texts] if isinstance(texts, str | Mapping | Example) else list(texts)
     fields = tuple(getattr(subject, "fields", None) or ("text",))
     examples = [_example(number, each, fields) for number, each in enumerate(given)]
+    refuse_wordless(examples)
     found = list(explainer(subject, examples, classes=classes, seed=seed))
     return found[0] if alone else found
+
+
+def refuse_wordless(examples: Iterable[Example]) -> None:
+    """Refuse texts that were given to be explained and have no word that could weigh anything."""
+    for example in examples:
+        if example.texts and not any(len(Words.of(text)) for text in example.texts.values()):
+            shown = ", ".join(repr(text[:40]) for text in example.texts.values())
+            raise UsageError(f"{example.id} has no words to explain ({shown}): give a text with at least one word")
 
 
 def _example(number: int, given: Any, fields: tuple[str, ...]) -> Example:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
+from isthmus.explanations._shown import changed_words, html_words
 from isthmus.report.numerals import percent
-from isthmus.runs.explain import Explained
+from isthmus.runs.explained import Explained, Reading
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.table import Table
     from rich.text import Text
 
     from isthmus.explanations.base import Explanation
@@ -23,47 +26,86 @@ if TYPE_CHECKING:
 _FOR, _AGAINST = (31, 119, 180), (200, 95, 10)
 _HEAVIEST = 5
 _LEGEND = "Blue words speak for the class, orange ones against it; the stronger the colour, the more."
+_UNDERLINED = " The attack put in the underlined ones."
 
 
 def print_explained(console: Console, explained: Sequence[Explained]) -> None:
-    """Every text with its words coloured, and what an attack made of it below."""
+    """Every text with its words coloured; what an attack made of it below, what another model reads beside it."""
     from rich.text import Text
 
     for each in explained:
         console.print()
-        console.print(Text(visible(each.title, everything=True), style="bold"))
-        _print(console, each.explanation, "original" if each.attacked is not None else "")
-        if each.attacked is not None:
-            _print(console, each.attacked, "attacked")
+        truth = f"   truly {visible(each.truth, everything=True)}" if each.truth is not None else ""
+        console.print(Text.assemble((visible(each.title, everything=True), "bold"), (truth, "dim")))
+        columns = [_column(reading, len(each.readings) > 1) for reading in each.readings]
+        if len(columns) == 1:
+            console.print(*columns[0], sep="\n")
+        else:
+            console.print(_beside(columns))
     if explained:
         console.print()
-        console.print(Text(_LEGEND, style="dim"))
+        console.print(Text(_LEGEND + (_UNDERLINED if any(each.attacked for each in explained) else ""), style="dim"))
         for note in _notes(explained):
             console.print(Text(note, style="dim"))
 
 
-def _print(console: Console, found: Explanation, side: str) -> None:
+def _beside(columns: Sequence[Sequence[Group]]) -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 3, 0, 0), expand=True)
+    for _ in columns:
+        table.add_column(ratio=1, overflow="fold")
+    for sides in zip(*columns, strict=True):
+        table.add_row(*sides)
+    return table
+
+
+def _column(reading: Reading, named: bool) -> list[Group]:
+    """What one model makes of the text, and of what the attack made of it."""
+    from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    for row, label in enumerate(found.classes):
-        head = f"{visible(found.labels[label], everything=True)} {percent(found.scores[label])}"
-        own = " (predicted)" if label == found.prediction else ""
-        console.print(Text.assemble((f"{side}  " if side else "", "dim"), (head, "bold"), (own, "dim")))
-        console.print(Padding(_coloured(found, row), (0, 0, 0, 2)))
-        console.print(Padding(Text(heaviest(found, row), style="dim"), (0, 0, 0, 2)))
+    found_sides: list[Group] = []
+    lines: list[Any] = [Text(visible(reading.model, everything=True), style="italic")] if named else []
+    for (side, found), changed in zip(reading.sides, _changed(reading), strict=True):
+        for row, label in enumerate(found.classes):
+            head = f"{visible(found.labels[label], everything=True)} {percent(found.scores[label])}"
+            own = " (predicted)" if label == found.prediction else ""
+            lines.append(Text.assemble((f"{side}  " if side else "", "dim"), (head, "bold"), (own, "dim")))
+            lines.append(Padding(_coloured(found, row, changed), (0, 0, 0, 2)))
+            lines.append(Padding(Text(heaviest(found, row), style="dim"), (0, 0, 0, 2)))
+        found_sides.append(Group(*lines))
+        lines = []
+    return found_sides
 
 
-def _coloured(found: Explanation, row: int) -> Text:
+def _changed(reading: Reading) -> tuple[Collection[int], ...]:
+    """Places of changed words, for every side of a reading; the original has none to show."""
+    if reading.attacked is None:
+        return ((),)
+    return (), changed_words(reading.original, reading.attacked)[1]
+
+
+def _coloured(found: Explanation, row: int, changed: Collection[int] = ()) -> Text:
     from rich.text import Text
 
-    largest = float(np.abs(found.weights[row]).max(initial=0.0))
-    text = Text()
+    largest = largest_weight(found, row)
+    text, place = Text(), -1
     for piece, weight in found.pieces(row):
-        strength = abs(weight) / largest if weight is not None and largest else 0.0
+        place += weight is not None
+        strength = abs(weight) / largest if weight is not None and largest and math.isfinite(weight) else 0.0
         style = "" if strength < 0.05 else f"on {_shade(_FOR if (weight or 0) > 0 else _AGAINST, strength)}"
-        text.append(visible(piece, everything=True), style=style)
+        if weight is not None and place in changed:
+            style = f"underline {style}"
+        text.append(visible(piece, everything=True), style=style.strip())
     return text
+
+
+def largest_weight(found: Explanation, row: int) -> float:
+    """The size of the largest weight that is a number."""
+    sizes = np.abs(found.weights[row])
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
 
 def _shade(colour: tuple[int, int, int], strength: float) -> str:
@@ -88,26 +130,60 @@ def heaviest(found: Explanation, row: int) -> str:
 def _notes(explained: Sequence[Explained]) -> list[str]:
     """What a method knows of its own error, at its worst."""
     found: dict[str, float] = {}
-    for each in explained:
-        for one in (each.explanation, each.attacked):
-            for name, values in (one.details if one is not None else {}).items():
-                pick = min if name == "variance explained" else max
-                numbers = [float(value) for value in values if np.isfinite(value)]
-                if numbers:
-                    found[name] = pick([*numbers, *([found[name]] if name in found else [])], key=abs)
+    for one in [one for each in explained for reading in each.readings for _, one in reading.sides]:
+        for name, values in one.details.items():
+            pick = min if name == "variance explained" else max
+            numbers = [float(value) for value in values if value is not None and np.isfinite(value)]
+            if numbers:
+                found[name] = pick([*numbers, *([found[name]] if name in found else [])], key=abs)
     return [f"{name[0].upper()}{name[1:]}: {value:.3g} at worst." for name, value in found.items()]
 
 
 def write_page(explained: Sequence[Explained], path: Path, title: str) -> None:
     """All explanations as one page that needs nothing else."""
-    parts = []
-    for each in explained:
-        parts.append(f"<h2>{html.escape(visible(each.title, everything=True))}</h2>{each.explanation.to_html()}")
-        if each.attacked is not None:
-            parts.append(f'<p class="side">attacked</p>{each.attacked.to_html()}')
-    style = "body{font:16px/1.6 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}h2{font-size:1rem}"
+    style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    name = html.escape(visible(title, everything=True))
     page = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{style}</style><h1>{html.escape(title)}</h1><p>{_LEGEND}</p>{''.join(parts)}</html>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{name}</title><style>{style}</style>'
+        f"</head><body><main><h1>{name}</h1>{explained_html(explained)}</main></body></html>"
     )
-    write_atomic(path, page)
+    write_atomic(path, page.encode("utf-8", errors="replace"))
+
+
+def explained_html(explained: Sequence[Explained]) -> str:
+    """Every text as a piece of the page: original beside attacked, or two models beside each other."""
+    legend = _LEGEND + (_UNDERLINED if any(each.attacked for each in explained) else "")
+    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(explained))
+    return f'<p class="note">{legend}</p>{"".join(map(_article, explained))}{notes}'
+
+
+def _article(each: Explained) -> str:
+    truth = f"<span>truly {_safe(each.truth)}</span>" if each.truth is not None else ""
+    columns: list[str] = []
+    for reading in each.readings:
+        name = f'<p class="verdict"><b>{_safe(reading.model)}</b></p>' if len(each.readings) > 1 else ""
+        sides = [
+            _side(side, found, changed) for (side, found), changed in zip(reading.sides, _changed(reading), strict=True)
+        ]
+        columns += [name + "".join(sides)] if name else sides
+    alone = ' style="grid-template-columns:1fr"' if len(columns) == 1 else ""
+    inside = "".join(f"<div>{column}</div>" for column in columns)
+    head = f'<header>{truth}<span class="id">{_safe(each.title)}</span></header>'
+    return f'<article class="example explained">{head}<div class="sides"{alone}>{inside}</div></article>'
+
+
+def _side(side: str, found: Explanation, changed: Collection[int]) -> str:
+    parts = []
+    for row, label in enumerate(found.classes):
+        own = " (predicted)" if label == found.prediction else ""
+        head = f"{side} <b>{_safe(found.labels[label])}</b> {percent(found.scores[label])}{own}"
+        words = html_words(found, row, changed)
+        parts.append(f'<p class="verdict">{head}</p><p class="text" dir="auto">{words}</p>')
+    return "".join(parts)
+
+
+def _safe(text: str) -> str:
+    return html.escape(visible(text, everything=True))

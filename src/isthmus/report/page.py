@@ -28,6 +28,7 @@ from isthmus.report.describe import (
     without_result,
 )
 from isthmus.report.evaluations import EvaluationView, pooled
+from isthmus.report.explanations import explained_html
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.questions import question_lines
@@ -35,6 +36,7 @@ from isthmus.report.reliability import diagrams, grouped, of_run, reliability
 from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_lines
 from isthmus.report.view import AttackView, RunView, read_run
+from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -142,6 +144,10 @@ def render(run: RunView) -> str:
             gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
             for number, view in enumerate(run.attacks)
             if view.successes
+        ],
+        explanations=[
+            {"title": visible(each.title, everything=True), "html": Markup(explained_html(each.explained))}
+            for each in kept_explanations(run.folder)
         ],
         troubles=_troubles(attacked),
         measures=measures.sections(run.folder),

@@ -1,23 +1,29 @@
-"""`explain`: how much each word of some texts speaks for a class. Nothing is kept: texts are explained and shown."""
+"""`explain`: how much each word of some texts speaks for a class, by one model or by two side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from isthmus.core import catalog
 from isthmus.core.errors import DataError, UnknownName, UsageError
-from isthmus.core.types import Example
+from isthmus.core.types import ABSTAINS, Example
+from isthmus.explanations.base import refuse_wordless
+from isthmus.runs.explained import Explained, Kept, Reading, keep
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.observer import Observer, Silent
-from isthmus.runs.prepared import PreparedSample
+from isthmus.runs.prepared import PreparedModel, PreparedSample
 from isthmus.runs.request import SampleRequest
+from isthmus.runs.sources import ModelSource
+from isthmus.text.words import Words
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
     from isthmus.explanations.base import Explainer, Explanation
+
+Outcome = Literal["succeeded", "failed", "all"]
 
 _ATTACKED = 10
 """Attacked texts that are shown unless a number is given."""
@@ -35,19 +41,25 @@ class ExplainRequest(SampleRequest):
     classes: tuple[str, ...] = ("predicted",)
     attack: str | None = None
     """An attack of the run, whose successes are explained beside their originals."""
+    outcome: Outcome = "succeeded"
+    """Which of its texts."""
+    against: str | None = None
+    """Another model that reads the same texts."""
+    keep: bool | None = None
+    """Whether the run folder keeps what was found; None: texts of an attack."""
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Explained:
-    """One text, or a text and what an attack made of it."""
+class Explanations:
+    """What a command found."""
 
-    title: str
-    explanation: Explanation
-    attacked: Explanation | None = None
+    explained: tuple[Explained, ...]
+    kept: Kept | None = None
+    """Where it lies, if a run folder keeps it."""
 
 
-def explain(request: ExplainRequest, observer: Observer | None = None) -> list[Explained]:
+def explain(request: ExplainRequest, observer: Observer | None = None) -> Explanations:
     """Explain the texts of a command."""
     chosen = [
         name
@@ -56,8 +68,13 @@ def explain(request: ExplainRequest, observer: Observer | None = None) -> list[E
     ]
     if len(chosen) > 1:
         raise UsageError(f"explain one thing at a time: {' and '.join(chosen)} were given")
+    if request.outcome not in get_args(Outcome):
+        raise UnknownName("outcome", request.outcome, get_args(Outcome))
     with _PreparedExplanation(request, observer or Silent()) as ready:
-        return list(ready.explained())
+        folder = ready.keeper
+        found = tuple(ready.explained())
+        kept = None if folder is None else keep(folder, ready.name, ready.settings, found, request.command)
+        return Explanations(found, kept)
 
 
 class _PreparedExplanation(PreparedSample[ExplainRequest]):
@@ -71,29 +88,90 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
         method: Explainer = catalog.build("explanations", self.request.method, self.request.parameters)
         return method
 
+    @property
+    def name(self) -> str:
+        """What is explained, in a word."""
+        if self.request.attack is not None:
+            return self.request.attack
+        return "texts" if self.request.texts else self.data.split
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides what is found."""
+        request = self.request
+        return {
+            "method": request.method, "parameters": dict(request.parameters), "classes": request.classes,
+            "n": request.n, "seed": request.seed, "texts": request.texts, "outcome": request.outcome,
+            "against": None if request.against is None else ModelSource.of(request.against).shown,
+        }  # fmt: skip
+
+    @property
+    def keeper(self) -> RunFolder | None:
+        """The run folder that keeps what is found; None where nothing is kept."""
+        wanted = self.request.attack is not None if self.request.keep is None else self.request.keep
+        if not wanted:
+            return None
+        folder = self._folder
+        if folder is None:
+            raise UsageError(f"{self.request.model} is no run: name the run that keeps the explanations by --run")
+        folder.record()
+        return folder
+
+    @property
+    def _folder(self) -> RunFolder | None:
+        return self.source.run if self.request.out is None else RunFolder(self.request.out)
+
     def explained(self) -> Iterator[Explained]:
         """Every text in order."""
-        method = self.method
         if self.request.attack is not None:
-            return self._attacked(method)
+            return self._attacked()
         if self.request.texts:
-            return self._plain(method, self._given())
+            return self._plain(self._given(), {})
         if self.request.data is None and self.source.run is None:
             raise UsageError('nothing to explain: give a text ("…"), --data FILE, or --attack NAME of a run')
         n = 5 if self.request.n is None else self.request.n
-        sample = self.first(n).aligned(self.victim.labels)
-        return self._plain(method, list(sample))
+        sample = [example for example in self.first(n).aligned(self.victim.labels) if _has_words(example)]
+        if not sample:
+            raise UsageError(f"none of {n} texts of {self.data.split} has a word: there is nothing to explain")
+        truth = {each.id: self.names[each.label] for each in sample if isinstance(each.label, int)}
+        return self._plain(sample, truth)
 
-    def _plain(self, method: Explainer, examples: Sequence[Example]) -> Iterator[Explained]:
-        for found in self._run(method, examples):
-            yield Explained(found.id, found)
+    def _plain(self, examples: Sequence[Example], truth: Mapping[str, str]) -> Iterator[Explained]:
+        found = [self._run(reader, examples) for reader in self.readers]
+        for readers in zip(*found, strict=True):
+            readings = tuple(Reading(name, each) for name, each in readers)
+            yield Explained(readings[0].original.id, readings, truth.get(readings[0].original.id))
 
-    def _run(self, method: Explainer, examples: Sequence[Example]) -> Iterator[Explanation]:
-        labels = self.names
+    def _run(self, reader: _Reader, examples: Sequence[Example]) -> Iterator[tuple[str, Explanation]]:
+        labels = reader.labels
         classes = self.request.classes
         asked: Any = classes[0] if classes in (("predicted",), ("all",)) else [_place(each, labels) for each in classes]
-        for found in method(self.subject, examples, classes=asked, seed=self.request.seed):
-            yield replace(found, labels=labels)
+        for found in self.method(reader.victim, examples, classes=asked, seed=self.request.seed):
+            yield reader.name, replace(found, labels=labels)
+
+    @cached_property
+    def readers(self) -> tuple[_Reader, ...]:
+        """The model of the command, and the one it is compared with."""
+        own = _Reader(self.source.shown, self.subject, tuple(each for each in self.names if each != ABSTAINS))
+        if self.request.against is None:
+            return (own,)
+        asked = replace(self.request, model=self.request.against, labels=None, victim={})
+        other = PreparedModel(asked, self.observer)
+        victim = other.load_victim(())
+        fields, own_fields = (tuple(getattr(each, "fields", None) or ("text",)) for each in (victim, own.victim))
+        if fields != own_fields:
+            raise UsageError(
+                f"{own.name} reads {' and '.join(own_fields)}, {other.source.shown} reads {' and '.join(fields)}: "
+                "models are compared on the same texts, so both must read the same fields"
+            )
+        try:
+            self.method.check(victim)
+        except UsageError as error:
+            raise UsageError(f"{other.source.shown}: {error}") from error
+        # A class that people call by another name here is called so for both.
+        known = dict(zip(own.victim.labels, own.labels, strict=False))
+        names = (known.get(label, label) for label in victim.labels if label != ABSTAINS)
+        return own, _Reader(other.source.shown, victim, tuple(names))
 
     def _given(self) -> list[Example]:
         fields = tuple(getattr(self.subject, "fields", None) or ("text",))
@@ -103,10 +181,12 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
                 f"this model reads {' and '.join(fields)}: give {len(fields)} texts for each example, not {len(texts)}"
             )
         rows = [texts[start : start + len(fields)] for start in range(0, len(texts), len(fields))]
-        return [
+        found = [
             Example(f"text {number}", dict(zip(fields, row, strict=True)), 0)
             for number, row in enumerate(rows, start=1)
         ]
+        refuse_wordless(found)
+        return found
 
     @cached_property
     def subject(self) -> Victim:
@@ -126,7 +206,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     @cached_property
     def _attack_file(self) -> AttackFile:
-        folder = self.source.run if self.request.out is None else RunFolder(self.request.out)
+        folder = self._folder
         if folder is None:
             raise UsageError(f"{self.request.model} is no run: name the run that holds the attack by --run")
         files = {file.key: file for file in folder.attack_files()}
@@ -135,16 +215,36 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
             raise UnknownName(f"attack in {folder.path}", name, files)
         return files[name]
 
-    def _attacked(self, method: Explainer) -> Iterator[Explained]:
-        file = self._attack_file
-        rows = [row for row in file.rows() if row["outcome"] == "succeeded" and row.get("perturbed")]
+    def _attacked(self) -> Iterator[Explained]:
+        file, wanted = self._attack_file, self.request.outcome
+        outcomes = ("succeeded", "failed") if wanted == "all" else (wanted,)
+        rows = [row for row in file.rows() if row["outcome"] in outcomes and row.get("perturbed")]
+        if wanted != "succeeded":  # A search that found nothing to change has nothing to show.
+            rows = [row for row in rows if row["perturbed"] != row["original"]]
         if not rows:
-            raise DataError(f"{file.rows_path} has no successes: nothing to explain")
+            found = "no successes" if wanted == "succeeded" else "no texts that it changed with that outcome"
+            raise DataError(f"{file.rows_path} has {found}: nothing to explain")
         rows = rows[: self.request.n or _ATTACKED]
         before = [Example(str(row["id"]), dict(row["original"]), 0) for row in rows]
         after = [Example(str(row["id"]), dict(row["perturbed"]), 0) for row in rows]
-        for one, other in zip(self._run(method, before), self._run(method, after), strict=True):
-            yield Explained(one.id, one, other)
+        sides = [zip(self._run(each, before), self._run(each, after), strict=True) for each in self.readers]
+        for row, *found in zip(rows, *sides, strict=True):
+            readings = tuple(Reading(name, one, other) for (name, one), (_, other) in found)
+            label = row.get("label")
+            truth = self.names[label] if isinstance(label, int) and 0 <= label < len(self.names) else None
+            yield Explained(readings[0].original.id, readings, truth)
+
+
+class _Reader(NamedTuple):
+    """A model that reads the texts."""
+
+    name: str
+    victim: Victim
+    labels: tuple[str, ...]
+
+
+def _has_words(example: Example) -> bool:
+    return any(len(Words.of(text)) for text in example.texts.values())
 
 
 def _place(given: str, labels: Sequence[str]) -> int:

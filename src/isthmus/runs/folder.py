@@ -11,6 +11,7 @@
     certificates/<name>.jsonl   one row per example; header and names as above
     certificates/<name>.challenges.jsonl  what the certified classifier says of texts that attacks found
     measures.json               what was measured on the model; its figures are in figures/
+    explanations.json           which words drive the prediction, of texts that attacks changed; figures in figures/
     probes.json                 answers of a model without files of its own to eight texts, to know it again
     report.html                 the page
     .lock                       who is at work in it, while somebody is
@@ -250,8 +251,13 @@ class RunFolder:
         return self.path / "measures.json"
 
     @property
+    def explanations_path(self) -> Path:
+        """What was explained."""
+        return self.path / "explanations.json"
+
+    @property
     def figures_path(self) -> Path:
-        """Figures of measures."""
+        """Figures of measures and explanations."""
         return self.path / "figures"
 
     @property

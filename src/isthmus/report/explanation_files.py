@@ -1,0 +1,37 @@
+"""Files of explanations: a figure where it is asked for, page and figures of what a run keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.core.errors import MissingExtra
+from isthmus.core.files import make_folder
+from isthmus.report import explanation_figure
+from isthmus.report.explanations import write_page
+from isthmus.runs.explained import Explained, Kept
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def write_figure(explained: Sequence[Explained], title: str, path: Path) -> list[Path]:
+    """Draw a figure into a file."""
+    return explanation_figure.save(explained, title, [path])
+
+
+def write_kept(kept: Kept, console: Console | None = None) -> list[Path]:
+    """Page and figures of what a run keeps, in its folder of figures; without matplotlib the page alone."""
+    stem = kept.folder.figures_path / f"explained-{kept.key}"
+    page = stem.with_name(f"{stem.name}.html")
+    with kept.folder.hold("explain"):
+        make_folder(kept.folder.figures_path)
+        write_page(kept.explained, page, f"{kept.folder.name}: {kept.title}")
+        paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".svg", ".png")]
+        try:
+            return [page, *explanation_figure.save(kept.explained, kept.title, paths)]
+        except MissingExtra as error:
+            if console is not None:
+                console.print(str(error), markup=False)
+            return [page]
