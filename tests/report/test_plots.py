@@ -18,6 +18,8 @@ KINDS = {
                                                ("0.1", "<b>$5")),), kind="points", percent="xy"),
     "bars": Plot("a", "t", "", "y", (Series("one", (0, 1), (0.2, -0.1), y_bounds=((0.1, 0.3), (-0.2, 0.0))),) * 2,
                  kind="bars", ticks=("benign", "adversarial"), diagonal=True),
+    "scatter": Plot("a", "t", "x", "y", (Series("one", (1, 20), (-3, 400), labels=("a", "b")),
+                                         Series("two", (0, 9), (1, 1), reference=True)), kind="scatter", log="xy"),
     "one point": Plot("a", "t", "x", "y", (Series("train", (1,), (3,), labels=("1",)),), kind="path"),
 }  # fmt: skip
 

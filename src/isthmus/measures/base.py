@@ -81,12 +81,15 @@ class Plot:
     x_label: str
     y_label: str
     series: tuple[Series, ...]
-    kind: Literal["line", "path", "points", "bars"] = "line"
-    """``path`` colours the points by their order and names it by `order_label`; ``bars`` draws one group per x."""
+    kind: Literal["line", "path", "points", "bars", "scatter"] = "line"
+    """``path`` colours the points by their order and names it by `order_label`; ``bars`` draws one group per x;
+    ``scatter`` joins no points, and draws series that are a `reference` as dashed lines."""
     order_label: str = ""
     caption: str = ""
     percent: str = ""
     """Which axes are shares: ``x``, ``y`` or ``xy``."""
+    log: str = ""
+    """Which axes are logarithmic: ``x``, ``y`` or ``xy``; around zero they are linear where there are such values."""
     diagonal: bool = False
     """Whether to draw the line y = x."""
     ticks: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -100,18 +101,19 @@ def save(plot: Plot, stem: Path) -> list[Path]:
 def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     """Draw a plot with the colours of `palette`."""
     axes = figure.add_subplot(facecolor="none")
-    kinds = {"line": _lines, "path": _paths, "points": _points, "bars": _bars}
+    kinds = {"line": _lines, "path": _paths, "points": _points, "bars": _bars, "scatter": _scatter}
     if plot.diagonal:
         axes.plot([0, 1], [0, 1], color=palette.clean, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     kinds[plot.kind](axes, plot, palette)
     axes.set_title(plot.title, loc="left", fontsize=10.5, color=palette.ink, pad=10)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
-    axes.grid(axis="both" if plot.kind in ("path", "points") else "y", color=palette.rule)
+    axes.grid(axis="both" if plot.kind in ("path", "points", "scatter") else "y", color=palette.rule)
     axes.spines["left"].set_visible(False)
     if plot.ticks:
         axes.set_xticks(range(len(plot.ticks)), [_folded(name, len(plot.ticks)) for name in plot.ticks])
         axes.tick_params(axis="x", labelcolor=palette.ink)
+    _logarithms(axes, plot)
     for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if which in plot.percent:
             axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
@@ -125,6 +127,23 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
                 frameon=False, labelcolor=palette.ink, fontsize=9, ncols=min(4, len(plot.series)), loc="lower right",
                 bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
             )  # fmt: skip
+
+
+def _logarithms(axes: Axes, plot: Plot) -> None:
+    from matplotlib.ticker import NullFormatter
+
+    for which, change in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+        values = [value for series in plot.series for value in getattr(series, which) if math.isfinite(value)]
+        if which not in plot.log or not values:
+            continue
+        if min(values) > 0:
+            change("log")
+        else:
+            sizes = sorted(abs(value) for value in values if value) or [1.0]
+            change("symlog", linthresh=sizes[len(sizes) // 2], linscale=0.5)
+        axis = axes.xaxis if which == "x" else axes.yaxis
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _folded(name: str, names: int) -> str:
@@ -201,6 +220,26 @@ def _points(axes: Axes, plot: Plot, palette: Palette) -> None:
         )
         for x, y, label in zip(series.x, series.y, series.labels, strict=False):
             axes.annotate(label, (x, y), xytext=(7, 6), textcoords="offset points", color=palette.ink, fontsize=9)
+
+
+def _scatter(axes: Axes, plot: Plot, palette: Palette) -> None:
+    counts = {False: 0, True: 0}
+    for series in plot.series:
+        number = counts[series.reference]
+        counts[series.reference] += 1
+        if series.reference:
+            dashes = figures._DASHES[(number + 1) % 6]
+            axes.plot(series.x, series.y, color=palette.ink, linewidth=1.2, linestyle=dashes, label=series.name)
+            continue
+        colour = palette.of(number)
+        _error_bars(axes, series, colour)
+        size = 3 if len(series.x) > 60 else 6
+        axes.plot(
+            series.x, series.y, _MARKERS[number % 6], color=colour, markersize=size, alpha=0.7, label=series.name,
+            markeredgewidth=0, linestyle="none",
+        )  # fmt: skip
+        for x, y, label in zip(series.x, series.y, series.labels, strict=False):
+            axes.annotate(label, (x, y), xytext=(6, 5), textcoords="offset points", color=palette.ink, fontsize=9)
 
 
 def _bars(axes: Axes, plot: Plot, palette: Palette) -> None:
