@@ -67,6 +67,7 @@ def save(explained: Sequence[Explained], title: str, paths: Sequence[Path]) -> l
     colours = plots.light()
     style = {key: colours.get(value, value) if isinstance(value, str) else value
              for key, value in figures.style(f"explained {title}").items()}  # fmt: skip
+    style["svg.fonttype"] = "path"  # In another type face the words would not fit their grounds.
     with mpl.rc_context(style):
         texts = [_columns(each) for each in shown]
         height = 2 * _MARGIN + 2 * _LINE + sum(_height(columns) + 2.2 * _LINE for columns in texts)
