@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from isthmus.attacks.gradient._targets import Draws, EmbeddingTarget, EncoderTarget, GradientTarget, ModuleTarget
     from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientSettings
     from isthmus.attacks.gradient.bim import BIM
+    from isthmus.attacks.gradient.cw import CW
+    from isthmus.attacks.gradient.deepfool import DeepFool
     from isthmus.attacks.gradient.fgsm import FGSM
     from isthmus.attacks.gradient.pgd import PGD
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
@@ -41,6 +43,7 @@ __all__ = [
     "BAE",
     "BIM",
     "CLARE",
+    "CW",
     "FGSM",
     "IGA",
     "PGD",
@@ -51,6 +54,7 @@ __all__ = [
     "AttackSettings",
     "BadChars",
     "BertAttack",
+    "DeepFool",
     "DeepWordBug",
     "Draws",
     "EmbeddingTarget",

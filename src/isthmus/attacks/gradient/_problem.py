@@ -65,13 +65,14 @@ class Problem:
         goal: Goal,
         space: Space,
         *,
+        classes: int,
         numbers: Tensor,
         keys: Tensor,
         draws: int,
         passes: Passes,
     ) -> None:
         self.target, self.inputs, self.goal, self.space = target, inputs, goal, space
-        self.numbers, self.keys, self.passes = numbers, keys, passes
+        self.classes, self.numbers, self.keys, self.passes = classes, numbers, keys, passes
         self.draws = draws if target.stochastic else 1
         self.blind = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
         self._seen = torch.zeros_like(self.blind)
@@ -108,20 +109,36 @@ class Problem:
         gradient, logits = self.watch(rows, gradient), logits.detach()
         return Slope(gradient, value.detach(), logits, self.fooled(rows, logits))
 
-    def slopes(self, rows: Tensor, points: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean logits [rows, classes], and the gradients of f_class - f_goal for classes [rows, k]: [k, rows, ...]."""
+    def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:
+        """How far each rival class [rows, k] is ahead of the label [rows, k], and the gradients of that [rows, k, ...].
+
+        One forward pass serves all of them.
+        """
         leaf = points.detach().requires_grad_(True)
         own = self.goal.label[rows].unsqueeze(1)
         with torch.enable_grad():
             logits = self._forward(rows, leaf, "search")[: len(rows)].mean(dim=1)
-            ahead = logits.gather(1, classes) - logits.gather(1, own)
-            each = [
-                self.backward(column, leaf, keep=number + 1 < classes.shape[1])[0]
+            ahead = logits.gather(1, rivals) - logits.gather(1, own)
+            gradients = [
+                self.backward(column, leaf, keep=number + 1 < rivals.shape[1])[0]
                 for number, column in enumerate(ahead.unbind(1))
             ]
-        gradients = torch.stack(each)
-        self.watch(rows, gradients.abs().amax(dim=0))
-        return logits.detach(), torch.stack([self._usable(rows, one) for one in gradients])
+        found = torch.stack(gradients, dim=1)
+        self.watch(rows, found.abs().amax(dim=1))
+        if self.space.movable is not None:
+            found = found * self.space.at(rows).movable.unsqueeze(1)  # type: ignore[union-attr]
+        return ahead.detach(), found.nan_to_num_(0.0, 0.0, 0.0)
+
+    def rivals(self, most: int) -> Tensor:
+        """The classes that each row could become, the likeliest first where not all are looked at [rows, k]."""
+        if self.goal.targeted:
+            return self.goal.label.unsqueeze(1)
+        if self.classes - 1 <= most:
+            steps = torch.arange(1, self.classes, device=self.inputs.device)
+            return (self.goal.label.unsqueeze(1) + steps) % self.classes
+        logits = self.logits(self.every, self.inputs).mean(dim=1)
+        order = logits.scatter(1, self.goal.label.unsqueeze(1), -torch.inf).sort(dim=1, descending=True, stable=True)
+        return order.indices[:, :most]
 
     def backward(self, value: Tensor, leaf: Tensor, keep: bool = False) -> tuple[Tensor]:
         """The gradient of each row's value; zeros where the value does not depend on the inputs at all."""

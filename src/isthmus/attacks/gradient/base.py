@@ -174,7 +174,7 @@ class _Run:
         if len(left):
             problem = Problem(
                 self.target, clean[left], goal.at(left), self.space.at(rows[left]),
-                numbers=rows[left], keys=branch(keys[rows[left]], "search"),
+                classes=before.shape[-1], numbers=rows[left], keys=branch(keys[rows[left]], "search"),
                 draws=self.settings.draws, passes=self.passes,
             )  # fmt: skip
             adversarial[left] = self.attack.search(problem)
@@ -190,7 +190,7 @@ class _Run:
     def _fresh(self, points: Tensor, keys: Tensor, rows: Tensor, purpose: str) -> Tensor:
         """Logits over draws that no search sees."""
         judge = Problem(
-            self.target, points, Goal(self.labels[rows], False), self.space, numbers=rows,
+            self.target, points, Goal(self.labels[rows], False), self.space, classes=0, numbers=rows,
             keys=branch(keys[rows], purpose), draws=self.settings.fresh, passes=self.passes,
         )  # fmt: skip
         return judge.logits(judge.every, points)

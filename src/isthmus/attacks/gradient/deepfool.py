@@ -1,0 +1,82 @@
+"""DeepFool: walk to the nearest linearised boundary, again and again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from isthmus.attacks.gradient._problem import Problem
+from isthmus.attacks.gradient.base import GradientAttack
+from isthmus.core.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepFool(GradientAttack):
+    """The nearest point beyond the boundary, as if the model were affine, until it is beyond the true one.
+
+        w_k = ∇(f_k - f_y)(x_t),     k* = argmin_k |f_k - f_y| / ‖w_k‖,     r_t = |f_k* - f_y| / ‖w_k*‖² · w_k*
+        x_{t+1} = clip( x + (1 + η) Σ_{s <= t} r_s )
+
+    On an affine model one step with η = 0 ends on the boundary, min_k |f_k - f_y| / ‖w_k - w_y‖ away.
+
+    References:
+        Moosavi-Dezfooli, Fawzi and Frossard (2016), DeepFool: a Simple and Accurate Method to Fool Deep Neural
+        Networks, https://arxiv.org/abs/1511.04599.
+
+    Where we depart:
+        100 iterations at most (the authors' code: 50). The overshoot is applied to the sum of all steps before the
+        model is asked again, as in the authors' code; the paper applies it once at the end.
+
+    Relations:
+        It finds nearly the smallest move at a hundredth of the cost of `cw`. `auto` holds FAB, which does the same with
+        projections that respect the box.
+
+    Example:
+        ``DeepFool().run(model, images, labels).l2``
+    """
+
+    takes_targets: ClassVar[bool] = False
+
+    steps: int = 100
+    """Iterations at most."""
+    overshoot: float = 0.02
+    """η: how far beyond the boundary, as a share of the move."""
+    rivals: int = 9
+    """Other classes whose boundaries are looked at, the likeliest of the input."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "rivals"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not (math.isfinite(self.overshoot) and self.overshoot >= 0):
+            raise UsageError(f"overshoot is a share of the move, 0 or more, not {self.overshoot}")
+
+    def search(self, problem: Problem) -> Tensor:
+        """Step by step, rows that are fooled left out."""
+        rows, rivals = problem.every, problem.rivals(self.rivals)
+        found, total = problem.inputs.clone(), torch.zeros_like(problem.inputs)
+        for step in range(self.steps):
+            if step:
+                rows = rows[~problem.fooled(rows, problem.logits(rows, found[rows]))]
+            if not len(rows):
+                break
+            ahead, slopes = problem.slopes(rows, found[rows], rivals[rows])
+            total[rows] += nearest(ahead, slopes)
+            found[rows] = problem.space.clip(problem.inputs[rows] + (1 + self.overshoot) * total[rows])
+        return found
+
+
+def nearest(ahead: Tensor, slopes: Tensor) -> Tensor:
+    """The shortest move to a boundary where f_k = f_y, were they affine [rows, ...]; zero where nothing has a slope."""
+    flat = slopes.flatten(2)  # [rows, k, coordinates]
+    length = flat.norm(dim=2)
+    distance = torch.where(length > 0, ahead.abs() / length.clamp_min(torch.finfo(length.dtype).tiny), torch.inf)
+    chosen = distance.argmin(dim=1, keepdim=True)
+    way = flat.gather(1, chosen.unsqueeze(2).expand(-1, 1, flat.shape[2])).squeeze(1)
+    scale = (distance.gather(1, chosen) / length.gather(1, chosen)).nan_to_num(0.0, 0.0, 0.0)
+    move: Tensor = way * scale
+    return move.view(len(slopes), *slopes.shape[2:])
