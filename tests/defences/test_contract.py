@@ -23,6 +23,7 @@ OFF: dict[str, dict[str, Any]] = {
     "standard": {},
     "advaug": {"points": 0},
     "adversarial": {"points": 0},
+    "flat": {"points": 0, "masks": False},
     "normalise": {
         "form": "none",
         "deletion": "keep",
@@ -54,9 +55,10 @@ ON: dict[str, dict[str, Any]] = {
     "rsmi": {"sigma": 0.1, "masked": 1},  # of the few words of a toy text
     "advaug": {"attack": "deepwordbug", "mode": "continue"},
     "adversarial": {"attack": "deepwordbug", "points": 8, "keep_failed": True},
+    "flat": {"attack": "deepwordbug", "points": 8, "keep_failed": True},
 }
 """What a defence needs beyond its defaults to make a difference, or to learn, in a short run without word lists."""
-EPOCHS = {"advaug": 5, "adversarial": 2}
+EPOCHS = {"advaug": 5, "adversarial": 2, "flat": 2}
 """The shortest run in which it does; one epoch, if not said."""
 
 HEADINGS = ["References:", "Where we depart:", "Relations:", "Example:"]

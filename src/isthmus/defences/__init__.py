@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from isthmus.defences.adversarial import Adversarial
     from isthmus.defences.alum import ALUM
     from isthmus.defences.confidence_penalty import ConfidencePenalty
+    from isthmus.defences.flat import FLAT
     from isthmus.defences.freelb import FreeLB
     from isthmus.defences.freelbpp import FreeLBpp
     from isthmus.defences.infobert import InfoBERT
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALUM",
+    "FLAT",
     "PGD",
     "RSMI",
     "SAFER",

@@ -12,6 +12,7 @@ point meets one of them, drawn by (seed, epoch, example id).
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 MADE_FROM = "made_from"
 """Field of an adversarial example that holds the id of its original."""
+REPLACED = "replaced_words"
+"""Field that holds the words an attack replaced, and what by, as JSON: [[word, its replacement], …]."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,11 @@ class Attacked(Defence):
     def _met_by(self, example: Example, epoch: int, seed: int) -> str:
         """The attack that a training point meets."""
         names = list(self._attacks)
-        return names[derive(seed, self.name, "which attack", epoch, example.id) % len(names)] if names[1:] else names[0]
+        return (
+            names[derive(seed, self.draws_as, "which attack", epoch, example.id) % len(names)]
+            if names[1:]
+            else names[0]
+        )
 
     @functools.cached_property
     def _base(self) -> Defence:
@@ -127,13 +134,18 @@ class Attacked(Defence):
 
     # The attack.
 
+    @property
+    def draws_as(self) -> str:
+        """Name under which points and attacks are drawn; methods that share it meet the same."""
+        return self.name
+
     def with_adversarial(
         self, model: Classifier, data: Dataset, epoch: int, seed: int, *, keep_failed: bool = False
     ) -> Made:
         """The training examples and what an attack on some of them reached, which is the successes by default."""
         from isthmus.attacks.result import OUTCOMES
 
-        chosen = data if self.points is None else data.sample(self.points, derive(seed, self.name, "points", epoch))
+        chosen = data if self.points is None else data.sample(self.points, derive(seed, self.draws_as, "points", epoch))
         results = self._results(model, data.fields, chosen.examples, epoch, seed)
         counts = Counter(result.outcome for result in results)
         if results and counts["error"] == len(results):
@@ -156,6 +168,9 @@ class Attacked(Defence):
             **{str(outcome): counts[outcome] for outcome in OUTCOMES},
             "used": len(made),
             "queries": sum(result.logical_queries for result in results),
+            **_unknown(
+                model, [after for result in results if result.outcome in wanted for _, after in _replaced(result)]
+            ),
         }
         if len(self._attacks) > 1:
             each = Counter((met[result.id], result.outcome) for result in results)
@@ -178,7 +193,7 @@ class Attacked(Defence):
         # Only what the model reads: an attack would edit other fields, too, and for nothing.
         targets = [Example(one.id, {name: one.fields[name] for name in fields}, one.label) for one in chosen]
         settings = AttackSettings(
-            seed=derive(seed, self.name, "attack", epoch), budget=self.budget, limits=self._limits, search_draws=0
+            seed=derive(seed, self.draws_as, "attack", epoch), budget=self.budget, limits=self._limits, search_draws=0
         )
         place, kept = {one.id: number for number, one in enumerate(targets)}, unfinished.kept()
         results = [AttackResult.from_row(row) for row in kept.rows if row.get("seed") == settings.seed]
@@ -198,7 +213,25 @@ class Attacked(Defence):
 
 def _example(result: AttackResult, attack: str) -> Example:
     assert result.label is not None
-    return Example(f"{result.id}+{attack}", {**result.perturbed, MADE_FROM: result.id}, result.label)
+    fields = {**result.perturbed, MADE_FROM: result.id}
+    if pairs := _replaced(result):
+        fields[REPLACED] = json.dumps(pairs, ensure_ascii=False)
+    return Example(f"{result.id}+{attack}", fields, result.label)
+
+
+def _replaced(result: AttackResult) -> list[tuple[str, str]]:
+    return [(edit.original, edit.replacement) for edit in result.edits if edit.kind == "replace"]
+
+
+def _unknown(model: Classifier, words: Sequence[str]) -> dict[str, Any]:
+    """How many substitutes a vocabulary of whole words does not have; they all read as the same unknown word."""
+    if model.backbone.form not in ("lstm", "cnn"):
+        return {}
+    from isthmus.models.importance import pieces_of
+
+    unknown = sum(model.tokenizer.unk_token_id in pieces for pieces in pieces_of(model, words))
+    share = {"unknown_share": round(unknown / len(words), 4)} if words else {}
+    return {"substitutes": len(words), "unknown_substitutes": unknown, **share}
 
 
 def _addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
 from isthmus.defences._attacked import Attacked
-from isthmus.defences.base import Made, Plan
+from isthmus.defences._checks import needs_words
+from isthmus.defences.base import Labelled, Made, Plan
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from isthmus.data import Dataset
     from isthmus.models import Classifier
 
@@ -25,7 +28,8 @@ class Adversarial(Attacked):
 
     References:
         Chen and Ji (2022), Adversarial Training for Improving Model Robustness? Look at Both Prediction and
-        Interpretation (FLAT), https://arxiv.org/abs/2203.12709, whose baseline "-adv" it is.
+        Interpretation (FLAT), https://arxiv.org/abs/2203.12709, whose baseline "-adv" it is (of BERT with
+        `freeze_embeddings` its fair one).
         Alzantot et al. (2018), https://aclanthology.org/D18-1316, and Jin et al. (2020),
         https://arxiv.org/abs/1907.11932, for adversarial training on what word attacks find.
 
@@ -37,7 +41,8 @@ class Adversarial(Attacked):
 
     Relations:
         `advaug` attacks once and may train from the start again. `freelb` and `pgd` find worst cases in the embeddings
-        at every step, at a fraction of the cost, and can be the base: base=freelb. With points = 0 it is its base.
+        at every step, at a fraction of the cost, and can be the base: base=freelb. `flat` adds word masks. With
+        points = 0 it is its base.
 
     Example:
         ``isthmus train --data rotten_tomatoes --defence adversarial -P attack=deepwordbug -P start=1 --epochs 4``
@@ -52,6 +57,8 @@ class Adversarial(Attacked):
     """Epochs from one attack to the next."""
     keep_failed: bool = False
     """Whether failed and skipped attacks stay among the examples, with whatever text was reached."""
+    freeze_embeddings: bool = False
+    """Whether the words' embeddings stay as they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +66,13 @@ class Adversarial(Attacked):
             raise UsageError(f"{self.name}: start is {self.start}; it must be at least 0")
         if self.every < 1:
             raise UsageError(f"{self.name}: every is {self.every}; it must be at least 1")
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """As the base does; then leave the words' embeddings as they are, if that is asked for."""
+        super().prepare(model, data)
+        if self.freeze_embeddings:
+            needs_words(self.name, model)
+            freeze(model.table)
 
     def plan(self, epochs: int) -> Plan:
         """Judge from the first attack on."""
@@ -76,3 +90,9 @@ class Adversarial(Attacked):
         if epoch < self.start or (epoch - self.start) % self.every:
             return None
         return self.with_adversarial(model, data, epoch, seed, keep_failed=self.keep_failed)
+
+
+def freeze(module: nn.Module) -> None:
+    """Keep what belongs to `module` as it is while training."""
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)

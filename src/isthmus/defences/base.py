@@ -67,6 +67,8 @@ class Batch:
     """Different for every batch, step and process; `stream` draws from it."""
     opens_step: bool = True
     """Whether the weights moved since the last batch; False for the later ones of an accumulated step."""
+    epoch: int = 0
+    """In which epoch of the run, counted from 0."""
     is_measured: bool = False
     """True while terms are differentiated only to be compared: nothing of it reaches the weights."""
 

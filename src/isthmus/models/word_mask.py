@@ -59,6 +59,12 @@ class VariationalWordMask(WordMask):
             )
         self._table = (table,)
 
+    @torch.no_grad()
+    def begin_at(self, importance: float) -> None:
+        """Let all words start with about this importance."""
+        half = math.log(importance / (1 - importance)) / 2
+        self.second.bias.add_(torch.tensor([-half, half], device=self.second.bias.device))
+
     def forward(
         self, embeddings: Tensor, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor
     ) -> Tensor:

@@ -29,7 +29,14 @@ from isthmus.training.encoded import EncodedExamples, encode_examples
 from isthmus.training.evaluation import Selection
 from isthmus.training.examples import ExampleStore
 from isthmus.training.log import TrainLog
-from isthmus.training.numerics import autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
+from isthmus.training.numerics import (
+    autocast_on,
+    digest,
+    make_optimizer,
+    preserved_randomness,
+    seed_everything,
+    thawed_afterwards,
+)
 from isthmus.training.settings import Progress, TrainingSettings, settings_for
 from isthmus.training.snapshots import clear_snapshots, snapshots_into
 
@@ -144,11 +151,12 @@ class _Session:
             model = self._model(backbone).to(device)
             start = self._open(checkpoints, backbone, model) if self.keeps else None
             seed_everything(derive(self.seed, "prepare"))
-            self.defence.prepare(model, self.train_data)
-            run = self._shared(model, checkpoints, start)
-            if not run.finished:
-                with checkpoints.naming_the_last() if self.keeps else contextlib.nullcontext():
-                    self._run_stages(run, start)
+            with thawed_afterwards(model):
+                self.defence.prepare(model, self.train_data)
+                run = self._shared(model, checkpoints, start)
+                if not run.finished:
+                    with checkpoints.naming_the_last() if self.keeps else contextlib.nullcontext():
+                        self._run_stages(run, start)
         processes.wait()
         run.selection.restore(model)
         model.eval()

@@ -62,6 +62,17 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+@contextlib.contextmanager
+def thawed_afterwards(model: nn.Module) -> Iterator[None]:
+    """Let what is frozen in the block move again, so that the next training of the same model is not held by it."""
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        yield
+    finally:
+        for parameter in moving:
+            parameter.requires_grad_(True)
+
+
 def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     """Adam or AdamW over what is trainable; biases, gains and normalisation layers are not decayed.
 

@@ -199,7 +199,7 @@ class _Loop:
         shares = self.shares if self.shares.wanted(self.step) else None
         for number, part in enumerate(torch.split(rows, settings.batch_size)):
             batch = self.data.batch(part, derive(self.seed, "batch", self.step, number, 0))
-            batch.opens_step = number == 0
+            batch.opens_step, batch.epoch = number == 0, (self.step - 1) // self.per_epoch
             weight = len(part) / len(rows)
             model = cast("Classifier", self.model)
             terms = walk(

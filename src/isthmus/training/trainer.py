@@ -162,6 +162,7 @@ class WalkingTrainer(Trainer):
             examples,
             derive(run.seed, "batch", step, self._pass, self.args.process_index),
             opens_step=self._pass == 0,
+            epoch=self.epoch,
         )
         weight = len(batch) / self._examples_in_step
         shares = run.shares if run.shares.wanted(step) and self.is_world_process_zero() else None
