@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from isthmus.measures.embedding_pgd import EmbeddingPGD
     from isthmus.measures.faithfulness import Faithfulness
     from isthmus.measures.information import Information
+    from isthmus.measures.information_bounds import InformationBounds
     from isthmus.measures.information_plane import InformationPlane
     from isthmus.measures.interpretation_consistency import InterpretationConsistency
     from isthmus.measures.latent_distance import LatentDistance
@@ -29,6 +30,7 @@ __all__ = [
     "EmbeddingPGD",
     "Faithfulness",
     "Information",
+    "InformationBounds",
     "InformationPlane",
     "InterpretationConsistency",
     "LatentDistance",
