@@ -18,6 +18,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cw": {"c": 0.1, "steps": 30, "learning_rate": 0.1, "searches": 4},
     "deepfool": {},
     "fgsm": {"epsilon": 0.2},
+    "auto": {"epsilon": 0.2, "steps": 10, "queries": 30},
     "bim": {"epsilon": 0.2, "steps": 8},
     "pgd": {"epsilon": 0.2, "steps": 8, "restarts": 2},
 }

@@ -13,6 +13,7 @@ from isthmus.core import catalog
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun, AttackSettings, WordAttack
     from isthmus.attacks.gradient._targets import Draws, EmbeddingTarget, EncoderTarget, GradientTarget, ModuleTarget
+    from isthmus.attacks.gradient.auto import Auto
     from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientSettings
     from isthmus.attacks.gradient.bim import BIM
     from isthmus.attacks.gradient.cw import CW
@@ -52,6 +53,7 @@ __all__ = [
     "AttackResult",
     "AttackRun",
     "AttackSettings",
+    "Auto",
     "BadChars",
     "BertAttack",
     "DeepFool",

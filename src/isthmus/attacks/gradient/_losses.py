@@ -15,7 +15,7 @@ import math
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.attacks.gradient._problem import Goal
+from isthmus.attacks.gradient._problem import Goal, Loss
 
 
 def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
@@ -35,6 +35,17 @@ def margin(logits: Tensor, goal: Goal) -> Tensor:
     others = logits.scatter(2, label, -math.inf).amax(dim=-1)
     ahead = others - logits.gather(2, label).squeeze(-1)
     return -ahead if goal.targeted else ahead
+
+
+def towards(target: Tensor) -> Loss:
+    """How far each row's class `target` [rows] is ahead of its label; the goal is any class but the label."""
+
+    def ahead(logits: Tensor, goal: Goal) -> Tensor:
+        logits = logits.double()
+        aimed = target.view(-1, 1, 1).expand(-1, logits.shape[1], 1)
+        return (logits.gather(2, aimed) - logits.gather(2, _label(logits, goal))).squeeze(-1)
+
+    return ahead
 
 
 def _label(logits: Tensor, goal: Goal) -> Tensor:
