@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from isthmus.measures.information_plane import InformationPlane
     from isthmus.measures.interpretation_consistency import InterpretationConsistency
     from isthmus.measures.latent_distance import LatentDistance
+    from isthmus.measures.lipschitz import Lipschitz
     from isthmus.measures.trade_off import TradeOff
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "InformationPlane",
     "InterpretationConsistency",
     "LatentDistance",
+    "Lipschitz",
     "Measure",
     "Measurement",
     "Subject",

@@ -69,7 +69,7 @@ class LayerStretch:
 
 
 @dataclass(frozen=True)
-class Lipschitz:
+class LipschitzConstant:
     """The constant of a network, and of its layers."""
 
     estimate: float
@@ -79,7 +79,7 @@ class Lipschitz:
     layers: tuple[LayerStretch, ...] = ()
 
 
-def lipschitz_constant(module: nn.Module, example: Tensor) -> Lipschitz:
+def lipschitz_constant(module: nn.Module, example: Tensor) -> LipschitzConstant:
     """The product bound of a network for inputs of the shape of `example`, a batch of one or more."""
     from torch import fx
 
@@ -113,12 +113,12 @@ class _Walk:
         self.known: dict[Any, Stretch] = {}
         self.layers: list[LayerStretch] = []
 
-    def through(self) -> Lipschitz:
+    def through(self) -> LipschitzConstant:
         for node in self.graph.graph.nodes:
             if node.op == "output":
                 (result,) = node.args
                 found = self.known[result] if not isinstance(result, tuple | list) else _root_sum(self._of(result))
-                return Lipschitz(found.estimate, found.bound, tuple(self.layers))
+                return LipschitzConstant(found.estimate, found.bound, tuple(self.layers))
             self.known[node] = self._of_node(node)
         raise UsageError("the network returns nothing")
 
