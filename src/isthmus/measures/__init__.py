@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from isthmus.measures.calibration import Calibration
     from isthmus.measures.embedding_pgd import EmbeddingPGD
     from isthmus.measures.faithfulness import Faithfulness
+    from isthmus.measures.feature_entropy import FeatureEntropy
     from isthmus.measures.information import Information
     from isthmus.measures.information_bounds import InformationBounds
     from isthmus.measures.information_plane import InformationPlane
@@ -30,6 +31,7 @@ __all__ = [
     "Calibration",
     "EmbeddingPGD",
     "Faithfulness",
+    "FeatureEntropy",
     "Information",
     "InformationBounds",
     "InformationPlane",
