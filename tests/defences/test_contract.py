@@ -32,6 +32,7 @@ OFF: dict[str, dict[str, Any]] = {
         "leet": False,
         "spelling": False,
     },
+    "gaussian_noise": {"sigma": 0.0},
     "label_smoothing": {"epsilon": 0.0},
     "confidence_penalty": {"gamma": 0.0},
     "freelb": {"steps": 1, "init_magnitude": 0.0},

@@ -65,9 +65,11 @@ def rows(group: str) -> list[tuple[str, str]]:
     """Names of a group and what each is."""
     if group in _ASSET_KINDS:
         from isthmus.core import assets
+        from isthmus.models.image_names import IMAGE_BACKBONES
 
         found = [(name, assets.find(name).description) for name in assets.names(_ASSET_KINDS[group])]
-        return [*sorted(found), *_BUILT_IN.get(group, {}).items()]
+        built_in = _BUILT_IN.get(group, {}) | (IMAGE_BACKBONES if group == "models" else {})
+        return [*sorted(found), *built_in.items()]
     from isthmus.core import catalog
 
     return [(entry.name, entry.summary) for entry in catalog.entries(group)]

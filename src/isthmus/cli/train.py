@@ -16,7 +16,7 @@ _TRAINING = "Training"
 def train(
     data: options.Data = None,
     backbone: Annotated[
-        str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name.")
+        str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name; of images mlp.")
     ] = "minilm",
     defence: Annotated[str, typer.Option("--defence", help="How to train (isthmus list defences).")] = "standard",
     parameter: options.Parameters = None,
@@ -37,18 +37,22 @@ def train(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", help="Passes over the data. (default: 3; qa: 2)", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--epochs", help="Passes over the data. (default: 3; qa: 2; images: 20)", rich_help_panel=_TRAINING
+        ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", help="Examples per forward pass. (default: 32)", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--batch-size", help="Examples per forward pass. (default: 32; images: 100)", rich_help_panel=_TRAINING
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
             "--learning-rate",
             "--lr",
-            help="Largest step. (default: 1e-4; qa: 3e-5; lstm, cnn: 1e-3)",
+            help="Largest step. (default: 1e-4; qa: 3e-5; lstm, cnn, images: 1e-3)",
             rich_help_panel=_TRAINING,
         ),
     ] = None,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from isthmus.defences.flat import FLAT
     from isthmus.defences.freelb import FreeLB
     from isthmus.defences.freelbpp import FreeLBpp
+    from isthmus.defences.gaussian_noise import GaussianNoise
     from isthmus.defences.infobert import InfoBERT
     from isthmus.defences.label_smoothing import LabelSmoothing
     from isthmus.defences.normalise import Normalise
@@ -47,6 +48,7 @@ __all__ = [
     "Defence",
     "FreeLB",
     "FreeLBpp",
+    "GaussianNoise",
     "InfoBERT",
     "LabelSmoothing",
     "Normalise",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core import catalog, progress, unfinished
 from isthmus.core.errors import TrainingError, UnknownName, UsageError
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, Victim
+from isthmus.core.types import Example, ImageClassification, Victim
 from isthmus.defences.base import Batch, Defence, Labelled, Made, Terms
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Attacked(Defence):
     """Settings of an attack on training points; a defence that attacks inherits them."""
 
     attack: str = "textfooler"
-    """Name of the word attack (isthmus list attacks), or several separated by commas: each point meets one of them."""
+    """Name of the attack (isthmus list attacks), or several separated by commas: each point meets one of them."""
     attack_parameters: str = ""
     """The attack's own parameters: key=value, several of them separated by semicolons. Of several attacks
     attack.key=value is for one, key=value for all that have it."""
@@ -75,15 +75,21 @@ class Attacked(Defence):
         """The attacks by name, in the order given."""
         from isthmus.attacks.base import WordAttack
 
-        names = [catalog.find("attacks", name.strip()).name for name in self.attack.split(",") if name.strip()]
-        if not names or len(set(names)) < len(names):
-            raise UsageError(f"{self.name}: attack names one or more attacks, each once, not {self.attack!r}")
-        given = _addressed(_parsed(self.attack_parameters, f"{self.name}: {self.attack}"), names)
+        names = self._names
+        given = addressed(key_values(self.attack_parameters, f"{self.name}: {self.attack}"), names)
         found = {name: catalog.build("attacks", name, given[name]) for name in names}
         for name, attack in found.items():
             if not isinstance(attack, WordAttack):
                 raise UsageError(f"{self.name}: {name} makes no texts; choose an attack that edits words")
         return found
+
+    @property
+    def _names(self) -> list[str]:
+        """The attacks that are named, each once."""
+        names = [catalog.find("attacks", name.strip()).name for name in self.attack.split(",") if name.strip()]
+        if not names or len(set(names)) < len(names):
+            raise UsageError(f"{self.name}: attack names one or more attacks, each once, not {self.attack!r}")
+        return names
 
     @functools.cached_property
     def _limits(self) -> Limits:
@@ -102,7 +108,7 @@ class Attacked(Defence):
 
     @functools.cached_property
     def _base(self) -> Defence:
-        found = catalog.build("defences", self.base, _parsed(self.base_parameters, f"{self.name}: {self.base}"))
+        found = catalog.build("defences", self.base, key_values(self.base_parameters, f"{self.name}: {self.base}"))
         assert isinstance(found, Defence)
         return found
 
@@ -110,6 +116,11 @@ class Attacked(Defence):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """As the base does; questions cannot be attacked."""
+        if isinstance(model.task, ImageClassification):
+            raise UsageError(
+                f"{self.name}: {self.attack} edits words, and this model reads images: name a gradient attack, such as "
+                "attack=fgsm"
+            )
         if model.task.name != "classification":
             raise UsageError(f"{self.name} attacks classifiers; this model's task is {model.task.name}")
         self._base.prepare(model, data)
@@ -234,7 +245,7 @@ def _unknown(model: Classifier, words: Sequence[str]) -> dict[str, Any]:
     return {"substitutes": len(words), "unknown_substitutes": unknown, **share}
 
 
-def _addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parameters for each attack: ``attack.key`` for one, ``key`` for every one that has it.
 
     Of a single attack an unknown key is left to whoever builds it, who knows what it does take.
@@ -251,7 +262,7 @@ def _addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[st
     return found
 
 
-def _parsed(text: str, name: str) -> dict[str, Any]:
+def key_values(text: str, name: str) -> dict[str, Any]:
     """``a=1;b=2`` as a mapping."""
     found: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):

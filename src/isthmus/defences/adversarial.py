@@ -1,16 +1,19 @@
-"""Adversarial training with word attacks: attack the model as it stands, train on what was found, attack again."""
+"""Adversarial training: attack the model as it stands, train on what was found, attack again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
+from isthmus.core import catalog
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Example
-from isthmus.defences._attacked import Attacked
+from isthmus.core.seeds import derive
+from isthmus.core.types import Example, ImageClassification, Task
+from isthmus.defences._attacked import Attacked, addressed, key_values
 from isthmus.defences._checks import needs_words
-from isthmus.defences.base import Labelled, Made, Plan
+from isthmus.defences.base import Batch, Labelled, Made, Plan, Terms
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,12 +29,17 @@ class Adversarial(Attacked):
         A_t  = {(attack(f_t, x, y), y) : x among `points` of D}        at t = start, start + every, …
         loss = -log p(y | x)      over (x, y) in D, from t on in D ∪ A_t; A_t replaces the A before it
 
+    Images are attacked at every step: of each mini-batch the share `ratio` is replaced by what a gradient attack makes
+    of it, whether the model was right before or not.
+
     References:
         Chen and Ji (2022), Adversarial Training for Improving Model Robustness? Look at Both Prediction and
         Interpretation (FLAT), https://arxiv.org/abs/2203.12709, whose baseline "-adv" it is (of BERT with
         `freeze_embeddings` its fair one).
         Alzantot et al. (2018), https://aclanthology.org/D18-1316, and Jin et al. (2020),
         https://arxiv.org/abs/1907.11932, for adversarial training on what word attacks find.
+        Goodfellow, Shlens and Szegedy (2015), https://arxiv.org/abs/1412.6572, and Madry et al. (2018),
+        https://arxiv.org/abs/1706.06083, for images.
 
     Where we depart:
         FLAT keeps failed and skipped attacks with whatever text was reached: `keep_failed` = true; the default keeps
@@ -46,6 +54,7 @@ class Adversarial(Attacked):
 
     Example:
         ``isthmus train --data rotten_tomatoes --defence adversarial -P attack=deepwordbug -P start=1 --epochs 4``
+        ``isthmus train --data mnist --backbone mlp --defence adversarial -P attack=fgsm -P base=vib``
     """
 
     points: int | None = None
@@ -59,20 +68,87 @@ class Adversarial(Attacked):
     """Whether failed and skipped attacks stay among the examples, with whatever text was reached."""
     freeze_embeddings: bool = False
     """Whether the words' embeddings stay as they are."""
+    ratio: float | None = None
+    """Images: share of every mini-batch that is adversarial; by default one half, 0 is the base."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.ratio is not None and not 0 <= self.ratio <= 1:
+            raise UsageError(f"{self.name}: ratio is {self.ratio}; it must be a share between 0 and 1")
+        if self.ratio is not None and not self._moves_pixels:
+            raise UsageError(f"{self.name}: ratio is for attacks on images, and {self.attack} edits words")
         if self.start < 0:
             raise UsageError(f"{self.name}: start is {self.start}; it must be at least 0")
         if self.every < 1:
             raise UsageError(f"{self.name}: every is {self.every}; it must be at least 1")
 
+    @functools.cached_property
+    def _moves_pixels(self) -> bool:
+        """Whether the attacks are gradient attacks; word attacks cannot stand beside them."""
+        kinds = {catalog.find("attacks", name).kind for name in self._names}
+        if len(kinds) > 1:
+            raise UsageError(f"{self.name}: {self.attack} are attacks on words and on images: name one kind")
+        return kinds == {"gradient"}
+
+    @functools.cached_property
+    def _attacks(self) -> dict[str, Any]:
+        """The attacks by name; gradient attacks make every step, whether a row is fooled or not."""
+        if not self._moves_pixels:
+            return super()._attacks
+        given = addressed(key_values(self.attack_parameters, f"{self.name}: {self.attack}"), self._names)
+        for name, own in given.items():
+            if "stop" in {parameter.name for parameter in catalog.find("attacks", name).parameters}:
+                own.setdefault("stop", "false")
+        return {name: catalog.build("attacks", name, own) for name, own in given.items()}
+
+    def suited(self, task: Task) -> Self:
+        """With half of every mini-batch adversarial, of images."""
+        return replace(self, ratio=0.5) if self._moves_pixels and self.ratio is None else self
+
+    @property
+    def replaces_examples(self) -> bool:
+        """Of texts it does; images are attacked batch by batch."""
+        return not self._moves_pixels and super().replaces_examples
+
+    @property
+    def trains_images(self) -> bool:
+        """With gradient attacks, where the base does."""
+        return self._moves_pixels and self._base.trains_images
+
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """As the base does; then leave the words' embeddings as they are, if that is asked for."""
-        super().prepare(model, data)
-        if self.freeze_embeddings:
-            needs_words(self.name, model)
-            freeze(model.table)
+        if not self._moves_pixels:
+            super().prepare(model, data)
+            if self.freeze_embeddings:
+                needs_words(self.name, model)
+                freeze(model.table)
+            return
+        if not isinstance(model.task, ImageClassification) or not model.task.has_pixels:
+            raise UsageError(
+                f"{self.name}: {self.attack} moves pixels, and this model reads "
+                f"{'features' if isinstance(model.task, ImageClassification) else 'texts'}: name an attack that edits "
+                "words, or take freelb or pgd, which move embeddings"
+            )
+        self._base.prepare(model, data)
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """Those of the base; of images on a batch that is partly adversarial."""
+        return self._base.losses(model, self._attacked(model, batch) if self._moves_pixels else batch)
+
+    def _attacked(self, model: Classifier, batch: Batch) -> Batch:
+        import torch
+
+        ratio, names = 0.5 if self.ratio is None else self.ratio, self._names
+        count = round(ratio * len(batch))
+        if not count:
+            return batch
+        attack = self._attacks[names[derive(batch.seed, self.name, "which attack") % len(names)]]
+        # The order of a batch is random already, so that its first rows are as good as any.
+        clean, labels = batch.inputs["pixels"], batch.labels
+        seed = derive(batch.seed, self.name, "attack")
+        found = attack.run(model, clean[:count], labels[:count], seed=seed, skip_wrong=False, rows=count)
+        mixed = torch.cat([found.adversarial.to(clean.dtype), clean[count:]])
+        return replace(batch, inputs={**batch.inputs, "pixels": mixed})
 
     def plan(self, epochs: int) -> Plan:
         """Judge from the first attack on."""

@@ -175,6 +175,11 @@ class Defence:
         return False
 
     @property
+    def trains_images(self) -> bool:
+        """Whether it can train a classifier of images; what needs words or makes texts cannot."""
+        return not self.moves_inputs and not self.replaces_examples
+
+    @property
     def replaces_examples(self) -> bool:
         """Whether it has its own `examples`, which are then asked for before every epoch."""
         return type(self).examples is not Defence.examples

@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from isthmus.core.errors import ModelError, UnknownName, UsageError
-
-LIBRARIES = ("torchvision", "timm")
+from isthmus.models.image_names import LIBRARIES
 
 
 class ImageBackbone(nn.Module):
@@ -153,11 +152,6 @@ FORMS: dict[str, type[ImageBackbone]] = {
     kind.form: kind for kind in (MLP, CNNMLP, VIBMLP, AllCNN, Features, LibraryNetwork)
 }
 NAMES = tuple(name for name in FORMS if name != LibraryNetwork.form)
-
-
-def is_image_backbone(name: object) -> bool:
-    """Whether a name is that of a network for images."""
-    return isinstance(name, str) and (name in NAMES or name.split(":")[0] in LIBRARIES)
 
 
 def create_backbone(name: str, shape: Sequence[int]) -> ImageBackbone:

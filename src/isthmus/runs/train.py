@@ -21,7 +21,7 @@ from isthmus.runs.sources import DataRequest
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Rejected, Splits
     from isthmus.defences.base import Defence
-    from isthmus.models import Classifier
+    from isthmus.models import Classifier, ImageClassifier
     from isthmus.training.settings import Progress, TrainingSettings
 
 
@@ -66,6 +66,7 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     name = catalog.find("defences", request.defence).name
     loaded = request.data.load()
     splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
+    defence = defence.suited(splits.task)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
     rejected = tuple(row for data in loaded.values() for row in data.rejected)
     made = tuple(part for part in splits if part not in loaded)
@@ -157,15 +158,20 @@ def _complete(
     return record
 
 
-def _calibration(model: Classifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:
+def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:
     """How sure the finished model is of the development data, and how often it is right."""
+    from isthmus.models import ImageClassifier
     from isthmus.runs.evaluate.figures import calibration_json
     from isthmus.training.encoded import EncodedExamples
     from isthmus.training.evaluation import answers
+    from isthmus.training.images import resident_images
     from isthmus.training.numerics import autocast_on
 
-    data = dev.aligned(model.labels)
-    batches = EncodedExamples(model, data.examples, data.fields).batches(settings.evaluation_batch_size, model.device)
+    data, size = dev.aligned(model.labels), settings.evaluation_batch_size
+    if isinstance(model, ImageClassifier):
+        batches = resident_images(data, model).batches(size)
+    else:
+        batches = EncodedExamples(model, data.examples, data.fields).batches(size, model.device)
     return calibration_json(*answers(model, batches, autocast=autocast_on(model.device, settings.precision)))
 
 

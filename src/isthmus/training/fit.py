@@ -14,15 +14,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isthmus.core import progress as work
 from isthmus.core.errors import DataError, TrainingError, UsageError
 from isthmus.core.lock import hold
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, QuestionAnswering
+from isthmus.core.types import Example, ImageClassification, QuestionAnswering
 from isthmus.data import Splits
 from isthmus.defences.base import Defence, Made, Plan
+from isthmus.models.image_names import is_image_backbone
 from isthmus.training import processes
 from isthmus.training.checkpoints import Checkpoint, CheckpointFolder
 from isthmus.training.encoded import EncodedExamples, encode_examples
@@ -81,6 +82,7 @@ def train(
     settings = settings_for(data.task.name, backbone) if settings is None else settings
     _check(data, device)
     splits = data.for_training(seed)
+    defence = defence.suited(splits.task)
     defence.plan(settings.epochs)  # refuses too few epochs before anything is written
     held = _held(folder)
     with held, preserved_randomness(), _folder_or_temporary(folder) as place, work.watched(progress):
@@ -139,6 +141,10 @@ class _Session:
 
     def run(self, backbone: str | Path | Classifier) -> Classifier:
         """Begin or continue, run the stages that are left, choose the best weights, and tidy up."""
+        if isinstance(self.splits.task, ImageClassification):
+            return self._run_images(backbone)
+        if is_image_backbone(backbone):
+            raise UsageError(f"{backbone} reads images, and {self.splits.name} holds texts: take minilm, lstm or cnn")
         if self.settings.trains == "head":
             return self._run_head(backbone)
         from isthmus.training.arguments import make_arguments, silenced
@@ -201,6 +207,23 @@ class _Session:
         if self.keeps:
             self._save(model, CheckpointFolder(self.folder / "checkpoints"))
         return model
+
+    def _run_images(self, backbone: str | Path | Classifier) -> Classifier:
+        """Train a classifier of images."""
+        from isthmus.training.images import train_images
+
+        model = train_images(
+            self.splits,
+            backbone,
+            self.defence,
+            self.settings,
+            folder=self.folder if self.keeps else None,
+            seed=self.seed,
+            progress=self.progress,
+            device=self.device,
+            finish=self.finish,
+        )
+        return cast("Classifier", model)
 
     def _model(self, backbone: str | Path | Classifier) -> Classifier:
         from isthmus.models import Classifier

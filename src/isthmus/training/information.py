@@ -57,6 +57,8 @@ class Tally:
         self._sums = row if self._sums is None else self._sums + row
 
     def _tokens(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        if not self.width:  # Images: there is no embedding block to look behind.
+            return torch.zeros(len(batch), 1, 0, device=batch.labels.device), torch.ones(len(batch), 1)
         tokens = self.features[0] if self.features else batch.inputs["vectors"].unsqueeze(1)
         self.features.clear()
         mask = batch.inputs.get("attention_mask")
@@ -94,7 +96,7 @@ class Tally:
         """The figures by name; those that make no sense for this model are not there."""
         values = self.sums(total)
         count, squares, mean = values[0].clamp(min=1), values[1], values[2 : 2 + self.width]
-        found = {"spread": float(squares / count - (mean / count).square().sum())}
+        found = {"spread": float(squares / count - (mean / count).square().sum())} if self.width else {}
         rate, entropy, latents, loss, *counts = values[2 + self.width :].tolist()
         if latents:
             found |= {"rate": rate / latents, "entropy_rate": entropy / latents}
@@ -218,11 +220,15 @@ def _width(model: Classifier) -> int:
     return int(tally.features[0].shape[-1])
 
 
+def _width_of(data: Resident) -> int:
+    return int(data.inputs["vectors"].shape[-1]) if "vectors" in data.inputs else 0
+
+
 def of_resident(
     model: nn.Module, data: Resident, dev: Resident, count: int, size: int, autocast: Autocast, seed: int
 ) -> Information:
     """What is noted of a head that reads resident vectors, or of a classifier; of other models nothing is."""
-    if not count or not (isinstance(model, Classifier) or "vectors" in data.inputs):
+    if not count or not (isinstance(model, Classifier) or {"vectors", "pixels"} & set(data.inputs)):
         return Information(model, autocast)
     stream = torch.Generator().manual_seed(derive(seed, "information"))
     rows = torch.randperm(len(data), generator=stream)[:count].to(data.labels.device)
@@ -232,5 +238,5 @@ def of_resident(
         return (data.batch(part) for part in torch.split(rows, size))
 
     block = model.backbone.blocks()[0] if isinstance(model, Classifier) else None
-    width = _width(model) if isinstance(model, Classifier) else data.inputs["vectors"].shape[-1]
+    width = _width(model) if isinstance(model, Classifier) else _width_of(data)
     return Information(model, autocast, sample, width, classes, block, seed)

@@ -1,0 +1,107 @@
+"""Gaussian noise on what the model reads while it trains: pixels, or word embeddings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from isthmus.core import catalog
+from isthmus.core.errors import UsageError
+from isthmus.core.types import ImageClassification, Task, Victim
+from isthmus.defences._attacked import key_values
+from isthmus.defences._checks import at_least, needs_words
+from isthmus.defences.base import Batch, Defence, Labelled, Plan, Terms
+
+if TYPE_CHECKING:
+    from isthmus.models import Classifier
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Defence):
+    """Gaussian noise on the pixels, or on the word embeddings of a text, of every training example.
+
+        loss = -log p(y | x + σ ε),     ε ~ N(0, I), drawn afresh at every step
+
+    The noise is of training alone: afterwards the model answers without it, and `isthmus certify` smooths it with noise
+    of whatever deviation is asked for, best of the same.
+
+    References:
+        Cohen, Rosenfeld and Kolter (2019), Certified Adversarial Robustness via Randomized Smoothing,
+        https://arxiv.org/abs/1902.02918, who train so.
+
+    Where we depart:
+        Pixels are in [0, 1] and noisy ones are not clipped, as in the paper; the network rescales them afterwards.
+
+    Relations:
+        `rsmi` keeps noise inside the encoder when it is put to work. `adversarial` adds the worst change instead of a
+        random one. With sigma = 0 it is its base.
+
+    Example:
+        ``isthmus train --data digits --backbone mlp --defence gaussian_noise -P sigma=0.25``
+    """
+
+    sigma: float | None = None
+    """Standard deviation of the noise; by default 0.25 for pixels and 0.05 for word embeddings."""
+    base: str = "standard"
+    """Defence whose losses train on the noisy inputs."""
+    base_parameters: str = ""
+    """Parameters of that defence: key=value, several of them separated by semicolons."""
+
+    def __post_init__(self) -> None:
+        if self.sigma is not None:
+            at_least(self.name, "sigma", self.sigma, 0)
+        if self._base.moves_inputs or self._base.replaces_examples:
+            raise UsageError(
+                f"{self.name}: base is {self.base}, which moves inputs or makes examples itself; choose a defence that "
+                "does not, such as standard, vib or label_smoothing"
+            )
+
+    @functools.cached_property
+    def _base(self) -> Defence:
+        found = catalog.build("defences", self.base, key_values(self.base_parameters, f"{self.name}: {self.base}"))
+        assert isinstance(found, Defence)
+        return found
+
+    def suited(self, task: Task) -> Self:
+        """With the deviation that is usual for the task, where none was given."""
+        usual = 0.25 if isinstance(task, ImageClassification) else 0.05
+        return replace(self, sigma=usual) if self.sigma is None else self
+
+    @property
+    def moves_inputs(self) -> bool:
+        """It does, unless it is switched off."""
+        return self.sigma != 0
+
+    @property
+    def trains_images(self) -> bool:
+        """If the base does."""
+        return self._base.trains_images
+
+    def prepare(self, model: Classifier, data: Labelled) -> None:
+        """As the base does."""
+        if not isinstance(model.task, ImageClassification):
+            needs_words(self.name, model)
+        self._base.prepare(model, data)
+
+    def plan(self, epochs: int) -> Plan:
+        """As the base does."""
+        return self._base.plan(epochs)
+
+    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
+        """Those of the base, on noisy inputs."""
+        import torch
+
+        sigma = self.suited(model.task).sigma
+        assert sigma is not None
+        if sigma:
+            name = "pixels" if isinstance(model.task, ImageClassification) else "inputs_embeds"
+            clean = batch.inputs["pixels"] if name == "pixels" else model.embed(batch.inputs["input_ids"])
+            noise = torch.randn(clean.shape, generator=batch.stream(self.name), device=clean.device)
+            batch = replace(batch, inputs={**batch.inputs, name: clean + sigma * noise})
+        return self._base.losses(model, batch)
+
+    def deploy(self, model: Classifier) -> Classifier | Victim:
+        """As the base does."""
+        return self._base.deploy(model)
