@@ -194,3 +194,21 @@ def test_a_model_without_word_masks_has_no_importance(encoder: Callable[[str], P
         Classifier.create(encoder("bert"), ("bad", "good")).fill(word_mask=wrong)
     with pytest.raises(UsageError, match="temperature"):
         VariationalWordMask(5, 7, temperature=0)
+
+
+def test_words_of_the_vectors_can_join_the_vocabulary(tmp_path: Path, encoder: Callable[[str], Path]) -> None:
+    file = tmp_path / "vectors.txt"
+    rows = [f"{word} {number} 1" for number, word in enumerate(["dull", "tedious", "don't", "Boring", "slow", "grey"])]
+    file.write_text("\n".join(rows) + "\n")
+    sizes = {"vectors": str(file), "hidden": 4}
+    plain, more = (
+        Classifier.create("lstm", ("bad", "good"), texts=WORDS, options={**sizes, "more": count}) for count in (0, 2)
+    )
+    before, after = plain.tokenizer.get_vocab(), more.tokenizer.get_vocab()
+    # What is there already, is cut in two or is never written so does not count.
+    assert sorted(after.items() - before.items()) == [("slow", len(before) + 1), ("tedious", len(before))]
+    assert more.table.weight[after["tedious"]].tolist() == [1.0, 1.0]
+    with pytest.raises(UsageError, match="no word vectors to take them from"):
+        Classifier.create("lstm", ("bad", "good"), texts=WORDS, options={"vectors": None, "more": 2})
+    with pytest.raises(UsageError, match="more: options are for lstm and cnn"):
+        Classifier.create(encoder("bert"), ("bad", "good"), options={"more": 2})

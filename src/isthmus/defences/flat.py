@@ -49,11 +49,13 @@ class FLAT(Adversarial):
         φ depends on the word alone, as the paper says: the released code reads BERT's embedding block, position and
         normalisation included (mode=released; a replaced word then counts as a text of its own). L_imp keeps its
         gradient, which the released code loses for BERT and DeBERTa; it has no dropout, leaves unchanged words out,
-        and is a mean over the texts that have replaced words (mode=released: over all). γ is .1, because at the paper's
-        .001 (mode=paper) L_imp's gradient is a thousandth of the task's. Masks and entropy leave special tokens and
-        padding alone. Entropy is a mean over words (the paper: a sum). Attacks meet the model in evaluation mode, the
-        step size follows all epochs, and cross-entropy reads logits. `beta` stays as it is unless `anneal` lowers it
-        every epoch as VMASK does (beta = 1, anneal = .099). Masks are there from the first epoch on.
+        and is a mean over the texts that have replaced words (mode=released: over all). γ is .1: at the paper's .001
+        (mode=paper) L_imp has about a thousandth of the task's gradient, at 1 every word ends at φ = 1
+        (docs/defences.md). Masks begin at φ = .9, not .5, and their network learns at 1e-3, whatever the encoder's
+        rate. Masks and entropy leave special tokens and padding alone; entropy is a mean over words (the paper: a
+        sum). Attacks meet the model in evaluation mode, the step size follows all epochs, and cross-entropy reads
+        logits. `beta` stays as it is unless `anneal` lowers it every epoch as VMASK does (beta = 1, anneal = .099).
+        Masks are there from the first epoch on.
 
     Relations:
         With masks = false it is `adversarial`, bit for bit; its fair baselines are `adversarial` with and without

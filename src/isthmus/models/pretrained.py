@@ -44,6 +44,8 @@ def create(
                 "question and context. Take minilm, mpnet or another transformer encoder"
             )
         return words.create(str(backbone), task, seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
+    if options:
+        raise UsageError(f"{', '.join(options)}: options are for {' and '.join(words.FORMS)}, not for {backbone}")
     _refuse_other_folders(Path(backbone))
     config = read_config(backbone, outputs_of(task))
     tokenizer = read_tokenizer(backbone)

@@ -10,6 +10,7 @@ the mask token are zero vectors.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ from isthmus.models.copying import rows_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from isthmus.lexicon.vectors import WordVectors
 
 SPECIALS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 PAD, UNKNOWN, SEPARATOR, MASK = range(4)
@@ -66,6 +69,9 @@ class Sizes:
 
     least: int = 1
     """How often a word must occur to be kept."""
+
+    more: int = 0
+    """Words of the vectors, the most frequent first, that are added though no text has them."""
 
 
 class WordBackbone(Backbone):
@@ -207,6 +213,8 @@ def sizes_of(options: Mapping[str, Any]) -> Sizes:
     for name in ("width", "hidden", "filters", "vocabulary", "least"):
         if not isinstance(getattr(sizes, name), int) or getattr(sizes, name) < 1:
             raise UsageError(f"{name} is a positive whole number, not {getattr(sizes, name)!r}")
+    if not isinstance(sizes.more, int) or sizes.more < 0:
+        raise UsageError(f"more is a whole number that is at least 0, not {sizes.more!r}")
     if not sizes.widths or any(not isinstance(size, int) or size < 1 for size in sizes.widths):
         raise UsageError(f"widths are positive whole numbers, not {list(sizes.widths)}")
     return sizes
@@ -225,8 +233,9 @@ def create(
     if not texts:
         raise UsageError(f"the backbone {form!r} builds its vocabulary from the training texts: pass texts=")
     sizes = sizes_of(options)
-    tokenizer = word_tokenizer(texts, sizes.vocabulary, sizes.least)
-    vectors = _vectors(tokenizer, sizes, seed)
+    known = _word_vectors(sizes)
+    tokenizer = word_tokenizer(texts, sizes.vocabulary, sizes.least, _more(known, sizes.more), sizes.more)
+    vectors = None if known is None else _table(known, tokenizer, seed)
     if vectors is not None:
         sizes = sizes_of({**asdict(sizes), "width": vectors.shape[1]})
     with seeded(seed, "backbone"):
@@ -240,8 +249,13 @@ def create(
     return Classifier(backbone, tokenizer, task, max_tokens=limit, seed=seed).eval()
 
 
-def word_tokenizer(texts: Iterable[str], size: int, least: int) -> PreTrainedTokenizerBase:
-    """Lower-cased words and punctuation marks; the most frequent first, ties in alphabetical order."""
+def word_tokenizer(
+    texts: Iterable[str], size: int, least: int, others: Sequence[str] = (), more: int = 0
+) -> PreTrainedTokenizerBase:
+    """Lower-cased words and punctuation marks; the most frequent first, ties in alphabetical order.
+
+    Behind them come the first `more` of the `others` that are not there yet.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -252,6 +266,9 @@ def word_tokenizer(texts: Iterable[str], size: int, least: int) -> PreTrainedTok
         counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     kept = sorted((word for word, n in counts.items() if n >= least), key=lambda word: (-counts[word], word))
     words = [word for word in kept if word not in SPECIALS][: max(size - len(SPECIALS), 0)]
+    there = {*SPECIALS, *words}
+    new = (word for word in dict.fromkeys(others) if word not in there and _is_one(word, normalizer, splitter))
+    words += itertools.islice(new, more)
     vocabulary = {word: index for index, word in enumerate([*SPECIALS, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizer
@@ -265,16 +282,31 @@ def word_tokenizer(texts: Iterable[str], size: int, least: int) -> PreTrainedTok
     )
 
 
-def _vectors(tokenizer: PreTrainedTokenizerBase, sizes: Sizes, seed: int) -> Tensor | None:
-    """Vectors of the vocabulary; None, with a warning, where the asset cannot be had."""
+def _is_one(word: str, normalizer: Any, splitter: Any) -> bool:
+    """Whether a text can hold this word as it is spelled."""
+    return [found for found, _ in splitter.pre_tokenize_str(normalizer.normalize_str(word))] == [word]
+
+
+def _word_vectors(sizes: Sizes) -> WordVectors | None:
+    """The vectors to begin with; None, with a warning, where the asset cannot be had."""
     from isthmus.lexicon.vectors import WordVectors
 
     if sizes.vectors is None:
         return None
     try:
-        vectors = WordVectors.load(sizes.vectors)
+        return WordVectors.load(sizes.vectors)
     except AssetError as error:
         warnings.warn(f"word embeddings start from random values: {error}", stacklevel=4)
         return None
+
+
+def _more(vectors: WordVectors | None, count: int) -> Sequence[str]:
+    if count and vectors is None:
+        raise UsageError(f"{count} more words were asked for, but there are no word vectors to take them from")
+    return vectors.words if count and vectors is not None else ()
+
+
+def _table(vectors: WordVectors, tokenizer: PreTrainedTokenizerBase, seed: int) -> Tensor:
+    """Vectors of the vocabulary."""
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     return torch.from_numpy(vectors.matrix_for(words, seed=seed))

@@ -236,8 +236,9 @@ class _Session:
             task = data.task
             if isinstance(task, QuestionAnswering) and self.settings.stride is not None:
                 task = dataclasses.replace(task, stride=self.settings.stride)
+            options = {"more": more} if (more := self.settings.more_words) else None
             model = Classifier.create(
-                backbone, task=task, seed=self.seed, texts=texts, max_tokens=self.settings.max_tokens
+                backbone, task=task, seed=self.seed, texts=texts, max_tokens=self.settings.max_tokens, options=options
             )
         self.train_data, self.dev_data = data.aligned(model.labels), self.splits.dev.aligned(model.labels)
         return model

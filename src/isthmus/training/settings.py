@@ -53,6 +53,9 @@ class TrainingSettings:
     """Train the whole model, or only what follows the encoder, on vectors that are computed once."""
     max_tokens: int | None = None
     """Longest input the model reads; by default what its encoder can, but 384 of a question and its context."""
+    more_words: int = 0
+    """``lstm`` and ``cnn``: frequent words of the word vectors that join the vocabulary though no training text has
+    them, so that what an attack puts into a text is seldom unknown."""
     stride: int | None = None
     """Question answering: tokens by which a window lies further on than the one before; by default 128."""
     precision: Precision = "auto"
@@ -91,6 +94,7 @@ class TrainingSettings:
             self._require(name, _is_count(getattr(self, name)), "a whole number that is at least 1")
         count = self.information
         self._require("information", count == 0 or _is_count(count), "a whole number that is at least 0")
+        self._require("more_words", self.more_words == 0 or _is_count(self.more_words), "a whole number, at least 0")
         self._require("snapshots", isinstance(self.snapshots, bool), "true or false")
         for name in ("patience", "evaluate_every", "checkpoint_every", "max_tokens", "stride"):
             value = getattr(self, name)
