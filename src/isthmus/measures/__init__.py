@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from isthmus.measures.latent_distance import LatentDistance
     from isthmus.measures.lipschitz import Lipschitz
     from isthmus.measures.trade_off import TradeOff
+    from isthmus.measures.vulnerability import Vulnerability
 
 __all__ = [
     "AnchoredInformation",
@@ -42,6 +43,7 @@ __all__ = [
     "Measurement",
     "Subject",
     "TradeOff",
+    "Vulnerability",
 ]
 
 
