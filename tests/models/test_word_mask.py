@@ -13,10 +13,12 @@ import torch
 from encoder_toys import CONFIGS
 from transformers import AutoModelForSequenceClassification
 
+from isthmus import explanations
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import TokenBatch
+from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, fold_word_mask, importance_of, load_model, word_importance, wrap
 from isthmus.models.importance import pieces_of
+from isthmus.models.masking import embedding_gradient
 from isthmus.models.word_mask import VariationalWordMask
 
 TEXTS = [{"text": "the film was very dull"}, {"text": "nobody saw it"}]
@@ -80,13 +82,16 @@ def test_what_is_given_in_a_words_place_has_the_importance_of_the_word(encoder: 
 
 
 def test_gradients_belong_to_the_table_that_attacks_are_given(encoder: Callable[[str], Path]) -> None:
-    model = make("bert", encoder).eval()
+    model = make("cnn", encoder).eval()
     inputs, labels = model.encode(TEXTS[:1]), np.array([1])
     batch = TokenBatch(inputs["input_ids"].numpy(), None, None)
     own, folded = wrap(model, device="cpu"), wrap(fold_word_mask(model), device="cpu")
     assert np.array_equal(own.embedding_table(), folded.embedding_table())
     assert not np.array_equal(own.embedding_table(), model.table.weight.detach().numpy())
-    assert np.allclose(own.embedding_gradients(batch, labels), folded.embedding_gradients(batch, labels), atol=1e-7)
+    found = own.embedding_gradients(batch, labels)
+    assert np.allclose(found, folded.embedding_gradients(batch, labels), rtol=1e-4, atol=1e-8)
+    raw = embedding_gradient(model, inputs["input_ids"], target=torch.from_numpy(labels)).values.numpy()
+    assert np.abs(found - raw).max() > 0.1 * np.abs(found).max() > 1e-4  # that of the table as it is, not as it is read
 
 
 def test_special_tokens_and_padding_are_never_masked(encoder: Callable[[str], Path]) -> None:
@@ -212,3 +217,14 @@ def test_words_of_the_vectors_can_join_the_vocabulary(tmp_path: Path, encoder: C
         Classifier.create("lstm", ("bad", "good"), texts=WORDS, options={"vectors": None, "more": 2})
     with pytest.raises(UsageError, match="more: options are for lstm and cnn"):
         Classifier.create(encoder("bert"), ("bad", "good"), options={"more": 2})
+
+
+def test_explanations_are_those_of_the_scaled_model(encoder: Callable[[str], Path]) -> None:
+    model = make("cnn", encoder).eval()
+    example = Example("one", {"text": "the film was very dull"}, 0)
+    own, folded = (
+        next(iter(explanations.IntegratedGradients(steps=100)(wrap(each, device="cpu"), [example])))
+        for each in (model, fold_word_mask(model))
+    )
+    assert np.allclose(own.weights, folded.weights, rtol=1e-3, atol=1e-6)
+    assert np.abs(own.weights).max() > 1e-3
