@@ -39,6 +39,14 @@ def test_deepfool_looks_at_the_likeliest_classes_only() -> None:
     assert one.backward < every.backward
 
 
+def test_deepfool_crosses_boundaries_where_the_box_cuts_its_steps() -> None:
+    model, inputs = toys.affine(classes=3, size=40), toys.pixels(64, 40).round()
+    labels = toys.answers(model, inputs)
+    result = DeepFool().run(model, inputs, labels)
+    assert result.success.all()
+    assert (result.l2 >= distances(model, inputs, labels)).all()
+
+
 def test_deepfool_drops_rows_that_are_done() -> None:
     model, inputs = toys.network(), toys.pixels(64)
     labels = toys.answers(model, inputs)

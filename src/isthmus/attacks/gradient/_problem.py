@@ -75,7 +75,7 @@ class Problem:
         self.classes, self.numbers, self.keys, self.passes = classes, numbers, keys, passes
         self.draws = draws if target.stochastic else 1
         self.blind = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
-        self._seen = torch.zeros_like(self.blind)
+        self._seen: Tensor | None = torch.zeros_like(self.blind)
         self._own: dict[str, Tensor] = {}
         # A batch too small for bits of its own is filled up (`isthmus.models.machine`).
         self._least = fewest_rows() if inputs.device.type == "cpu" else 1
@@ -151,12 +151,13 @@ class Problem:
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
         """Remember the rows whose first gradient was zero, or not a number; what is no number becomes zero."""
         usable = self._usable(rows, gradient)
-        if not bool(self._seen[rows].all()):
-            new = rows[~self._seen[rows]]
-            flat = gradient.flatten(1)
-            dead = ~flat.isfinite().all(dim=1) | ~(usable.flatten(1) != 0).any(dim=1)
-            self.blind[new] = dead[~self._seen[rows]]
-            self._seen[new] = True
+        if self._seen is not None:
+            new = ~self._seen[rows]
+            dead = ~gradient.flatten(1).isfinite().all(dim=1) | ~(usable.flatten(1) != 0).any(dim=1)
+            self.blind[rows[new]] = dead[new]
+            self._seen[rows] = True
+            if bool(self._seen.all()):
+                self._seen = None
         return usable
 
     def uniform(self, rows: Tensor, purpose: str, shape: tuple[int, ...] | None = None) -> Tensor:

@@ -48,7 +48,7 @@ class GradientSettings:
     """Draws of a randomised model that judge, before and after; the search never sees them."""
     skip_wrong: bool = True
     """Whether rows that are answered wrongly already are left alone; adversarial training attacks them too."""
-    rows: int = 256
+    rows: int = 512
     """Rows attacked at once; for a randomised model every draw counts as one."""
 
     def __post_init__(self) -> None:

@@ -13,6 +13,10 @@ from isthmus.attacks.gradient._problem import Problem
 from isthmus.attacks.gradient.base import GradientAttack
 from isthmus.core.errors import UsageError
 
+_FURTHER = 1e-4
+"""Added to every step but the first. Where the box cuts a part of each step off, the gap to the boundary would shrink
+for ever and never close."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeepFool(GradientAttack):
@@ -29,7 +33,8 @@ class DeepFool(GradientAttack):
 
     Where we depart:
         100 iterations at most (the authors' code: 50). The overshoot is applied to the sum of all steps before the
-        model is asked again, as in the authors' code; the paper applies it once at the end.
+        model is asked again, as in the authors' code; the paper applies it once at the end. Steps after the first are
+        1e-4 longer, in their code the first one, too.
 
     Relations:
         It finds nearly the smallest move at a hundredth of the cost of `cw`. `auto` holds FAB, which does the same with
@@ -65,18 +70,21 @@ class DeepFool(GradientAttack):
             if not len(rows):
                 break
             ahead, slopes = problem.slopes(rows, found[rows], rivals[rows])
-            total[rows] += nearest(ahead, slopes)
+            total[rows] += nearest(ahead, slopes, _FURTHER if step else 0.0)
             found[rows] = problem.space.clip(problem.inputs[rows] + (1 + self.overshoot) * total[rows])
         return found
 
 
-def nearest(ahead: Tensor, slopes: Tensor) -> Tensor:
-    """The shortest move to a boundary where f_k = f_y, were they affine [rows, ...]; zero where nothing has a slope."""
+def nearest(ahead: Tensor, slopes: Tensor, further: float) -> Tensor:
+    """The shortest move to a boundary where f_k = f_y, were they affine, and `further` beyond it [rows, ...].
+
+    Zero where nothing has a slope.
+    """
     flat = slopes.flatten(2)  # [rows, k, coordinates]
     length = flat.norm(dim=2)
     distance = torch.where(length > 0, ahead.abs() / length.clamp_min(torch.finfo(length.dtype).tiny), torch.inf)
     chosen = distance.argmin(dim=1, keepdim=True)
     way = flat.gather(1, chosen.unsqueeze(2).expand(-1, 1, flat.shape[2])).squeeze(1)
-    scale = (distance.gather(1, chosen) / length.gather(1, chosen)).nan_to_num(0.0, 0.0, 0.0)
+    scale = ((distance.gather(1, chosen) + further) / length.gather(1, chosen)).nan_to_num(0.0, 0.0, 0.0)
     move: Tensor = way * scale
     return move.view(len(slopes), *slopes.shape[2:])
