@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from isthmus.measures.latent_distance import LatentDistance
     from isthmus.measures.lipschitz import Lipschitz
     from isthmus.measures.trade_off import TradeOff
+    from isthmus.measures.transferability import Transferability
     from isthmus.measures.vulnerability import Vulnerability
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Measurement",
     "Subject",
     "TradeOff",
+    "Transferability",
     "Vulnerability",
 ]
 

@@ -116,7 +116,7 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     _logarithms(axes, plot)
     for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if which in plot.percent:
-            axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+            axis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     if len([series for series in plot.series if not series.small]) > 1:
         letters = len(plot.title) + sum(len(series.name) + 6 for series in plot.series if not series.small)
         if letters > _LETTERS_IN_A_LINE:
