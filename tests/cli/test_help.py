@@ -10,7 +10,7 @@ import pytest
 
 VERBS = (
     "train", "attack", "certify", "evaluate", "measure", "explain", "report", "export", "convert", "list", "show",
-    "assets", "doctor",
+    "show-words", "assets", "doctor",
 )  # fmt: skip
 NARROW = {**os.environ, "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
 

@@ -18,6 +18,7 @@ from isthmus.core.statistics import (
     clopper_pearson_lower,
     mcnemar,
     paired_bootstrap,
+    pearson,
     quantile,
     threshold_at_fpr,
     tpr_at_fpr,
@@ -197,3 +198,18 @@ def test_the_bounds_of_a_quantile_are_order_statistics() -> None:
     assert math.isnan(quantile([], 0.5).estimate)
     with pytest.raises(UsageError, match="share"):
         quantile([1.0], 1.0)
+
+
+def test_pearson_is_scipys_and_its_interval_covers():
+    stream = np.random.default_rng(0)
+    covered = 0
+    for trial in range(60):
+        a = stream.normal(size=80)
+        b = 0.6 * a + 0.8 * stream.normal(size=80)
+        found = pearson(a, b, seed=trial, draws=300)
+        assert found.estimate == pytest.approx(stats.pearsonr(a, b).statistic)
+        covered += found.low <= 0.6 <= found.high
+    assert covered >= 51, "0.95 of 60 less four standard deviations"
+    assert math.isnan(pearson([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]).estimate)
+    with pytest.raises(UsageError, match="equal lengths, not 2 and 3"):
+        pearson([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -31,6 +31,8 @@ RUNS = {
     "safer": (*PLAIN, "--defence", "safer"),
     "vub": (*PLAIN, "--defence", "vub"),
     "infobert": (*PLAIN, "--defence", "infobert"),
+    "flat": (*PLAIN, "--defence", "flat", "-P", "points=0"),
+    "flat-plain": (*PLAIN, "--defence", "flat", "-P", "points=0", "-P", "gamma=0"),
     "smooth": (*PLAIN, "--defence", "label_smoothing"),
     "other": PLAIN,
     "normalised": (*PLAIN, "--defence", "normalise"),

@@ -29,6 +29,7 @@ from isthmus.cli import (
     measure,
     report,
     show,
+    show_words,
     train,
 )  # fmt: skip
 from isthmus.cli import list as list_verb
@@ -85,6 +86,7 @@ for _name, _panel, _function in (
     ("export", "Look", export.export),
     ("list", "Look", list_verb.list_methods),
     ("show", "Look", show.show),
+    ("show-words", "Look", show_words.show_words),
     ("convert", "Set up", convert.convert),
     ("assets", "Set up", assets.assets),
     ("doctor", "Set up", doctor.doctor),

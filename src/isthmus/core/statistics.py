@@ -156,6 +156,29 @@ def bootstrap_ratio(
     return Interval(float(total.sum() / size.sum()), float(low), float(high), level)
 
 
+def pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level: float = 0.95) -> Interval:
+    """Pearson's correlation with its percentile bootstrap interval; NaN where one side does not vary.
+
+    Fisher's interval is for normal variables; counts of words are far from that.
+    """
+    first, second = _vector("a", a), _vector("b", b)
+    if len(first) != len(second):
+        raise UsageError(f"a correlation needs equal lengths, not {len(first)} and {len(second)}")
+    check_share("level", level)
+    if len(first) < 3 or not (np.ptp(first) and np.ptp(second)):
+        return Interval(math.nan, math.nan, math.nan, level)
+    rng = numpy_stream(seed, "bootstrap")
+    rows = max(1, 1_000_000 // len(first))
+    found: list[Doubles] = []
+    for start in range(0, draws, rows):
+        picked = rng.integers(len(first), size=(min(rows, draws - start), len(first)))
+        x, y = (side[picked] - side[picked].mean(axis=1, keepdims=True) for side in (first, second))
+        scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+        found.append((x * y).sum(axis=1)[scale > 0] / scale[scale > 0])
+    low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(np.corrcoef(first, second)[0, 1]), float(low), float(high), level)
+
+
 def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:
     check_share("level", level)
     if draws < 1:

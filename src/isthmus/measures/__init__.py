@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isthmus.measures.information_plane import InformationPlane
     from isthmus.measures.interpretation_consistency import InterpretationConsistency
     from isthmus.measures.latent_distance import LatentDistance
+    from isthmus.measures.learned_importance import LearnedImportance
     from isthmus.measures.lipschitz import Lipschitz
     from isthmus.measures.trade_off import TradeOff
     from isthmus.measures.transferability import Transferability
@@ -39,6 +40,7 @@ __all__ = [
     "InformationPlane",
     "InterpretationConsistency",
     "LatentDistance",
+    "LearnedImportance",
     "Lipschitz",
     "Measure",
     "Measurement",

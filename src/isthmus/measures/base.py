@@ -287,6 +287,8 @@ class Subject:
     """The same with the texts of attacks that failed, as far as those got."""
     robustness: Callable[[str | None], Robustness] = _no_attack
     """The outcome of an attack or an evaluation, by name."""
+    substitutions: Callable[[], Mapping[str, int]] = dict
+    """How often attacks on the model replaced each word, over all texts they looked at."""
     others: tuple[Subject, ...] = ()
     """Further runs, for a measure that compares."""
     step: Step = lambda _title, _done, _total: None

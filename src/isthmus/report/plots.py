@@ -239,7 +239,8 @@ def _scatter(axes: Axes, plot: Plot, palette: Palette) -> None:
             markeredgewidth=0, linestyle="none",
         )  # fmt: skip
         for x, y, label in zip(series.x, series.y, series.labels, strict=False):
-            axes.annotate(label, (x, y), xytext=(6, 5), textcoords="offset points", color=palette.ink, fontsize=9)
+            if label:
+                axes.annotate(label, (x, y), xytext=(6, 5), textcoords="offset points", color=palette.ink, fontsize=9)
 
 
 def _bars(axes: Axes, plot: Plot, palette: Palette) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, ste
     )
     subject.adversarial = lambda name: _adversarial(folder, subject, name)
     subject.pairs = lambda name: _pairs(folder, subject, name)
+    subject.substitutions = lambda: _substitutions(folder)
     subject.robustness = lambda name: _robustness(folder, name)
     if step is not None:
         subject.step = step
@@ -172,6 +174,17 @@ def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
             for outcome, new, old in pairs
         ),
         skipped,
+    )
+
+
+def _substitutions(folder: RunFolder) -> Counter[str]:
+    """How often each word was replaced, by any attack of the run."""
+    return Counter(
+        str(edit["original"])
+        for file in folder.attack_files()
+        for row in file.rows()
+        for edit in row.get("edits") or ()
+        if isinstance(edit, dict) and edit.get("kind") == "replace" and edit.get("original")
     )
 
 
