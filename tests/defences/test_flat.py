@@ -236,4 +236,6 @@ def test_a_model_that_has_masks_goes_on_with_them() -> None:
 def test_wrong_settings_are_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(parameters))):
         defences.FLAT(**parameters)
+    with pytest.raises(UsageError, match="masks words, and fgsm moves pixels"):
+        defences.FLAT(attack="fgsm")
     assert (defences.FLAT(mode="paper").gamma, defences.FLAT(mode="paper", gamma=0.5).gamma) == (0.001, 0.5)

@@ -159,7 +159,19 @@ def test_a_batch_of_one_and_a_constant_image():
 
 @pytest.mark.parametrize(
     "name",
-    ["freelb", "pgd", "smart", "alum", "infobert", "rsmi", "safer", "advaug", "adversarial", "random_substitution"],
+    [
+        "freelb",
+        "pgd",
+        "smart",
+        "alum",
+        "infobert",
+        "rsmi",
+        "safer",
+        "advaug",
+        "adversarial",
+        "flat",
+        "random_substitution",
+    ],
 )
 def test_what_needs_words_is_refused(name):
     from isthmus.core import catalog

@@ -89,6 +89,8 @@ class FLAT(Adversarial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.masks and self._moves_pixels:
+            raise UsageError(f"{self.name} masks words, and {self.attack} moves pixels: take adversarial for images")
         one_of(self.name, "mode", self.mode, get_args(Mode))
         fill(self, _DEFAULTS[self.mode])
         for name in ("beta", "gamma", "anneal", "least_beta", "mask_learning_rate"):
