@@ -9,6 +9,7 @@ import pytest
 from isthmus.core.entropy import (
     approximation,
     count_symbols,
+    jackknife_interval,
     jvhw_entropy,
     miller_madow_entropy,
     mle_entropy,
@@ -117,3 +118,24 @@ def test_the_error_alternates_at_its_largest(order):
 def test_what_is_no_list_of_counts_is_refused(counts):
     with pytest.raises(UsageError, match=r"counts|counted"):
         mle_entropy(counts)
+
+
+def test_the_jackknife_leaves_every_draw_out_once():
+    counts = np.array([1, 1, 3, 7])
+    without = []
+    for symbol, count in enumerate(counts):
+        fewer = counts.copy()
+        fewer[symbol] -= 1
+        without += [mle_entropy(fewer)] * int(count)
+    half = 1.959964 * math.sqrt(11 / 12 * ((np.array(without) - np.mean(without)) ** 2).sum())
+    found = jackknife_interval(mle_entropy, counts)
+    assert found.estimate == mle_entropy(counts)
+    assert found.high - found.estimate == pytest.approx(half, rel=1e-6)
+    assert jackknife_interval(mle_entropy, [1]).high == 0.0
+
+
+@pytest.mark.parametrize("estimate", [miller_madow_entropy, jvhw_entropy])
+def test_the_interval_of_the_jackknife_covers_where_the_bias_is_small(estimate):
+    found = [jackknife_interval(estimate, draws(100, 600, seed)) for seed in range(12)]
+    assert sum(math.log(100) in each for each in found) >= 11
+    assert np.mean([each.high - each.low for each in found]) < 0.12

@@ -19,13 +19,15 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isthmus.core.errors import UsageError
+from isthmus.core.statistics import Interval
 
 Counts = NDArray[np.int64]
 
@@ -215,3 +217,25 @@ def _peak(grid: NDArray[np.float64], errors: NDArray[np.float64], at: int) -> fl
     bend = low - 2 * here + high
     shift = 0.0 if bend == 0 else 0.5 * float((low - high) / bend)
     return float(grid[at] + max(-1.0, min(1.0, shift)) * (grid[1] - grid[0]))
+
+
+def jackknife_interval(estimate: Callable[[Counts], float], counts: ArrayLike, level: float = 0.95) -> Interval:
+    """An estimate with the interval of drawing other symbols, by leaving each draw out once; its bias is not in it.
+
+    Draws whose symbols occur equally often leave the same counts behind, so that few of them have to be computed.
+    """
+    found = np.sort(_checked(counts))
+    value, n = estimate(found), int(found.sum())
+    if n < 2:
+        return Interval(value, value, value, level)
+    frequencies, first, times = np.unique(found, return_index=True, return_counts=True)
+    without = []
+    for at in first:
+        fewer = found.copy()
+        fewer[at] -= 1
+        without.append(estimate(fewer[fewer > 0]))
+    draws = frequencies * times  # How many draws each stands for.
+    mean = float(np.average(without, weights=draws))
+    variance = (n - 1) / n * float(draws @ (np.array(without) - mean) ** 2)
+    half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
+    return Interval(value, max(0.0, value - half), value + half, level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -131,17 +131,16 @@ class FeatureEntropy(Measure):
         counts = entropy.count_symbols(words)
         n, possible = len(words), float(self.levels) ** min(symbols.shape[1], 1000 // self.levels)
         alphabet = max(len(counts), int(min(possible, n)))
-        surprise = bootstrap_mean(scale * _surprise(words), seed, 2000)
-        low, high = surprise.low - surprise.estimate, surprise.high - surprise.estimate
-        for name, estimate in (
-            (MLE, entropy.mle_entropy(counts)),
-            (MILLER, entropy.miller_madow_entropy(counts)),
-            (JVHW, entropy.jvhw_entropy(counts)),
-            (WU_YANG, entropy.wu_yang_entropy(counts, alphabet)),
-        ):
-            # The luck of the sample moves all of them as it moves the MLE; their bias is not in the interval.
-            value = scale * estimate
-            yield Figure(self._with_unit(name), value, max(0.0, value + low), value + high, column)
+        estimates: dict[str, Callable[[entropy.Counts], float]] = {
+            MLE: entropy.mle_entropy,
+            MILLER: entropy.miller_madow_entropy,
+            JVHW: entropy.jvhw_entropy,
+            WU_YANG: functools.partial(entropy.wu_yang_entropy, alphabet=alphabet),
+        }
+        for name, estimate in estimates.items():
+            found = entropy.jackknife_interval(estimate, counts)
+            low, high = scale * found.low, scale * found.high
+            yield Figure(self._with_unit(name), scale * found.estimate, low, high, column)
         by_unit = np.mean([_surprise(unit.tolist()) for unit in symbols.T], axis=0)
         yield Figure.from_interval(self._with_unit(UNIT), bootstrap_mean(scale * by_unit, seed, 2000), column)
         yield Figure(self._with_unit(CEILING), scale * math.log(n), of=column)
