@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -136,8 +137,9 @@ def test_two_models_read_the_same_texts_and_the_run_keeps_it(place, capsys, monk
     assert "seen:score" in err
     assert "cnn" in err
 
-    code, _, err = isthmus(capsys, monkeypatch, "report", "run", "-q")
+    code, out, err = isthmus(capsys, monkeypatch, "report", "run", "-q", "--json")
     assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["explanations"]["deepwordbug"] == told["explanations"]
     page = (place / "run/report.html").read_text()
     assert "deepwordbug by occlusion, beside cnn" in page
     first = told["explanations"][0]["attacked"]["texts"]["text"]
@@ -207,3 +209,25 @@ def test_a_damaged_file_of_explanations_is_refused(place, capsys, monkeypatch):
     assert code == 2
     assert "explanations.json: deepwordbug holds no explanations" in err
     assert "move the file away" in err
+
+
+def test_weights_that_are_not_numbers_are_said_to_be_none():
+    import numpy as np
+    from rich.console import Console
+
+    from isthmus.explanations import Explanation
+    from isthmus.report.explanations import explained_html, print_explained
+    from isthmus.runs.explained import Explained, Reading
+
+    weights = np.array([[0.5, np.nan, -0.2]])
+    found = Explanation("0", {"text": "a <b> film"}, "made", ("bad", "good"), (0.4, 0.6), (1,), weights)
+    each = Explained("0", (Reading("model", found),))
+    console = Console(width=100, record=True, file=io.StringIO())
+    print_explained(console, [each])
+    told = console.export_text()
+    assert "some weights are not numbers" in told
+    assert "1 texts have weights that are not numbers" in told
+    page = explained_html([each])
+    assert "<b>film" not in page
+    assert "nan" not in page
+    assert Explained.from_json(json.loads(json.dumps(each.to_json()).replace("NaN", "null"))).title == "0"

@@ -22,6 +22,7 @@ def report(
     from isthmus.report.certificates import certificates
     from isthmus.report.page import write_report
     from isthmus.report.view import read_run
+    from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.runs.measure import measurements
 
@@ -37,5 +38,7 @@ def report(
     if as_json:
         measured = {each.key: each.measurement.to_json() for each in measurements(folder)}
         proven = {each.key: each.summary.to_json() for each in certificates(folder)}
-        more = {name: found for name, found in (("measures", measured), ("certificates", proven)) if found}
+        shown = {each.key: [one.to_json() for one in each.explained] for each in kept_explanations(folder)}
+        every = (("measures", measured), ("certificates", proven), ("explanations", shown))
+        more = {name: found for name, found in every if found}
         print_json({**run_json(view), **more, "report": str(page)})

@@ -121,7 +121,10 @@ class _Run:
         order = numpy_stream(self.seed, "pairs").permutation(len(kept))[:most]
         self.pairs = [kept[place] for place in order.tolist()]
         if not self.pairs:
-            raise UsageError(f"{given.name} has no text that kept its number of words: nothing can be compared")
+            raise UsageError(
+                f"{given.name} has no text that kept its number of words, so that no places can be compared: take an "
+                "attack that replaces words, such as textfooler or pwws"
+            )
         self.found.details = {
             "run": subject.name, "attack": given.name, "pairs": len(self.pairs), "skipped": given.skipped,
             "other number of words": len(given.pairs) - len(kept),

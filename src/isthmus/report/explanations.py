@@ -124,6 +124,8 @@ def heaviest(found: Explanation, row: int) -> str:
         if own:
             listed = ", ".join(f"{visible(words[place], everything=True)} {weights[place]:+.3f}" for place in own)
             parts.append(f"{name}: {listed}")
+    if not np.isfinite(weights).all():
+        parts.append("some weights are not numbers")
     return "   ".join(parts) if parts else "no word has any weight"
 
 
@@ -136,7 +138,14 @@ def _notes(explained: Sequence[Explained]) -> list[str]:
             numbers = [float(value) for value in values if value is not None and np.isfinite(value)]
             if numbers:
                 found[name] = pick([*numbers, *([found[name]] if name in found else [])], key=abs)
-    return [f"{name[0].upper()}{name[1:]}: {value:.3g} at worst." for name, value in found.items()]
+    unknown = sum(
+        not np.isfinite(one.weights).all()
+        for each in explained
+        for reading in each.readings
+        for _, one in reading.sides
+    )
+    told = [f"{unknown} texts have weights that are not numbers: the model's answers are not."] if unknown else []
+    return told + [f"{name[0].upper()}{name[1:]}: {value:.3g} at worst." for name, value in found.items()]
 
 
 def write_page(explained: Sequence[Explained], path: Path, title: str) -> None:
