@@ -12,13 +12,18 @@ import pytest
 import torch
 import training_toys as toys
 from defence_toys import batch_of, gradients
-from test_encoders import DEFENCES, built
+from test_encoders import DEFENCES as WITHOUT_ATTACKS
+from test_encoders import built
 
 from isthmus import defences
+from isthmus.core.types import Example
 from isthmus.defences import Batch, Defence
 from isthmus.training.walk import walk
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+DEFENCES: dict[str, Defence] = {**WITHOUT_ATTACKS, "flat": defences.FLAT()}
+REPLACED = Example("one", {"text": "a plot", "replaced_words": '[["film", "plot"], ["dull", "warm"]]'}, 0)
 
 
 def on_gpu(defence: Defence) -> tuple[Any, Batch]:
@@ -26,7 +31,7 @@ def on_gpu(defence: Defence) -> tuple[Any, Batch]:
     defence.prepare(model, toys.dataset("train", 6, 0))
     batch = batch_of(model)
     inputs = {name: value.cuda() for name, value in batch.inputs.items()}
-    return model, Batch(inputs, batch.labels.cuda(), seed=5)
+    return model, Batch(inputs, batch.labels.cuda(), examples=(REPLACED,) * len(batch), seed=5)
 
 
 def waits(defence: Defence) -> list[str]:
@@ -68,7 +73,7 @@ def test_gradients_of_several_passes_add_up_as_they_do_on_their_own(name: str) -
     assert all(torch.allclose(found[key], expected[key], atol=1e-5) for key in found)
 
 
-@pytest.mark.parametrize("name", ["vib", "infobert-freelb", "freelb"])
+@pytest.mark.parametrize("name", ["vib", "infobert-freelb", "freelb", "flat"])
 def test_draws_on_a_gpu_repeat(name: str) -> None:
     model, batch = on_gpu(DEFENCES[name])
     states = {key: value.clone() for key, value in model.state_dict().items()}

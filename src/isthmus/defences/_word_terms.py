@@ -53,14 +53,14 @@ def importance_difference(
     """L_imp of a batch; None where no word of it was replaced. `over_all` divides by all texts instead."""
     pairs = [replaced_pairs(example) for example in examples]
     words = list(dict.fromkeys(word for row in pairs for pair in row for word in pair))
-    numbers = {word: number for number, word in enumerate(word for word in words)}
+    numbers = {word: number for number, word in enumerate(words)}
     pieces = pieces_of(model, words)
     known = [[pair for pair in row if all(pieces[numbers[word]] for word in pair)] for row in pairs]
     count = sum(map(bool, known))
     if not count:
         return None
     phi = _importance(model, mask, pieces)
-    places = torch.tensor([[numbers[word] for word in pair] for row in known for pair in row], device=phi.device)
+    places = _sent([[numbers[word] for word in pair] for row in known for pair in row], phi.device)
     difference = (phi[places[:, 0]] - phi[places[:, 1]]).abs().sum()
     return difference / (len(examples) if over_all else count)
 
@@ -69,14 +69,19 @@ def _importance(model: Classifier, mask: VariationalWordMask, pieces: Sequence[S
     """φ of words given by their sub-words, with the graph [words]."""
     longest = max(map(len, pieces))
     pad = model.tokenizer.pad_token_id or 0
-    ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in pieces], device=model.device)
-    there = torch.arange(longest, device=model.device) < ids.new_tensor([len(row) for row in pieces]).unsqueeze(1)
+    ids = _sent([[*row, *[pad] * (longest - len(row))] for row in pieces], model.device)
+    there = _sent([[place < len(row) for place in range(longest)] for row in pieces], model.device)
     if mask.after_block and (first := _first_token(model)) is not None:
         # Each word as if it were a text of its own.
         gap = _gap(model, mask, functional.pad(ids, (1, 0), value=first), None)[:, 1:]
     else:
         gap = _gap(model, mask, ids, None)
     return torch.sigmoid(gap).masked_fill(~there, 0.0).amax(dim=1)
+
+
+def _sent(values: list[list[int]], device: torch.device) -> Tensor:
+    """Numbers on the device, without waiting for it."""
+    return torch.tensor(values).to(device, non_blocking=True)
 
 
 def _first_token(model: Classifier) -> int | None:

@@ -67,7 +67,8 @@ def pieces_of(model: Classifier, words: Sequence[str]) -> list[list[int]]:
     tokenizer: PreTrainedTokenizerBase = model.tokenizer
     rows = tokenizer([_ANCHOR, *(f"{_ANCHOR} {word}" for word in words)], add_special_tokens=False)["input_ids"]
     anchor, *rest = (list(map(int, row)) for row in rows)
-    special = set(torch.nonzero(model.special_ids).flatten().tolist())
+    # Not by the model's own table of them: on a GPU a look at it waits.
+    special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id, tokenizer.mask_token_id}
     found = []
     for word, row in zip(words, rest, strict=True):
         own = row[len(anchor) :]
