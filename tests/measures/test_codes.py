@@ -11,8 +11,9 @@ from image_toys import image_model, images, text_model
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import Splits
 from isthmus.data.images import pixels
-from isthmus.measures import InformationBounds
+from isthmus.measures import Information, InformationBounds, InformationPlane
 from isthmus.measures._codes import Codes, InputAttack, head_replaced, read_codes
+from isthmus.measures.base import Asked, Subject
 from isthmus.measures.information import AMONG, LABEL, OTHERS, RATE, RATE_BITS
 from isthmus.measures.information_bounds import ACCURACY, CEILING, PAIRWISE_HIGH, PAIRWISE_LOW, bounds_of
 
@@ -136,3 +137,23 @@ def test_an_empty_split_is_named():
     empty = replace(images(), examples=())
     with pytest.raises(UsageError, match="test split of halves is empty"):
         read_codes(image_model(), empty)
+
+
+def test_measures_of_tokens_refuse_images_by_name():
+    with pytest.raises(UsageError, match="the model reads images: information_bounds"):
+        Information()(image_model(), Splits("halves", {"train": images(8, "train")}))
+
+
+def test_the_plane_of_images_is_measured_on_snapshots():
+    model = image_model()
+    subject = Subject.of(model, Splits("halves", {"train": images(8, "train"), "dev": images(6, "dev")}))
+    subject.asked = Asked(every_epoch=True)
+    subject.snapshots = {1: lambda _model: None}
+    found = InformationPlane().measure(subject)
+    codes = read_codes(model, images(8, "train"))
+    rate = 0.5 * (codes.mean**2 + codes.deviation**2 - 1 - 2 * codes.deviation.log()).sum(1).mean()
+    assert found.figure("rate R (nats), epoch 1", "train").estimate == pytest.approx(float(rate), rel=1e-4)
+    subject = Subject.of(image_model(False), subject.splits)
+    subject.asked, subject.snapshots = Asked(every_epoch=True), {1: lambda _model: None}
+    with pytest.raises(UsageError, match="neither a Gaussian bottleneck nor tokens"):
+        InformationPlane().measure(subject)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
+from isthmus.data.images import is_image_task
 from isthmus.defences.base import Batch, cross_entropy
 from isthmus.defences.infobert import sentence_vectors
 from isthmus.models.bottleneck import GaussianLatent
@@ -129,6 +131,11 @@ def gradients_of(
 
 
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Batch, list[int]]]:
+    if is_image_task(model.task):
+        raise UsageError(
+            "this measure looks at the tokens of texts, and the model reads images: information_bounds, "
+            "feature_entropy, lipschitz and vulnerability are made for both"
+        )
     encoded = encode_examples(model, data.examples, data.fields)
     yield from encoded.numbered_batches(BATCH, model.device)
 

@@ -12,6 +12,7 @@ from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Se
 from isthmus.measures.information import logged
 
 if TYPE_CHECKING:
+    from isthmus.measures._codes import Codes
     from isthmus.measures._features import Features
 
 Rows = dict[str, list[tuple[int, dict[str, float]]]]
@@ -92,6 +93,11 @@ class InformationPlane(Measure):
     def _across(self, rows: Rows, subject: Subject) -> str:
         known = next(iter(rows.values()))[0][1]
         across = self.across if self.across != "auto" else "rate" if "rate" in known else "spread"
+        if across == "spread" and across not in known:
+            raise UsageError(
+                f"{subject.name} has neither a Gaussian bottleneck nor tokens whose spread could stand in: train with "
+                "--defence vib or vub"
+            )
         if across not in known:
             raise UsageError(
                 f"{subject.name} has no {across}: only a model with a Gaussian bottleneck has one. Train with "
@@ -127,6 +133,8 @@ def _notes(across: str, subject: Subject) -> tuple[str, ...]:
 
 def _snapshots(subject: Subject) -> Rows:
     """The figures of every snapshot, as the training log would have them."""
+    from isthmus.data.images import is_image_task
+    from isthmus.measures._codes import read_codes
     from isthmus.measures._features import features_of
 
     found: Rows = {}
@@ -134,20 +142,24 @@ def _snapshots(subject: Subject) -> Rows:
     for number, epoch in enumerate(epochs):
         subject.snapshots[epoch](subject.model)
         for split in subject.split_names(("train", "dev")):
-            features = features_of(subject.model, subject.sample(split, default=256), subject.asked.seed)
+            read = read_codes if is_image_task(subject.model.task) else features_of
+            features = read(subject.model, subject.sample(split, default=256), subject.asked.seed)
             found.setdefault(split, []).append((epoch, dict(plane_figures(features))))
         subject.step("measuring epochs", number + 1, len(epochs))
     return found
 
 
-def plane_figures(features: Features) -> Mapping[str, float]:
-    """Spread, rates, label information and loss at the mean of the latent code."""
+def plane_figures(features: Features | Codes) -> Mapping[str, float]:
+    """Spread of the tokens of texts, rates, label information and loss at the mean of the latent code."""
     import torch
 
     from isthmus.measures._estimators import entropy, log_likelihoods
+    from isthmus.measures._features import Features
     from isthmus.models.information import entropy_rate, rate, spread
 
-    found = {"spread": float(spread(features.tokens.double(), torch.ones(len(features.tokens))))}
+    found = {}
+    if isinstance(features, Features):
+        found["spread"] = float(spread(features.tokens.double(), torch.ones(len(features.tokens))))
     if features.mean is not None and features.deviation is not None:
         found["rate"] = float(rate(features.mean, features.deviation).mean())
         found["entropy_rate"] = float(entropy_rate(features.deviation).mean())
