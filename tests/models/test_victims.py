@@ -276,8 +276,18 @@ def test_bfloat16(encoder: Callable[[str], Path]) -> None:
         ClassifierVictim(model, "fp16")  # type: ignore[arg-type]
 
 
-def test_this_machine_needs_no_filling() -> None:
-    assert fewest_rows() in (2, 16)
+@pytest.mark.parametrize("widths", [(384, 384), (384, 2), (100, 16)])
+def test_batches_are_filled_up_no_further_than_this_machine_needs(widths: tuple[int, int]) -> None:
+    layer = torch.nn.Linear(*widths)
+    least = fewest_rows(layer)
+    assert 2 <= least <= 16
+    with torch.inference_mode():
+        rows = torch.randn(200, widths[0])
+        whole = layer(rows)
+        fits = {n: torch.equal(layer(rows[:n]), whole[:n]) for n in range(2, 17)}
+    assert all(fits[n] for n in range(least, 17))
+    if 2 < least < 16:
+        assert not fits[least - 1]
 
 
 # ---------------------------------------------------------------------- functions

@@ -15,7 +15,10 @@ import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _STRICT = ("MKL_CBWR", "AUTO,STRICT")
 
@@ -65,15 +68,35 @@ def _set_older(values: tuple[str, bool] | None) -> None:
         torch.backends.cudnn.allow_tf32 = values[1]
 
 
-@functools.cache
-def fewest_rows() -> int:
-    """The smallest batch whose rows get the bits they would get in a larger one, on this CPU."""
+_WIDTHS = ((384, 384), (384, 1536), (1536, 384), (384, 2))
+"""Widths before and after a layer, for whoever has no model to ask."""
+
+
+def fewest_rows(model: nn.Module | None = None) -> int:
+    """The smallest batch from which on rows get the bits that they get in a large one, on this CPU.
+
+    Every size is tried at the widths of the model's own layers: a library that has kernels of its own for one to three
+    rows needs no batch of 16, and one that shares narrow products among threads needs it for these alone.
+    """
     import torch
 
+    layers = [] if model is None else list(model.modules())
+    widths = {(each.in_features, each.out_features) for each in layers if isinstance(each, torch.nn.Linear)} or _WIDTHS
+    least = max(_fewest_rows(*sizes, torch.get_num_threads()) for sizes in widths)
+    other = model is None or any(isinstance(each, torch.nn.RNNBase | torch.nn.Conv1d) for each in layers)
+    return 16 if other and least > STRICT_ROWS else least
+
+
+@functools.cache
+def _fewest_rows(width: int, outputs: int, threads: int) -> int:
+    """For one linear layer with that many threads."""
+    del threads  # They decide how the product is cut.
+    import torch
+
+    linear = torch.nn.functional.linear
     with torch.inference_mode(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        rows, weight, bias = torch.randn(512, 384), torch.randn(384, 384), torch.randn(384)
-        whole = torch.nn.functional.linear(rows, weight, bias)
-        tried = range(STRICT_ROWS, 17)
-        fits = (torch.equal(torch.nn.functional.linear(rows[:n], weight, bias), whole[:n]) for n in tried)
-        return STRICT_ROWS if all(fits) else 16
+        rows, weight, bias = torch.randn(256, width), torch.randn(outputs, width), torch.randn(outputs)
+        whole = linear(rows, weight, bias)
+        misfits = [n for n in range(STRICT_ROWS, 17) if not torch.equal(linear(rows[:n], weight, bias), whole[:n])]
+    return min(max([STRICT_ROWS, *(n + 1 for n in misfits)]), 16)

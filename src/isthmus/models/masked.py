@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from torch import Tensor
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import Bools, Filling, Floats, Ints, Pending, TokenBatch
 from isthmus.models._hub import read_config, read_tokenizer, read_weights
+from isthmus.models.backbones import encoder_blocks
 from isthmus.models.machine import fewest_rows
 from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
+from isthmus.models.packed import MOST_TOKENS, Packing, Trial, can_pack, in_passes, packed
 from isthmus.models.pretrained import token_limit
 from isthmus.models.transfer import any_shape, attention_mask, index_tensor, on_device, pending
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = {False: (8192, 1024), True: (1 << 18, 1 << 13)}
 """Tokens and blanks of one forward pass, on a CPU and on a GPU: a blank takes as many numbers as there are tokens."""
+_SHORTEST = 4
+"""Tokens of a short row: so many rows may share a pass."""
 
 
 def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:
@@ -127,28 +132,62 @@ class TransformerMaskedLM:
     def _in_parts(
         self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, by_row: Ints
     ) -> Iterator[tuple[Tensor, Ints]]:
+        first, starts = 0, rows[by_row]
+        for part, count, packing in self._parts(batches, rows):
+            blanks = np.searchsorted(starts, (first, first + count))
+            own = by_row[blanks[0] : blanks[1]]
+            if len(own):
+                yield self._forward(part, rows[own] - first, places[own], packing), own
+            first += count
+
+    def _parts(self, batches: Sequence[TokenBatch], rows: Ints) -> Iterator[tuple[TokenBatch, int, Packing | None]]:
+        """The batches in parts of a few thousand tokens and blanks, each with the number of its rows."""
         most_tokens, most_blanks = _AT_ONCE[self.model.device.type == "cuda"]
+        blanks = np.bincount(rows, minlength=sum(len(batch.ids) for batch in batches))
+        light = len(blanks) > 0 and blanks.max() * MOST_TOKENS <= most_blanks * _SHORTEST
+        if light and self._trial is not None and self._trial.allows(batches):
+            yield from in_passes(batches, fewest_rows(self.model), self._tokenizer.pad_token_id or 0)
+            return
         first = 0
         for batch in batches:
             count, length = batch.ids.shape
-            blanks = np.searchsorted(rows[by_row], np.arange(first, first + count + 1))
+            before = np.concatenate([[0], np.cumsum(blanks[first : first + count])])
             start = 0
             while start < count:
-                most = np.searchsorted(blanks, blanks[start] + most_blanks, side="right") - 1
+                most = np.searchsorted(before, before[start] + most_blanks, side="right") - 1
                 stop = max(start + 1, min(int(most), start + most_tokens // max(1, length), count))
-                own = by_row[blanks[start] : blanks[stop]]
-                if len(own):
-                    yield self._forward(_rows(batch, start, stop), rows[own] - first - start, places[own]), own
+                yield _rows(batch, start, stop), stop - start, None
                 start = stop
             first += count
 
-    def _forward(self, batch: TokenBatch, rows: Ints, places: Ints) -> Tensor:
-        (inputs,) = on_device([batch], self.model.device)
-        least = fewest_rows() if self.device_type == "cpu" else 1
+    @functools.cached_property
+    def _trial(self) -> Trial | None:
+        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        base, depth = self.model.base_model, int(self.model.config.num_hidden_layers)
+        if self.device_type != "cpu" or not can_pack(self.model, encoder_blocks(base, self.model.config), depth):
+            return None
+
+        def answer(parts: Iterable[tuple[TokenBatch, int, Packing | None]]) -> Floats:
+            found = [self._forward(part, np.arange(n), np.ones(n, np.int64), how) for part, n, how in parts]
+            return torch.cat(found).numpy()
+
+        pad = self._tokenizer.pad_token_id or 0
+        return Trial(
+            lambda batches: answer((batch, len(batch.ids), None) for batch in batches),
+            lambda batches: answer(in_passes(batches, fewest_rows(self.model), pad)),
+            int(self.model.config.vocab_size),
+            self.max_tokens,
+        )
+
+    def _forward(self, batch: TokenBatch, rows: Ints, places: Ints, packing: Packing | None) -> Tensor:
+        (inputs,) = on_device([batch], self.model.device, self.model)
+        least = fewest_rows(self.model) if self.device_type == "cpu" else 1
         at = (index_tensor(array, self.model.device, least) for array in (rows, places))
         mask = attention_mask(self.model, inputs.mask)
         given = {"input_ids": inputs.ids, "attention_mask": mask, "token_type_ids": inputs.types}
-        with self._only_at(*at):
+        blocks = encoder_blocks(self.model.base_model, self.model.config) if packing is not None else []
+        way = contextlib.nullcontext() if packing is None else packed(self.model, blocks, packing)
+        with self._only_at(*at), way:
             logits: Tensor = self.model(**{name: value for name, value in given.items() if value is not None}).logits
         return logits[0, : len(rows)].float()
 

@@ -6,19 +6,21 @@ vector = h / |h|,  h = the mean of the last hidden states (or the first, where t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
 from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.models._hub import locate, read_config, read_tokenizer, read_weights
-from isthmus.models.backbones import mean_pool
+from isthmus.models.backbones import encoder_blocks, mean_pool
 from isthmus.models.batching import batches_of
+from isthmus.models.machine import fewest_rows
+from isthmus.models.packed import Trial, can_pack, in_passes, packed
 from isthmus.models.pretrained import token_limit
 from isthmus.models.transfer import Inputs, any_shape, attention_mask, on_device, pending
 
@@ -71,8 +73,43 @@ class TransformerSentenceEncoder:
     def launch(self, batches: Sequence[TokenBatch]) -> Pending:
         """Start encoding rows of token ids; the pending result holds their unit vectors, in order."""
         with torch.inference_mode(), any_shape():
-            rows = [self._vectors(inputs) for inputs in on_device(batches, self.model.device)]
+            way = self._in_passes if self._trial is not None and self._trial.allows(batches) else self._apart
+            rows = list(way(batches))
             return pending(torch.cat(rows) if rows else torch.empty(0, self.width))
+
+    @functools.cached_property
+    def _trial(self) -> Trial | None:
+        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        if self.device_type != "cpu" or not can_pack(self.model, self._blocks, self.model.config.num_hidden_layers):
+            return None
+        return Trial(
+            lambda batches: torch.cat(list(self._apart(batches))).numpy(),
+            lambda batches: torch.cat(list(self._in_passes(batches))).numpy(),
+            int(self.model.config.vocab_size),
+            self.max_tokens,
+        )
+
+    @functools.cached_property
+    def _blocks(self) -> list[nn.Module]:
+        return encoder_blocks(self.model, self.model.config)
+
+    def _apart(self, batches: Sequence[TokenBatch]) -> Iterator[Tensor]:
+        """Unit vectors, batch by batch."""
+        for inputs in on_device(batches, self.model.device, self.model):
+            yield self._vectors(inputs)
+
+    def _in_passes(self, batches: Sequence[TokenBatch]) -> Iterator[Tensor]:
+        """Unit vectors of rows of all lengths, a few thousand tokens at a time."""
+        pad = self.tokenizer.pad_token_id or 0
+        for batch, count, packing in in_passes(batches, fewest_rows(self.model), pad):
+            with packed(self.model, self._blocks, packing):
+                hidden = self.model(input_ids=torch.from_numpy(batch.ids)).last_hidden_state
+            rows = hidden[:, 0]
+            if not self._first:
+                places = packing.places()
+                own = (hidden[start : start + held, :length] for start, length, held in places)
+                rows = torch.cat([mean_pool(each.contiguous(), None) for each in own])
+            yield torch.nn.functional.normalize(rows[:count].float(), dim=-1)
 
     def _vectors(self, inputs: Inputs) -> Tensor:
         # Segment ids are left out: every row is one text.

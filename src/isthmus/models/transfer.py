@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Pending, TokenBatch
@@ -60,11 +60,14 @@ def _takes_final_masks(model: PreTrainedModel) -> bool:
     return model.config._attn_implementation == "sdpa" and hasattr(home, "create_bidirectional_mask") and not windows
 
 
-def on_device(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
-    """The batches on a device; on a CPU those too small for bits of their own are filled up."""
+def on_device(batches: Sequence[TokenBatch], device: torch.device, model: nn.Module | None = None) -> list[Inputs]:
+    """The batches on a device; on a CPU those too small for the bits of a large one are filled up.
+
+    How far is known better where the model is.
+    """
     if device.type == "cuda":
         return _through_pinned_memory(batches, device)
-    least = fewest_rows() if device.type == "cpu" else 1
+    least = fewest_rows(model) if device.type == "cpu" else 1
     return [
         Inputs(
             len(batch.ids),

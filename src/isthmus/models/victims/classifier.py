@@ -12,7 +12,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -28,13 +28,14 @@ from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
 from isthmus.models.machine import STRICT_ROWS, fewest_rows
 from isthmus.models.masking import Gradient, embedding_gradient
+from isthmus.models.packed import Trial, can_pack, in_passes, packed
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import copied, mix64
 from isthmus.models.transfer import Inputs, any_shape, failed, filled, on_device, pending
 from isthmus.models.victims._options import flag, whole
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Precision = Literal["fp32", "bf16"]
 MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
@@ -81,6 +82,7 @@ class ClassifierVictim:
         if latent is not None:
             _see(model, latent)
         self.draws, self.fixed = whole("draws", draws), flag("fixed", fixed)
+        self._trials: dict[bool, Trial | None] = {}  # By whether arithmetic is float32.
         self.passes = 0
         """Texts that went through the network so far, copies included; one with a gradient counts twice."""
 
@@ -118,8 +120,11 @@ class ClassifierVictim:
     def padding_block(self) -> int:
         """Rows whose lengths lie between the same multiples of this may share a batch without changing a bit."""
         # Without strict arithmetic one short row in hundreds ends in other bits: too rare for a trial to find.
-        if self.device_type != "cpu" or self.stochastic or fewest_rows() > STRICT_ROWS:
+        if self.device_type != "cpu" or self.stochastic or fewest_rows(self.model) > STRICT_ROWS:
             return 1
+        trial = self._trial(exact=False)
+        if trial is not None and trial.holds:
+            return 1  # Lengths share passes without padding.
         size, pad = self.model.table.num_embeddings, self.tokenizer.pad_token_id or 0
         ways = (True,) if self.precision == "fp32" else (True, False)
         launches = [functools.partial(self.launch, exact=exact) for exact in ways]
@@ -173,10 +178,46 @@ class ClassifierVictim:
             with torch.inference_mode(), any_shape():
                 draws = self.draws if model.stochastic else 1
                 self.passes += draws * sum(len(batch.ids) for batch in batches)
-                rows = [_averaged(model, self._keyed(inputs), draws) for inputs in on_device(batches, model.device)]
+                trial = self._trial(exact)
+                way = self._in_passes if trial is not None and trial.allows(batches) else self._by_length
+                rows = list(way(model, batches, draws))
                 return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
             raise failed(len(batches), error) from error
+
+    def _trial(self, exact: bool) -> Trial | None:
+        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        full = exact or self.precision == "fp32"
+        if full not in self._trials:
+            model = self._evaluating(exact)
+            body, stock = model.backbone, cast("PreTrainedModel", getattr(model.backbone, "model", None))
+            plain = self.device_type == "cpu" and not self.stochastic and model.slots.noise is None
+            able = plain and body.form == "stock" and can_pack(stock, body.blocks(), body.depth)
+            self._trials[full] = (
+                Trial(
+                    lambda batches: torch.cat(list(self._by_length(model, batches, 1))).numpy(),
+                    lambda batches: torch.cat(list(self._in_passes(model, batches, 1))).numpy(),
+                    model.table.num_embeddings,
+                    self.max_tokens,
+                )
+                if able
+                else None
+            )
+        return self._trials[full]
+
+    def _by_length(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
+        """Probabilities, batch by batch."""
+        for inputs in on_device(batches, model.device, model):
+            yield _averaged(model, self._keyed(inputs), draws)
+
+    def _in_passes(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
+        """Probabilities of rows of all lengths, a few thousand tokens at a time."""
+        stock: Any = model.backbone.model
+        least, pad = fewest_rows(model), self.tokenizer.pad_token_id or 0
+        for batch, count, packing in in_passes(batches, least, pad):
+            (inputs,) = on_device([batch], model.device, model)
+            with packed(stock, model.backbone.blocks(), packing):
+                yield _averaged(model, self._keyed(inputs._replace(rows=count)), draws)
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""

@@ -1,0 +1,232 @@
+"""Rows of many lengths in one pass on a CPU: no padding, and the bits that they get alone.
+
+An attack asks for a few rows of each length. Batched by length, most products are too small to pay; padded to one
+length, sums end in other bits. So the blocks of the encoder read one long sequence:
+
+    rows [rows, longest, width]  ->  tokens [1, tokens, width]  ->  blocks  ->  rows [rows, longest, width]
+
+Linear layers, norms and activations treat every token by itself. Attention alone looks along a row: it is computed for
+all rows of one length at a time (`_attend`), in the shapes that a batch of that length would have. What stands before
+the blocks and behind them sees rows as usual, padding included, and must not look at the padding: classifiers that
+pool the first token do not.
+
+Whether all that holds for a model, its attention and this machine is found out by trying (`Trial`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.types import Floats, TokenBatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MOST_TOKENS = 2048
+"""Tokens of one pass: beyond that nothing is gained, and caches overflow."""
+WORTH_TRYING = 64
+"""Rows after which it pays to find out whether lengths may share a pass."""
+_NAME = "isthmus_packed"
+_TRIED = (3, 4, 5, 7, 8, 12, 15, 16, 17, 23, 31, 32, 33, 47, 64)
+"""Lengths of the rows on which it is tried."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where rows lie in the sequence: so many of each length, one length after the other."""
+
+    groups: tuple[tuple[int, int], ...]
+    """(length, rows)."""
+    filled: int
+    """Rows that the layers behind the blocks see: those of `groups`, the last of them repeated."""
+
+    def pack(self, rows: Tensor) -> Tensor:
+        """[rows, longest, width] -> [1, tokens, width]."""
+        parts = [rows[start : start + count, :length].flatten(0, 1) for start, length, count in self.places()]
+        return torch.cat(parts)[None]
+
+    def unpack(self, tokens: Tensor) -> Tensor:
+        """[1, tokens, width] -> [filled, longest, width], zero where there is no token."""
+        longest = max(length for length, _ in self.groups)
+        rows, at = tokens.new_zeros(self.filled, longest, tokens.shape[-1]), 0
+        for start, length, count in self.places():
+            rows[start : start + count, :length] = tokens[0, at : at + length * count].view(count, length, -1)
+            at += length * count
+        last = sum(count for _, count in self.groups)
+        rows[last:] = rows[last - 1]
+        return rows
+
+    def places(self) -> Iterator[tuple[int, int, int]]:
+        """(first row, length, rows)."""
+        start = 0
+        for length, count in self.groups:
+            yield start, length, count
+            start += count
+
+
+_packing: ContextVar[Packing] = ContextVar("packing")
+
+
+def _attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, scaling: float | None = None, **__: Any
+) -> tuple[Tensor, None]:
+    """Attention [1, heads, tokens, width] -> [1, tokens, heads, width], along each row."""
+    del module
+    heads, tokens, width = query.shape[1:]
+    found, at = query.new_empty(1, tokens, heads, width), 0
+    for length, count in _packing.get().groups:
+        stop = at + length * count
+        # [heads, rows * length, width] -> [rows, heads, length, width]
+        asked, offered, given = (
+            each[0, :, at:stop].reshape(heads, count, length, width).transpose(0, 1) for each in (query, key, value)
+        )
+        seen = torch.nn.functional.scaled_dot_product_attention(asked, offered, given, scale=scaling)
+        found[0, at:stop].view(count, length, heads, width).copy_(seen.transpose(1, 2))
+        at = stop
+    return found, None
+
+
+@functools.cache
+def _register() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, lambda *_, **__: None)
+
+
+def can_pack(model: PreTrainedModel, blocks: Sequence[nn.Module], depth: int) -> bool:
+    """Whether it is worth a trial: one call for each block, and attention that can be replaced."""
+    return len(blocks) == depth > 0 and model.config._attn_implementation == "sdpa"
+
+
+@contextlib.contextmanager
+def packed(model: PreTrainedModel, blocks: Sequence[nn.Module], packing: Packing) -> Iterator[None]:
+    """Inside the block the model's blocks read rows as `packing` lays them."""
+    _register()
+
+    def enter(_module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if args:
+            return (packing.pack(args[0]), *args[1:]), given
+        return args, {**given, "hidden_states": packing.pack(given["hidden_states"])}
+
+    def leave(_module: nn.Module, _args: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (packing.unpack(output[0]), *output[1:])
+        return packing.unpack(output)
+
+    before, token = model.config._attn_implementation, _packing.set(packing)
+    hooks = [
+        blocks[0].register_forward_pre_hook(enter, with_kwargs=True),
+        blocks[-1].register_forward_hook(leave, prepend=True),
+    ]
+    model.config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+        _packing.reset(token)
+        for hook in hooks:
+            hook.remove()
+
+
+def in_passes(batches: Sequence[TokenBatch], least: int, pad: int) -> Iterator[tuple[TokenBatch, int, Packing]]:
+    """Batches of one length each, without masks, joined into passes: rows padded, how many count, and where they lie.
+
+    The order of rows stays. Rows beyond those that count repeat the last, for layers that read one vector a row.
+    """
+    joined: list[TokenBatch] = []
+    for batch in batches:
+        size = batch.ids.shape[1]
+        most = max(1, MOST_TOKENS // max(1, size))
+        for start in range(0, len(batch.ids), most):
+            part = _slice(batch, start, start + most)
+            if joined and sum(each.ids.size for each in joined) + part.ids.size > MOST_TOKENS:
+                yield _join(joined, least, pad)
+                joined = []
+            joined.append(part)
+    if joined:
+        yield _join(joined, least, pad)
+
+
+def _slice(batch: TokenBatch, start: int, stop: int | None) -> TokenBatch:
+    own = slice(start, stop)
+    types, keys = (None if batch.types is None else batch.types[own]), (None if batch.keys is None else batch.keys[own])
+    return TokenBatch(batch.ids[own], None, types, keys)
+
+
+def _join(batches: list[TokenBatch], least: int, pad: int) -> tuple[TokenBatch, int, Packing]:
+    count = sum(len(batch.ids) for batch in batches)
+    while sum(batch.ids.size for batch in batches) < least:  # The blocks, too, need so many tokens.
+        batches = [*batches, _slice(batches[-1], -1, None)]
+    held, longest = sum(len(batch.ids) for batch in batches), max(batch.ids.shape[1] for batch in batches)
+    filled = max(held, least)
+    ids = np.full((filled, longest), pad, np.int64)
+    types = None if batches[0].types is None else np.zeros((filled, longest), np.int64)
+    at = 0
+    for batch in batches:
+        place = slice(at, at + len(batch.ids)), slice(0, batch.ids.shape[1])
+        ids[place] = batch.ids
+        if types is not None:
+            types[place] = batch.types
+        at += len(batch.ids)
+    for array in (ids, types):
+        if array is not None:
+            array[held:] = array[held - 1]
+    keys = None
+    if batches[0].keys is not None:
+        keys = np.concatenate([np.asarray(batch.keys) for batch in batches])
+        keys = np.concatenate([keys, np.repeat(keys[-1:], filled - held)])
+    groups = tuple((batch.ids.shape[1], len(batch.ids)) for batch in batches)
+    return TokenBatch(ids, None, types, keys), count, Packing(groups, filled)
+
+
+class Trial:
+    """Whether a model's rows may share passes: found out once, when enough rows came to pay for that.
+
+    `apart` answers batches of one length each, `together` the same batches in passes.
+    """
+
+    def __init__(
+        self,
+        apart: Callable[[Sequence[TokenBatch]], Floats],
+        together: Callable[[Sequence[TokenBatch]], Floats],
+        vocabulary: int,
+        max_tokens: int,
+    ) -> None:
+        self._ways, self._vocabulary, self._max_tokens = (apart, together), vocabulary, max_tokens
+        self._rows = 0
+        self.holds: bool | None = None
+        """None: not tried yet."""
+
+    def allows(self, batches: Sequence[TokenBatch]) -> bool:
+        """Whether these batches may share passes."""
+        self._rows += sum(len(batch.ids) for batch in batches)
+        if self.holds is None and self._rows > WORTH_TRYING:
+            self.holds = False  # While it is tried.
+            self.holds = self._try()
+        return bool(self.holds) and all(batch.mask is None for batch in batches)
+
+    def _try(self) -> bool:
+        """Compare rows in one pass with the same rows in batches of their length, and some of them alone."""
+        apart, together = self._ways
+        draw, low, high = np.random.default_rng(0), self._vocabulary // 4, self._vocabulary // 2
+        rows = [TokenBatch(draw.integers(low, high, (2, length))) for length in _TRIED if length <= self._max_tokens]
+        try:
+            with torch.inference_mode():
+                expected = apart(rows)
+                alone = np.concatenate([together([TokenBatch(each.ids[:1])]) for each in rows[:6]])
+                return np.array_equal(together(rows), expected) and np.array_equal(
+                    alone, expected[: 2 * len(alone) : 2]
+                )
+        except (IsthmusError, RuntimeError, IndexError, ValueError, KeyError, TypeError, AttributeError):
+            return False  # Its blocks or its attention are called otherwise.
