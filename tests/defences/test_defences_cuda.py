@@ -23,7 +23,8 @@ from isthmus.training.walk import walk
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 DEFENCES: dict[str, Defence] = {**WITHOUT_ATTACKS, "flat": defences.FLAT()}
-REPLACED = Example("one", {"text": "a plot", "replaced_words": '[["film", "plot"], ["dull", "warm"]]'}, 0)
+PAIRS = '[["film", "plot"], ["dull", "warm"]]'
+REPLACED = Example("one", {"text": "a plot", "made_from": "two", "replaced_words": PAIRS}, 0)
 
 
 def on_gpu(defence: Defence) -> tuple[Any, Batch]:

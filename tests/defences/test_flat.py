@@ -42,7 +42,7 @@ def prepared(architecture: str = "bert", **parameters: Any) -> tuple[defences.FL
 def with_pairs(batch: Batch, *pairs: list[tuple[str, str]]) -> Batch:
     examples = list(toys.dataset("train", len(batch), 0))
     for row, own in enumerate(pairs):
-        fields = {**examples[row].fields, **({REPLACED: json.dumps(own)} if own else {})}
+        fields = {**examples[row].fields, **({REPLACED: json.dumps(own), MADE_FROM: "one"} if own else {})}
         examples[row] = dataclasses.replace(examples[row], fields=fields)
     return dataclasses.replace(batch, examples=tuple(examples))
 
@@ -179,6 +179,7 @@ def test_the_log_has_both_terms_their_shares_and_the_replaced_words(tmp_path: Pa
         before, after = texts[fields[MADE_FROM]].split(), fields["text"].split()
         changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
         assert replaced_pairs(Example("x", fields, 0)) == changed
+    assert replaced_pairs(Example("a column of the data", {"text": "a", REPLACED: "none of ours"}, 0)) == []
 
 
 def test_beta_falls_every_epoch() -> None:

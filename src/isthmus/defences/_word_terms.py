@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.core.types import Example
-from isthmus.defences._attacked import REPLACED
+from isthmus.defences._attacked import MADE_FROM, REPLACED
 from isthmus.defences.base import Batch
 from isthmus.models.importance import pieces_of
 from isthmus.models.masking import words_of
@@ -43,7 +43,8 @@ def mean_entropy(model: Classifier, mask: VariationalWordMask, batch: Batch) -> 
 
 def replaced_pairs(example: Example) -> list[Pair]:
     """The words that an attack replaced in this example, and what by; none for an original."""
-    text = example.fields.get(REPLACED)
+    # An original may have a column of that name, with anything in it.
+    text = example.fields.get(REPLACED) if MADE_FROM in example.fields else None
     return [(str(before), str(after)) for before, after in json.loads(str(text))] if text else []
 
 
