@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from isthmus.core.errors import MissingExtra
-from isthmus.measures.base import Plot, Series
+from isthmus.measures.base import Panel, Plot, Series
 from isthmus.report import plots
 
 KINDS = {
@@ -20,6 +20,8 @@ KINDS = {
                  kind="bars", ticks=("benign", "adversarial"), diagonal=True),
     "scatter": Plot("a", "t", "x", "y", (Series("one", (1, 20), (-3, 400), labels=("a", "b")),
                                          Series("two", (0, 9), (1, 1), reference=True)), kind="scatter", log="xy"),
+    "images": Plot("a", "t", "", "", (), kind="images",
+                   panels=((Panel("3, 0.9", (((0,), (255,)), ((128,), (128,)))), Panel("red", (((255, 0, 0),),))),)),
     "one point": Plot("a", "t", "x", "y", (Series("train", (1,), (3,), labels=("1",)),), kind="path"),
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from isthmus.core import catalog
 from isthmus.measures.base import Measure, Measurement, Subject
 
 if TYPE_CHECKING:
+    from isthmus.measures.adversarial_images import AdversarialImages
     from isthmus.measures.anchored_information import AnchoredInformation
     from isthmus.measures.anchored_words import AnchoredWords
     from isthmus.measures.calibration import Calibration
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from isthmus.measures.vulnerability import Vulnerability
 
 __all__ = [
+    "AdversarialImages",
     "AnchoredInformation",
     "AnchoredWords",
     "Calibration",

@@ -72,6 +72,15 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """A small image with a line above it."""
+
+    title: str
+    pixels: tuple[tuple[tuple[int, ...], ...], ...]
+    """[height][width][1 or 3], 0 to 255."""
+
+
+@dataclass(frozen=True)
 class Plot:
     """What to draw, in the terms of the reader: axes and series, no colours."""
 
@@ -81,9 +90,9 @@ class Plot:
     x_label: str
     y_label: str
     series: tuple[Series, ...]
-    kind: Literal["line", "path", "points", "bars", "scatter"] = "line"
+    kind: Literal["line", "path", "points", "bars", "scatter", "images"] = "line"
     """``path`` colours the points by their order and names it by `order_label`; ``bars`` draws one group per x;
-    ``scatter`` joins no points, and draws series that are a `reference` as dashed lines."""
+    ``scatter`` joins no points, and draws series that are a `reference` as dashed lines; ``images`` has `panels`."""
     order_label: str = ""
     caption: str = ""
     percent: str = ""
@@ -94,6 +103,8 @@ class Plot:
     """Whether to draw the line y = x."""
     ticks: tuple[str, ...] = ()
     """Names at x = 0, 1, 2, … where x is no number."""
+    panels: tuple[tuple[Panel, ...], ...] = ()
+    """Images, row by row; every row has as many."""
 
 
 @dataclass(frozen=True)
@@ -137,15 +148,20 @@ class Measurement:
         """Read what `to_json` made; keys of a newer version are left out."""
         return cls(
             figures=tuple(Figure(**_known(Figure, each)) for each in value.get("figures") or ()),
-            plots=tuple(
-                Plot(**{**_known(Plot, each), "series": tuple(_series(part) for part in each.get("series") or ())})
-                for each in value.get("plots") or ()
-            ),
+            plots=tuple(_plot(each) for each in value.get("plots") or ()),
             texts=tuple(MarkedText(**_known(MarkedText, each)) for each in value.get("texts") or ()),
             legend={str(key): str(text) for key, text in (value.get("legend") or {}).items()},
             notes=tuple(str(note) for note in value.get("notes") or ()),
             details=dict(value.get("details") or {}),
         )
+
+
+def _plot(value: Mapping[str, Any]) -> Plot:
+    parts = {
+        "series": tuple(_series(part) for part in value.get("series") or ()),
+        "panels": tuple(tuple(Panel(**_known(Panel, each)) for each in row) for row in value.get("panels") or ()),
+    }
+    return Plot(**{**_known(Plot, value), **parts})
 
 
 def _series(value: Mapping[str, Any]) -> Series:

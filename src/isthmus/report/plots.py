@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
 from isthmus.measures.base import Plot, Series
-from isthmus.report import figures
+from isthmus.report import figures, image_grids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +33,8 @@ _FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-seri
 
 def height(plot: Plot) -> float:
     """Curves over epochs are many and simple; a plane deserves more room."""
+    if plot.kind == "images":
+        return 0.5 + 1.5 * len(plot.panels)
     return 2.7 if plot.kind == "line" else 4.2
 
 
@@ -100,6 +102,9 @@ def save(plot: Plot, stem: Path) -> list[Path]:
 
 def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     """Draw a plot with the colours of `palette`."""
+    if plot.kind == "images":
+        image_grids.draw(figure, plot, palette.ink)
+        return
     axes = figure.add_subplot(facecolor="none")
     kinds = {"line": _lines, "path": _paths, "points": _points, "bars": _bars, "scatter": _scatter}
     if plot.diagonal:
