@@ -62,7 +62,9 @@ def _erase_whole(texts, rows):
 def test_every_method_that_works_is_measured_beside_a_random_order():
     model = toys.classifier()
     found = Faithfulness(methods=("occlusion", "gradient_x_input"))(model, DATA, n=6)
-    assert {figure.of for figure in found.figures} == {"occlusion", "gradient_x_input", "random order"}
+    methods = ("occlusion", "gradient_x_input", "random order")
+    kinds = ("comprehensiveness", "sufficiency")
+    assert [figure.name for figure in found.figures] == [f"{kind}, {method}" for kind in kinds for method in methods]
     assert "never two models" in found.notes[-1]
     explained = list(Occlusion()(wrap(model), DATA["test"].sample(6, 0)))
     expected, _ = faithfulness(
@@ -71,7 +73,7 @@ def test_every_method_that_works_is_measured_beside_a_random_order():
         [each.weights[0] for each in explained],
         [each.prediction for each in explained],
     )
-    figure = found.figure("comprehensiveness", "occlusion")
+    figure = found.figure("comprehensiveness, occlusion")
     assert figure.estimate == pytest.approx(expected.mean(), abs=1e-6)
     assert figure.low <= figure.estimate <= figure.high
     plot = next(plot for plot in found.plots if plot.name == "comprehensiveness")

@@ -20,6 +20,7 @@ from isthmus.core.types import Classification, Example
 from isthmus.data import Dataset, Splits
 from isthmus.lexicon import neighbours
 from isthmus.measures import LearnedImportance, Subject
+from isthmus.measures._pairs import with_random_weights
 from isthmus.models import Classifier, importance_of
 from isthmus.models.word_mask import VariationalWordMask
 
@@ -83,6 +84,16 @@ def test_synonyms_by_hand(synonyms):
     assert found.figure("difference of importance between synonyms").estimate == pytest.approx(expected, abs=1e-6)
     shares = [series for series in found.plots[-1].series if series.name.endswith("synonyms")]
     assert sum(shares[0].y) == pytest.approx(1)
+
+
+def test_a_model_with_random_weights_has_random_importance():
+    model = masked()
+    one, two = (with_random_weights(model, seed) for seed in (1, 2))
+    words = ["fine", "dull", "film"]
+    values = [importance_of(each, words) for each in (model, one, two)]
+    assert not np.allclose(values[0], values[1])
+    assert not np.allclose(values[1], values[2])
+    assert np.array_equal(importance_of(with_random_weights(model, 1), words), values[1])
 
 
 def test_without_attacks_and_without_synonyms_it_says_so():

@@ -56,4 +56,7 @@ def with_random_weights(model: Classifier, seed: int) -> Classifier:
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
                 reset()
+        mask = other.slots.word_mask
+        if mask is not None:  # It keeps what its weights made of the vocabulary.
+            other.fill(word_mask=type(mask)(**mask.config()))
     return other.eval()

@@ -144,7 +144,7 @@ class _Faithful:
 
     def figure(self, kind: str, seed: int) -> Figure:
         """The mean over texts and shares."""
-        return Figure.from_interval(kind, _interval(self.losses[kind].mean(axis=1), seed), self.name)
+        return Figure.from_interval(f"{kind}, {self.name}", _interval(self.losses[kind].mean(axis=1), seed))
 
 
 def _has_words(example: Example) -> bool:

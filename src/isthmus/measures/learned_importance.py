@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 Synonyms = Callable[[str], Sequence[str]]
 _LISTED, _DRAWN, _NAMED = 5_000, 1_000, 12
 """Words that are kept, that a plot shows, and that it names."""
-_EDGES = tuple(round(0.05 * step, 2) for step in range(11))
-"""Differences of importance are counted between these; the last group is open."""
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+"""Widths of the groups in which differences of importance are counted; the first of which ten hold most of them."""
 
 
 @dataclass(frozen=True)
@@ -276,14 +276,17 @@ def _by_word(places: NDArray[np.int64], values: Array) -> Array:
     return np.asarray(np.bincount(which, values) / counts)
 
 
-def _histogram(found: Iterable[_Run]) -> Plot:
+def _histogram(found: Sequence[_Run]) -> Plot:
+    every = np.concatenate([values for run in found for values in run.differences.values()])
+    step = next((step for step in _STEPS if 10 * step >= np.quantile(every, 0.95)), _STEPS[-1])
+    edges = [round(step * number, 4) for number in range(11)]
     series = []
     for run in found:
         for name, values in run.differences.items():
-            counts = np.histogram(np.minimum(values, _EDGES[-1]), bins=[*_EDGES, 1.0])[0]
+            counts = np.histogram(np.minimum(values, edges[-1]), bins=[*edges, edges[-1] + step])[0]
             shares = (counts / len(values)).tolist()
             series.append(Series(f"{run.subject.name}: {name}", tuple(map(float, range(len(shares)))), tuple(shares)))
-    ticks = [f"{low:g}–{high:g}" for low, high in itertools.pairwise(_EDGES)]
+    ticks = [f"{low:g}–{high:g}" for low, high in itertools.pairwise(edges)]
     return Plot(
         name="importance_of_synonyms",
         title="How differently a word and its synonym are weighed",
@@ -291,6 +294,6 @@ def _histogram(found: Iterable[_Run]) -> Plot:
         y_label="pairs",
         series=tuple(series),
         kind="bars",
-        ticks=(*ticks, f"{_EDGES[-1]:g} and more"),
+        ticks=(*ticks, f"{edges[-1]:g} and more"),
         percent="y",
     )
