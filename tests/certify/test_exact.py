@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify import Exact, Gaussian, Synonym
-from isthmus.certify._intervals import Box, certified_margin, pooled_box, product, slack, token_choices
+from isthmus.certify._intervals import Box, certified_margin, is_bounded, pooled_box, product, slack, token_choices
 from isthmus.certify._substitutions import Space
 from isthmus.certify.base import Challenge
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
-from isthmus.models import Classifier, wrap
+from isthmus.models import Classifier, fold_word_mask, wrap
 from isthmus.models.bottleneck import GaussianBottleneck
+from isthmus.models.word_mask import VariationalWordMask
 
 FORMS = ["cnn", "lstm", "bilstm"]
 
@@ -84,6 +85,18 @@ def test_intervals_are_sound(form):
             refuted += not holds
     assert certified
     assert refuted
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_word_masks_that_scale_words_are_another_table(form):
+    model = network(form, 2, 0.1)
+    mask = VariationalWordMask(model.table.embedding_dim, model.table.num_embeddings, hidden=8)
+    with torch.no_grad():
+        mask.first.weight.mul_(20)
+    space = Space.of({"text": "the film was fine"}, toys.table(), Protection())
+    plain = certified_margin(model, space, 1)
+    assert is_bounded(wrap(model.fill(word_mask=mask).eval(), device="cpu"))
+    assert certified_margin(model, space, 1) == certified_margin(fold_word_mask(model), space, 1) != plain
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -56,14 +56,19 @@ def slack(terms: int) -> float:
 
 
 def is_bounded(victim: Victim) -> bool:
-    """Whether bounds can be computed: a word-level network without slots, and with nothing before or around it."""
+    """Whether bounds can be computed: a word-level network with nothing before, in or around it.
+
+    A word mask that scales every word by its own factor is as good as another table.
+    """
     from isthmus.models.victims.classifier import ClassifierVictim
 
     if type(victim) is not ClassifierVictim:
         return False
     model: Any = victim.model
     form = getattr(getattr(model, "backbone", None), "form", None)
-    return form in ("cnn", "lstm") and not model.slots.filled() and model.head is not None
+    if form not in ("cnn", "lstm") or model.head is None:
+        return False
+    return all(name == "word_mask" and slot.scales_words for name, slot in model.slots.filled().items())
 
 
 def certified_margin(model: Any, space: Space, prediction: int) -> float | None:
@@ -106,7 +111,7 @@ def token_choices(model: Any, space: Space) -> Choices | None:
 def pooled_box(model: Any, choices: Choices) -> Box:
     """Bounds of the pooled vector."""
     backbone = model.backbone
-    reader = _Words(backbone.table.weight, choices)
+    reader = _Words(model.read_table(), choices)
     if backbone.form == "cnn":
         parts = [
             _convolution(reader, layer, size)
