@@ -54,6 +54,11 @@ class Example:
         """The fields that are texts, in reading order."""
         return {name: value for name, value in self.fields.items() if isinstance(value, str)}
 
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What a victim reads: the texts, or the array of an image."""
+        return self.texts or dict(self.fields)
+
 
 OUTSIDE = -1e4
 """Logit of a position that is only padding."""

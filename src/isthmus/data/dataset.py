@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -77,6 +77,10 @@ class Dataset:
     def texts(self) -> list[dict[str, str]]:
         """The text fields of every example."""
         return [example.texts for example in self.examples]
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """What a victim reads of every example: its texts, or its array."""
+        return [example.inputs for example in self.examples]
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -91,6 +91,31 @@ def load_data(
     return Splits(title, {part: reading.dataset(part) for part in usable})
 
 
+def names_images(source: str | Path) -> bool:
+    """Whether a source holds images, as far as files and known names tell: the hub is not asked."""
+    return _image_place(source) is not None
+
+
+def _image_place(source: str | Path) -> Path | None:
+    """Where images lie that a user names; None where it is no name of any, and for what the hub may have."""
+    from isthmus.data._arrays import SUFFIX, holds_arrays
+    from isthmus.data._image_folder import holds_images
+
+    path = Path(source).expanduser()
+    if path.exists() or path.suffix == SUFFIX:
+        return path if holds_arrays(path) or holds_images(path) else None
+    if not isinstance(source, str):
+        return None
+    own = assets.user_folder(source)
+    if own is not None:
+        return own if holds_arrays(own) or holds_images(own) else None
+    if source == DIGITS:
+        return Path(__file__).with_name("digits.npz")
+    if source in assets.names("data") and "train.npz" in assets.find(source).files:
+        return assets.cache_folder() / source
+    return None
+
+
 def _find_images(
     source: str | Path,
     text: str | None,
@@ -102,20 +127,16 @@ def _find_images(
 ) -> Splits | None:
     """The data set where it holds images; None where it holds texts."""
     from isthmus.data._arrays import holds_arrays, read_arrays
-    from isthmus.data._image_folder import holds_images, read_folder
+    from isthmus.data._image_folder import read_folder
 
-    path, title = Path(source).expanduser(), name
-    if not path.exists() and isinstance(source, str) and path.suffix != ".npz":
-        known = assets.user_folder(source)
-        if known is None and source == DIGITS:
-            known = Path(__file__).with_name("digits.npz")
-        elif known is None and source in assets.names("data") and "train.npz" in assets.find(source).files:
-            known = assets.path(source)
-        if known is None:
-            return None
-        path, title = known, name or source
-    if not holds_arrays(path) and not holds_images(path):
+    path = _image_place(source)
+    if path is None:
         return None
+    title = name
+    if not Path(source).expanduser().exists() and Path(source).suffix != ".npz":
+        title = name or str(source)
+        # Fetched, or checked where it is there already.
+        path = assets.path(source) if isinstance(source, str) and source in assets.names("data") else path
     if pair is not None or task != "classification":
         raise UsageError(f"{source} holds images: it has neither pairs of texts nor questions")
     if holds_arrays(path):

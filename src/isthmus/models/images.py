@@ -108,7 +108,11 @@ class ImageClassifier(nn.Module):
             raise UsageError(f"this model reads inputs of shape {self.task.shape}, not {tuple(pixels.shape[1:])}")
         if self.slots.noise is not None:
             pixels = self.slots.noise(PIXELS, pixels, None)
-        vector, latent = self.backbone(pixels), None
+        return self.decode(self.backbone(pixels))
+
+    def decode(self, vector: Tensor) -> Output:
+        """What the bottleneck and the head make of the network's vector."""
+        latent = None
         if self.slots.bottleneck is not None:
             latent = self.slots.bottleneck(vector)
             vector = latent.sample.to(vector.dtype)

@@ -64,7 +64,7 @@ def check_labels(
     sample = data.sample(count, seed)
     if not len(sample):
         return LabelCheck(0, 0, len(victim.labels))
-    check = judge(tolerant_scores(victim, sample.texts()), sample.label_indices(), len(victim.labels))
+    check = judge(tolerant_scores(victim, sample.inputs()), sample.label_indices(), len(victim.labels))
     if check.is_suspicious:
         raise SuspiciousLabels(suspicion(check, victim.labels, names or victim.labels))
     return check

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from isthmus.core.errors import RunError, UsageError, VictimTimeout
 from isthmus.core.files import make_folder
+from isthmus.core.types import ImageClassification
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.labelcheck import check_labels
 from isthmus.runs.observer import Observer
@@ -20,7 +21,16 @@ from isthmus.runs.probes import Probed, Stranger, keep, source_hash
 from isthmus.runs.request import ModelRequest, SampleRequest
 from isthmus.runs.settings import plain
 from isthmus.runs.sources import DataRequest, ModelSource, chosen
-from isthmus.runs.victims import VERSION, deciding, names_in_data, numbering, open_victim, shown_labels, suit_fields
+from isthmus.runs.victims import (
+    VERSION,
+    check_inputs,
+    deciding,
+    names_in_data,
+    numbering,
+    open_victim,
+    shown_labels,
+    suit_fields,
+)
 
 if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection
@@ -118,7 +128,7 @@ class PreparedModel(Generic[Asked]):
         if self._probed is not None:
             self._probed = keep(folder.probes_path, self._probed)
 
-    def load_victim(self, data_labels: Sequence[str]) -> Victim:
+    def load_victim(self, data_labels: Sequence[str], *, images: bool = False) -> Victim:
         """The model, loaded; one that cannot be asked for its classes has those of the data."""
         request = self.request
         self.observer.note(f"loading {self.source.shown}")
@@ -129,6 +139,7 @@ class PreparedModel(Generic[Asked]):
             options={key: value for key, value in request.victim.items() if key != VERSION},
             device=request.device,
             precision=request.precision,
+            images=images,
         )
 
 
@@ -225,7 +236,8 @@ class PreparedSample(PreparedModel[AskedOfSample]):
     @cached_property
     def victim(self) -> Victim:
         """The model, loaded."""
-        victim = self.load_victim(self.data.labels)
+        victim = self.load_victim(self.data.labels, images=isinstance(self.data.task, ImageClassification))
+        check_inputs(victim, self.source, self.data)
         suit_fields(victim, self.source, self.data.fields)
         return victim
 

@@ -58,8 +58,9 @@ def choose_probes(data: Dataset) -> tuple[Texts, ...]:
     """
     classes: dict[str, dict[str, Texts]] = {}
     for example in data:
-        code = hashlib.sha256(json.dumps(example.texts, sort_keys=True).encode()).hexdigest()
-        classes.setdefault(str(example.label), {})[code] = example.texts
+        inputs = example.texts or {name: np.asarray(value).tolist() for name, value in example.fields.items()}
+        code = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+        classes.setdefault(str(example.label), {})[code] = inputs
     queues = [[texts[code] for code in sorted(texts)] for _, texts in sorted(classes.items())]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*queues))
     return tuple(itertools.islice((texts for texts in turns if texts is not None), PROBES))

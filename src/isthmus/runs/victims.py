@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import DataError, UsageError, VictimError, VictimUnreachable
-from isthmus.core.types import Classification, Example
+from isthmus.core.types import Classification, Example, ImageClassification
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
@@ -45,9 +45,10 @@ def open_victim(
     options: Mapping[str, Any] | None = None,
     device: str | None = None,
     precision: str = "fp32",
+    images: bool = False,
 ) -> Victim:
     """Load the model; a function or a service that cannot be asked for its classes has those of the data."""
-    given = {**(options or {}), "device": device, "precision": precision}
+    given = {**(options or {}), "device": device, "precision": precision, **({"images": True} if images else {})}
     victim = _load(source, labels, given)
     try:
         _ = victim.labels
@@ -73,8 +74,27 @@ def _load(source: ModelSource, labels: Sequence[str] | None, given: Mapping[str,
         raise UsageError(f"-V {unknown[0]} is no option of this kind of model") from error
 
 
+def check_inputs(victim: Victim, source: ModelSource, data: Dataset) -> None:
+    """Refuse images for a model that reads texts, and the other way round."""
+    own, images = reads_images(victim), isinstance(data.task, ImageClassification)
+    if own != images:
+        kinds = ("images", "texts") if own else ("texts", "images")
+        raise UsageError(f"{source.shown} reads {kinds[0]}, and {data.name} holds {kinds[1]}: choose data that fit it")
+    task = getattr(getattr(victim, "model", None), "task", None)
+    shapes = [each.shape for each in (task, data.task) if isinstance(each, ImageClassification)]
+    if len(set(shapes)) > 1:
+        raise UsageError(f"{source.shown} reads inputs of shape {shapes[0]}, and those of {data.name} are {shapes[1]}")
+
+
+def reads_images(victim: Victim) -> bool:
+    """Whether a victim takes arrays and not texts."""
+    return hasattr(victim, "attackable")
+
+
 def suit_fields(victim: Victim, source: ModelSource, fields: Sequence[str]) -> None:
     """Let a classifier of transformers read as many fields as the data have: its own folder does not say how many."""
+    if reads_images(victim):
+        return
     model = getattr(victim, "model", None)
     task = getattr(model, "task", None)
     if isinstance(task, Classification) and not (Path(source.spec) / _OWN_FOLDER).is_file() and len(fields) <= 2:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.hardware import check_device
-from isthmus.core.types import Victim
+from isthmus.core.types import ImageClassification, Victim
 from isthmus.models.victims._options import flag, number
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
@@ -53,6 +53,7 @@ def load_victim(
     device: str | None = None,
     precision: Precision = "fp32",
     timeout: float | None = None,
+    images: bool = False,
     **options: Any,
 ) -> Victim:
     """The victim a user names.
@@ -60,20 +61,25 @@ def load_victim(
     `spec` is a run folder, a model folder (ours or any transformers classifier), a hub name, an ``.onnx`` file, an
     ``http(s)://`` address, or ``module:attribute`` (a function, a scikit-learn pipeline, a model). Anything that is not
     a string or a path goes to `wrap`. `labels` replaces the class names, `timeout` the seconds that functions and
-    services are given for one batch; `options` go to the victim's class.
+    services are given for one batch; `options` go to the victim's class. With `images` a module, a function or an
+    ``.onnx`` file takes arrays of images; a model of ours says itself what it reads.
     """
     if timeout is not None:
         number("timeout", timeout)
     if not isinstance(spec, (str, Path)):
-        return wrap(spec, labels=labels, device=device, precision=precision, timeout=timeout, **options)
+        return wrap(spec, labels=labels, device=device, precision=precision, timeout=timeout, images=images, **options)
     name = str(spec)
     if name.startswith(("http://", "https://")):
         return HttpVictim(name, labels, **_given(timeout=timeout), **options)
+    if name.endswith(".onnx") and images:
+        from isthmus.models.victims.images import onnx_images
+
+        return onnx_images(name, labels, **options)
     if name.endswith(".onnx"):
         return OnnxVictim(name, labels, **options)
     if names_python_object(name):
         found = _python_object(name)
-        return wrap(found, labels=labels, device=device, precision=precision, timeout=timeout, **options)
+        return wrap(found, labels=labels, device=device, precision=precision, timeout=timeout, images=images, **options)
     _check_path(Path(name))
     from isthmus.models.storage import load_model
 
@@ -92,11 +98,14 @@ def wrap(
     device: str | None = None,
     precision: Precision = "fp32",
     timeout: float | None = None,
+    images: bool = False,
     **options: Any,
 ) -> Victim:
     """A victim as it is; a classifier, a pipeline of transformers or scikit-learn, or a function, wrapped as one."""
     if isinstance(victim, Victim):
         return victim
+    if (found := _of_images(victim, labels, device, precision, images, options)) is not None:
+        return found
     model = _classifier(victim, labels)
     if model is not None:
         check_device(device)
@@ -109,6 +118,26 @@ def wrap(
         f"a {type(victim).__name__} cannot be attacked: give a model with its tokenizer, a pipeline, or a function "
         "that takes a list of texts and returns one row of class probabilities for each"
     )
+
+
+def _of_images(
+    victim: Any, labels: Sequence[str] | None, device: str | None, precision: str, images: bool, options: dict[str, Any]
+) -> Victim | None:
+    """A victim that reads images, where that is one."""
+    ours = isinstance(getattr(victim, "task", None), ImageClassification)
+    if not ours and not (images and callable(victim)):
+        return None
+    from isthmus.models.images import ImageClassifier
+    from isthmus.models.storage import renamed
+    from isthmus.models.victims.images import ArrayVictim, ImageVictim
+
+    if precision != "fp32":
+        raise UsageError(f"images are scored in fp32, not in {precision}")
+    if not isinstance(victim, ImageClassifier):
+        return ArrayVictim(victim, labels, **options)
+    check_device(device)
+    model: Any = victim if labels is None else renamed(victim, labels)  # type: ignore[arg-type]
+    return ImageVictim(model.to(device or _best_device(model)), **options)
 
 
 def _deployed(model: Classifier, precision: Precision, *, deployed: bool = True, **options: Any) -> Victim:

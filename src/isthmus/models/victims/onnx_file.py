@@ -43,7 +43,7 @@ class OnnxVictim:
     ) -> None:
         self.file = Path(file)
         folder = _folder_with_tokenizer(self.file)
-        self._session = _session(self.file)
+        self._session = open_session(self.file)
         self._inputs = {put.name: put for put in self._session.get_inputs()}
         unknown = set(self._inputs) - set(_INPUTS)
         if unknown or "input_ids" not in self._inputs:
@@ -127,7 +127,8 @@ class OnnxVictim:
         return padded.astype(np.int32 if "int32" in self._inputs[name].type else np.int64)
 
 
-def _session(file: Path) -> Any:
+def open_session(file: Path) -> Any:
+    """A session on the CPU; what cannot be run is an error that names the file."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.files import make_folder
+from isthmus.core.types import ImageClassification
 from isthmus.runs.evaluate.sets import EvaluationSet, open_sets
 from isthmus.runs.evaluate.ways import Ways
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.prepared import PreparedModel
 from isthmus.runs.request import EvaluateRequest
 from isthmus.runs.sources import ModelSource
-from isthmus.runs.victims import check_precision, deciding, suit_fields
+from isthmus.runs.victims import check_inputs, check_precision, deciding, suit_fields
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim
@@ -117,7 +118,11 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
     @cached_property
     def victim(self) -> Victim:
         """The model, loaded."""
-        return self.load_victim(self.sets[0].data.labels)
+        data = self.sets[0].data
+        victim = self.load_victim(data.labels, images=isinstance(data.task, ImageClassification))
+        for part in self.sets:
+            check_inputs(victim, self.source, part.data)
+        return victim
 
     @cached_property
     def answerer(self) -> Classifier:

@@ -110,6 +110,7 @@ def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
 
 def _named(source: str, request: SetRequest, task: TaskName) -> list[EvaluationSet]:
     from isthmus.data.adversarial import is_textattack
+    from isthmus.data.load import names_images
 
     path = Path(source).expanduser()
     if (path / "run.json").is_file():
@@ -118,6 +119,10 @@ def _named(source: str, request: SetRequest, task: TaskName) -> list[EvaluationS
         raise UsageError(f"{source} is a run folder, not a data set: {remedy}")
     if task == "qa":
         return _questions(source, request)
+    if names_images(source):
+        splits = DataRequest(source, request.text, request.label, request.pair).load()
+        parts = _chosen(splits, request.split)
+        return [EvaluationSet(_name(data.name, data.split), "data", source, data) for data in parts]
     if is_attack_file(path):
         return [_from_journal(path, request)]
     if is_textattack(source):

@@ -81,7 +81,7 @@ class TextEvaluation(Evaluation):
         """The victim as it is deployed, with draws of its own for every text."""
         self._suit_fields()
         victim, seed = self.ready.victim, self.ready.request.seed
-        by_id = {example.id: example.texts for example in self.part.data}
+        by_id = {example.id: example.inputs for example in self.part.data}
         texts = [by_id[key] for key in answered]
         keys: NDArray[np.uint64] = np.array([derive(seed, "latency", key) for key in answered], dtype=np.uint64)
 
@@ -140,7 +140,7 @@ class TextEvaluation(Evaluation):
 
     def _rows(self, examples: Sequence[Example], first: bool) -> Iterator[dict[str, Any]]:
         ways, originals = self.ready.ways, self.part.originals
-        seen = ways.see([example.texts for example in examples], [example.id for example in examples], first=first)
+        seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
         paired = [example for example in examples if example.id in originals]
         texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
         before = ways.see(texts, keys) if paired else Seen({})

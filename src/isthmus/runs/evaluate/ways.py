@@ -25,6 +25,7 @@ from isthmus.runs.scoring import Answers, answers
 
 if TYPE_CHECKING:
     from isthmus.models.victims.classifier import ClassifierVictim
+    from isthmus.models.victims.images import ImageVictim
 
 Way = Literal["model", "mean", "sample", "average"]
 
@@ -94,12 +95,15 @@ class Ways:
             yield
 
 
-def _switch(victim: Victim) -> ClassifierVictim | None:
+def _switch(victim: Victim) -> ClassifierVictim | ImageVictim | None:
     """The classifier, perhaps behind what normalises texts, that can be asked for its mean code and for draws."""
     from isthmus.models.bottleneck import GaussianBottleneck
     from isthmus.models.victims.classifier import ClassifierVictim
+    from isthmus.models.victims.images import ImageVictim
 
     for each in (victim, getattr(victim, "inner", None)):
-        if isinstance(each, ClassifierVictim) and isinstance(each.model.slots.bottleneck, GaussianBottleneck):
+        if isinstance(each, ClassifierVictim | ImageVictim) and isinstance(
+            each.model.slots.bottleneck, GaussianBottleneck
+        ):
             return each
     return None
