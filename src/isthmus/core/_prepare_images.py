@@ -5,9 +5,7 @@ The results are pinned by hash, so they must be the same bytes everywhere: store
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import MissingExtra
+from isthmus.core.npz import npz_bytes
 
 MNIST_FILES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 CIFAR10_FILES = (
@@ -48,13 +47,7 @@ def cifar10(raw: Path, out: Path) -> None:
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """An ``.npz`` file whose bytes depend on the arrays alone."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            content = io.BytesIO()
-            np.lib.format.write_array(content, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-            entry = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
-            entry.create_system, entry.external_attr = 3, 0o644 << 16
-            archive.writestr(entry, content.getvalue())
+    path.write_bytes(npz_bytes(arrays))
 
 
 def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:

@@ -76,6 +76,8 @@ def searched(view: AttackView) -> list[str]:
     how = _part(view.settings, "randomised")
     if draws := how.get("search_draws"):
         return [f"search over {draws} shared draws"]
+    if draws := how.get("draws"):
+        return [f"gradients over {draws} shared draws"] if any(row.get("fresh") for row in view.rows) else []
     if not any(row.get("clean") or row.get("fresh") for row in view.rows) and not how:
         return []
     restarts = how.get("restarts", RESTARTS)

@@ -64,6 +64,8 @@ def format_of(path: Path | str, asked: str | None = None) -> Format:
 
 def export(views: Sequence[AttackView], path: Path | str, form: Format) -> int:
     """Write the results of one or more attacks to a file and return the number of rows written."""
+    if any(view.is_of_images for view in views):
+        raise UsageError("--export writes texts; adversarial images lie in the run folder, in attacks/<name>.npz")
     if form == "jsonl":
         lines = [json.dumps(row, ensure_ascii=False) for view in views for row in adversarial(view)]
         content = "".join(f"{line}\n" for line in lines)

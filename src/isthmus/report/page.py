@@ -211,10 +211,17 @@ def item(view: AttackView, row: Mapping[str, Any]) -> Item:
         fields=mark(row),
         before=_verdict("original", view, row.get("prediction_before"), row.get("score_before")),
         after=_verdict("adversarial", view, row.get("prediction_after"), row.get("score_after")),
-        words=f"{changed} of {words} words changed" if words else "words changed",
+        words=_pixels(row) or (f"{changed} of {words} words changed" if words else "words changed"),
         similarity=row.get("similarity"),
         queries=int(row.get("logical_queries") or 0),
     )
+
+
+def _pixels(row: Mapping[str, Any]) -> str:
+    """How far the pixels of an image were moved; empty for texts."""
+    if not isinstance(row.get("linf"), float | int):
+        return ""
+    return f"pixels moved by at most {float(row['linf']):.3f}, l2 {float(row.get('l2') or 0.0):.3f}"
 
 
 def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[float] | None) -> Verdict:

@@ -20,6 +20,7 @@ from isthmus.runs.measure import measurements
 Step = tuple[str, str]
 """A command and why."""
 
+_ON_IMAGES = ("pgd", "fgsm", "cw", "deepfool")
 _NEEDS_NOTHING = ("deepwordbug", "badchars", "leet", "random", "pwws", "textfooler")
 """Attacks in the order in which they are proposed: those that need no word list or model first."""
 _MORE = "narrower intervals, continuing these rows"
@@ -42,6 +43,8 @@ def first_attack(run: RunView) -> str | None:
     """The command that attacks a run for the first time; None where the folder holds no model to attack."""
     if not run.folder.model_path.is_dir() or _answers_questions(run):
         return None
+    if _reads_images(run):
+        return f"isthmus attack {_path(run)} --attack fgsm,pgd --n 200"
     return f"isthmus attack {_path(run)} --attack deepwordbug,pwws --n 200"
 
 
@@ -64,7 +67,7 @@ def _of_own_model(run: RunView, path: str, after: str) -> list[Step]:
     if after == "train":
         return [
             (attack, "how easily it is fooled"),
-            (f"isthmus evaluate {path}", "accuracy and calibration on texts it has not seen"),
+            (f"isthmus evaluate {path}", f"accuracy and calibration on {_kind(run)} it has not seen"),
         ]
     attacked = any(view.rows for view in run.attacks)
     return [*(_further(path, run) if attacked else [(attack, "how easily it is fooled")]), *_defended(run)]
@@ -89,7 +92,8 @@ def _further(path: str, run: RunView) -> list[Step]:
         if len(given) == 1 and _names_folder(made := given.pop(), run):
             return [(_with_n(made, more), _MORE)]  # Only with the options they were made with do rows go on.
         return [(f"isthmus attack {path} --attack {','.join(names)} --n {more}", "narrower intervals")]
-    others = [name for name in _NEEDS_NOTHING if name not in names and name in catalog.names("attacks")]
+    usual = _ON_IMAGES if _reads_images(run) else _NEEDS_NOTHING
+    others = [name for name in usual if name not in names and name in catalog.names("attacks")]
     return [(f"isthmus attack {path} --attack {others[0]}", "another attack")] if others else []
 
 
@@ -141,6 +145,14 @@ def _defended(run: RunView) -> list[Step]:
 
 def _answers_questions(run: RunView) -> bool:
     return run.record.data.options.get("task") == "qa"
+
+
+def _reads_images(run: RunView) -> bool:
+    return tuple(run.record.data.fields) == ("image",)
+
+
+def _kind(run: RunView) -> str:
+    return "images" if _reads_images(run) else "texts"
 
 
 def _path(run: RunView) -> str:

@@ -55,7 +55,8 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     abstained = any(summary.abstained for _, summary in lines)
     compared = any(map(_is_compared, views)) and not abstained  # Both would not fit; see `footnotes`.
     headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
-    headings += ["no can-\ndidates", "average\nqueries", "words\nchanged", *(["simi-\nlarity"] if compared else [])]
+    moved = ["largest\nchange", "l2"] if any(summary.linf is not None for _, summary in lines) else ["words\nchanged"]
+    headings += ["no can-\ndidates", "average\nqueries", *moved, *(["simi-\nlarity"] if compared else [])]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, summary in lines:
@@ -89,9 +90,16 @@ def _line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[
         *([Text("\n".join(declined))] if abstained else []),
         Text(str(none), style="yellow" if is_large(none, summary) else ""),
         _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
-        _rate(summary.words_changed),
+        *_changed(summary),
         *([_two(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
     ]
+
+
+def _changed(summary: Summary) -> list[Text]:
+    """How much the successes changed: words, or pixels."""
+    if summary.linf is None or summary.l2 is None:
+        return [_rate(summary.words_changed)]
+    return [_two(two(each.estimate), two_bounds(each)) for each in (summary.linf, summary.l2)]
 
 
 def _rate(interval: Interval, style: str = "") -> Text:
@@ -119,6 +127,11 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
         for view in filter(_is_compared, views):
             similarity = view.summary.similarity
             lines.append(f"{view.key}: similarity {two(similarity.estimate)} ({two_bounds(similarity)})")
+    lines += [
+        f"{view.key}: {view.summary.blind} images had no gradient at the first step: masked gradients are suspected"
+        for view in views
+        if view.summary.blind
+    ]
     lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
     if run.together is not None and len(views) > 1:
         lines.append(coverage(run))

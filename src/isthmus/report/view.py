@@ -94,7 +94,12 @@ class AttackView:
     @property
     def shares(self) -> list[float]:
         """Share of words changed in each success."""
-        return words_changed(self.rows)
+        return [] if self.is_of_images else words_changed(self.rows)
+
+    @property
+    def is_of_images(self) -> bool:
+        """Whether pixels were moved, and not words."""
+        return any("linf" in row for row in self.rows)
 
     @property
     def successes(self) -> list[Mapping[str, Any]]:

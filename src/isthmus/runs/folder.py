@@ -161,6 +161,11 @@ class AttackFile:
         return self.folder / f"{self.key}.challenges.jsonl"
 
     @property
+    def images_path(self) -> Path:
+        """The adversarial images of an attack on images."""
+        return self.folder / f"{self.key}.npz"
+
+    @property
     def trace_path(self) -> Path:
         """One JSON line per query."""
         return self.folder / f"{self.key}.trace.jsonl"

@@ -6,7 +6,7 @@ With N examples asked for, of which every one has a row:
     robust accuracy  racc = (correct and the attack failed) / N
     attack success   asr  = succeeded / (succeeded + failed)
     avg_queries      mean logical queries over succeeded and failed
-    words_changed    mean share of words changed over succeeded
+    words_changed    mean share of words changed over succeeded (images: linf and l2, mean distances over succeeded)
     similarity       mean cosine of original and adversarial text over succeeded, where a sentence encoder was at hand
     no_candidates    failed without a single candidate tried: the word list lacks every word, the rules allow none of
                      its words, the budget does not reach for the first, or (no_words) no word may be edited
@@ -106,6 +106,12 @@ class Summary:
     fresh: FreshSummary | None = None
     """Of a randomised classifier only."""
     balance: Balance = field(default_factory=lambda: Balance(()))
+    linf: Interval | None = None
+    """Images: mean of the largest change of a pixel over the successes."""
+    l2: Interval | None = None
+    """Images: mean length of the change over the successes."""
+    blind: int = 0
+    """Images on which the gradient was zero at the first step: masked gradients are suspected."""
 
     @property
     def balanced_sacc(self) -> Interval:
@@ -168,6 +174,10 @@ class Summary:
             figures["abstained"] = {"before": self.abstained_before, "after": self.abstained_after}
         if self.fresh is not None:
             figures["fresh"] = self.fresh.to_json()
+        if self.linf is not None and self.l2 is not None:
+            figures |= {"linf": _number(self.linf.estimate), "l2": _number(self.l2.estimate), "blind": self.blind}
+            moved = {"linf": self.linf, "l2": self.l2}
+            figures["intervals"] |= {name: [_number(each.low), _number(each.high)] for name, each in moved.items()}
         return figures
 
 
@@ -207,7 +217,17 @@ def summarise(rows: Rows, threshold: float | None = None) -> Summary:
         abstained_after=sum(declined),
         fresh=_fresh(rows, correct),
         balance=Balance.of(_seen(row, right) for right, row in zip(correct, rows, strict=True)),
+        linf=_moved(rows, "linf"),
+        l2=_moved(rows, "l2"),
+        blind=sum(bool(row.get("blind")) for row in rows),
     )
+
+
+def _moved(rows: Rows, norm: str) -> Interval | None:
+    """Mean distance between image and adversarial image over the successes; None where the rows are of texts."""
+    if not any(norm in row for row in rows):
+        return None
+    return bootstrap_mean([float(row[norm]) for row in rows if row["outcome"] == "succeeded"], draws=_DRAWS)
 
 
 def _seen(row: Row, right: bool) -> Seen:
@@ -332,7 +352,7 @@ def together(attacks: Sequence[Rows]) -> list[dict[str, Any]]:
 def _strongest(rows: Rows) -> dict[str, Any]:
     won = [row for row in rows if row["outcome"] == "succeeded"]
     if won:
-        best = min(won, key=lambda row: (float(row["words_changed"]), queries(row)))
+        best = min(won, key=lambda row: (float(row["words_changed"]), float(row.get("l2") or 0), queries(row)))
     else:
         # An error or a time-out leaves open whether the example holds, so it must not read as robust.
         rank = {"error": 0, "timed_out": 1, "abstained": 2, "skipped": 3, "failed": 4}

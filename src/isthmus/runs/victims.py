@@ -88,7 +88,7 @@ def check_inputs(victim: Victim, source: ModelSource, data: Dataset) -> None:
 
 def reads_images(victim: Victim) -> bool:
     """Whether a victim takes arrays and not texts."""
-    return hasattr(victim, "attackable")
+    return hasattr(type(victim), "attackable")
 
 
 def suit_fields(victim: Victim, source: ModelSource, fields: Sequence[str]) -> None:

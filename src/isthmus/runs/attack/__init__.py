@@ -5,6 +5,7 @@
     companions  the models an attack needs beside its victim
     trace       every query, where that was asked for
     detection   what a detector still catches after an evasion
+    images      gradient attacks on images, in cohorts
 
 Everything that can be wrong with the command is found before the model is loaded. Rows are written as they finish; the
 same command again skips what has a row, and ends with the same file.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.records import write_record
 from isthmus.runs.attack.detection import detect
+from isthmus.runs.attack.images import AdversarialImages, PreparedImageAttacks, attack_cohort, attacks_images
 from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.suite import Suite, choose
 from isthmus.runs.attack.trace import Trace, is_traced
@@ -64,12 +66,22 @@ class AttackReport:
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
     """Run every attack of the request."""
+    if attacks_images(request):
+        return _attack_images(request, observer or Silent())
     with PreparedAttacks(request, observer or Silent()) as prepared:
         prepared.check()
         _ = prepared.search_draws  # Refuses a model that has none, before anything is written.
         suite = choose(prepared)
         attacks = [_Attack(prepared, suite, name, search) for name in suite.attacks for search in prepared.searches]
         outcomes = tuple(each.run() for each in attacks)
+        return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
+
+
+def _attack_images(request: AttackRequest, observer: Observer) -> AttackReport:
+    with PreparedImageAttacks(request, observer) as prepared:
+        prepared.check()
+        suite = prepared.suite()
+        outcomes = tuple(_ImageAttack(prepared, suite, name, 0).run() for name in suite.attacks)
         return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
@@ -183,6 +195,37 @@ class _Attack:
         models = ready.companions.of(ready.model_names(name))
         settings = ready.attack_settings(name, self.search_draws, trace)
         return ready.methods[name](ready.victim, examples, settings, **models)
+
+
+@dataclass(frozen=True)
+class _ImageAttack(_Attack):
+    """One gradient attack of the command."""
+
+    ready: PreparedImageAttacks
+
+    def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
+        """Attack the cohorts that hold missing rows, and keep the images they ended with."""
+        ready, observer, key = self.ready, self.ready.observer, file.key
+        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
+        images = AdversarialImages(file)
+        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
+        for rejected in ready.sample.rejected:
+            if rejected.id in missing:
+                row = _rejected(rejected, ready.request.seed).to_row()
+                journal.append(row)
+                observer.row(key, row)
+        with measured(effort):
+            for number, cohort in ready.cohorts(missing):
+                made = attack_cohort(ready, self.name, cohort)
+                images.keep(number, made.images)
+                for row in made.rows:
+                    if row["id"] in missing:
+                        journal.append(row)
+                        observer.row(key, row)
+        journal.finish(ids(ready.first(None)))
+        images.finish(ready.aligned, list(journal.rows.values()))
+        observer.end(key)
+        return effort
 
 
 def _rejected(row: Rejected, seed: int) -> AttackResult:
