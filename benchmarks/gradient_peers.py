@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradient_models import CASES, NAMES, images, load, timed
+from gradient_models import CASES, images, load, timed
 
 Attack = Callable[[Tensor, Tensor], Tensor]
 
@@ -111,7 +111,7 @@ def main() -> None:
     make = {"foolbox": foolbox_attack, "torchattacks": torchattacks_attack}[peer]
     found: dict[str, np.ndarray[Any, Any]] = {}
     seconds: dict[str, float] = {}
-    for model_name in NAMES:
+    for model_name in asked["models"]:
         model = load(model_name, folder)
         for name in asked["cases"]:
             pixels, labels = images(data, "test", asked["n"])

@@ -76,7 +76,7 @@ def climb(problem: Problem, ball: Ball, rows: Tensor, start: Tensor, loss: LossO
             if not len(state.row):
                 return found
         state, gradient = _look(state, gradient, slope.loss, step, marks)
-        ahead = inside.step(state.point, gradient, state.length.to(state.point.dtype))
+        ahead = inside.step(state.point, gradient.clone(), state.length.to(state.point.dtype))
         if step:
             ahead = state.point + _MOMENTUM * (ahead - state.point) + (1 - _MOMENTUM) * (state.point - state.previous)
             ahead = inside.project(ahead)

@@ -57,15 +57,13 @@ def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int
     points, inside = start, ball.at(rows)
     for _ in range(steps):
         slope = problem.slope(rows[left], points, cross_entropy)
+        before, points = points, inside.step(points, slope.gradient, length)
         if stop and bool(slope.fooled.any()):
-            found[left[slope.fooled]] = inside.at(slope.fooled).confine(points[slope.fooled])
+            found[left[slope.fooled]] = inside.at(slope.fooled).confine(before[slope.fooled])
             kept = ~slope.fooled
             left, points, inside = left[kept], points[kept], inside.at(kept)
             if not len(left):
                 return found
-            points = inside.step(points, slope.gradient[kept], length)
-        else:
-            points = inside.step(points, slope.gradient, length)
     found[left] = inside.confine(points)
     return found
 

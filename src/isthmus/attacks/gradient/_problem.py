@@ -150,10 +150,11 @@ class Problem:
 
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
         """Remember the rows whose first gradient was zero, or not a number; what is no number becomes zero."""
+        whole = None if self._seen is None else gradient.flatten(1).isfinite().all(dim=1)
         usable = self._usable(rows, gradient)
-        if self._seen is not None:
+        if self._seen is not None and whole is not None:
             new = ~self._seen[rows]
-            dead = ~gradient.flatten(1).isfinite().all(dim=1) | ~(usable.flatten(1) != 0).any(dim=1)
+            dead = ~whole | ~(usable.flatten(1) != 0).any(dim=1)
             self.blind[rows[new]] = dead[new]
             self._seen[rows] = True
             if bool(self._seen.all()):
@@ -174,7 +175,8 @@ class Problem:
         return tuple(self.inputs.shape[1:]) if shape is None else shape
 
     def _usable(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        return self.space.at(rows).free(gradient.nan_to_num(0.0, 0.0, 0.0))
+        usable = gradient.nan_to_num_(0.0, 0.0, 0.0)
+        return usable if self.space.movable is None else self.space.at(rows).free(usable)
 
     def _forward(self, rows: Tensor, points: Tensor, purpose: str) -> Tensor:
         self.passes.forward += len(rows) * self.draws

@@ -44,15 +44,21 @@ class Ball:
     """A ball around every row of `centres`, inside the space."""
 
     def __init__(self, norm: Norm, epsilon: float, centres: Tensor, space: Space) -> None:
-        self.norm, self.epsilon, self.centres, self.space = norm, epsilon, centres, space
+        self.norm, self.epsilon, self.space = norm, epsilon, space
+        self._whole, self._rows = centres, torch.arange(len(centres), device=centres.device)
         if norm == "linf":
             self._low, self._high = _interval(centres, epsilon, space)
+
+    @property
+    def centres(self) -> Tensor:
+        """The points that the balls are around; steps in l-inf need the walls alone, so that these are not kept."""
+        return self._whole[self._rows]
 
     def at(self, rows: Tensor) -> Ball:
         """The balls of some of the rows."""
         part = Ball.__new__(Ball)
-        part.norm, part.epsilon, part.centres = self.norm, self.epsilon, self.centres[rows]
-        part.space = self.space.at(rows)
+        part.norm, part.epsilon, part.space = self.norm, self.epsilon, self.space.at(rows)
+        part._whole, part._rows = self._whole, self._rows[rows]
         if self.norm == "linf":
             part._low, part._high = self._low[rows], self._high[rows]
         return part
@@ -60,24 +66,29 @@ class Ball:
     def project(self, points: Tensor) -> Tensor:
         """The nearest point of each ball; in l2 the box is cut after the ball, which never leaves it."""
         if self.norm == "linf":
-            return torch.minimum(torch.maximum(points, self._low), self._high)
-        moves = self.space.free(points - self.centres)
+            return points.clamp(self._low, self._high)
+        centres = self.centres
+        moves = self.space.free(points - centres)
         share = (_INSIDE * self.epsilon / lengths(moves).clamp_min(torch.finfo(moves.dtype).tiny)).clamp(max=1.0)
-        return self.space.clip(self.centres + moves * like(share, moves))
+        return self.space.clip(moves.mul_(like(share, moves)).add_(centres))
+
+    def step(self, points: Tensor, gradient: Tensor, length: float | Tensor) -> Tensor:
+        """From each point steepest uphill by `length` in this norm, and back into the ball; the gradient is used up."""
+        if self.norm == "l2":
+            return self.project(points + steepest(self.norm, gradient, length))
+        moves = gradient.sign_().mul_(like(length, gradient) if isinstance(length, Tensor) else length)
+        return moves.add_(points).clamp_(self._low, self._high)
 
     def confine(self, points: Tensor) -> Tensor:
         """Points of the balls whose rounded coordinates lie outside by a hair, moved inside."""
         for power in range(16 if self.norm == "l2" else 0):
-            far = lengths(points.double() - self.centres.double()) > self.epsilon
+            centres = self.centres
+            far = lengths(points.double() - centres.double()) > self.epsilon
             if not bool(far.any()):
                 break
-            nearer = self.centres + (1 - 1e-6 * 2.0**power) * (points - self.centres)
+            nearer = centres + (1 - 1e-6 * 2.0**power) * (points - centres)
             points = torch.where(like(far, points), nearer, points)
         return points
-
-    def step(self, points: Tensor, gradient: Tensor, length: float | Tensor) -> Tensor:
-        """From each point steepest uphill by `length` in this norm, and back into the ball."""
-        return self.project(points + steepest(self.norm, self.space.free(gradient), length))
 
     def uniform(self, draws: Tensor, radii: Tensor) -> Tensor:
         """Points spread evenly over each ball.
