@@ -21,7 +21,7 @@ KINDS = {
     "scatter": Plot("a", "t", "x", "y", (Series("one", (1, 20), (-3, 400), labels=("a", "b")),
                                          Series("two", (0, 9), (1, 1), reference=True)), kind="scatter", log="xy"),
     "images": Plot("a", "t", "", "", (), kind="images",
-                   panels=((Panel("3, 0.9", (((0,), (255,)), ((128,), (128,)))), Panel("red", (((255, 0, 0),),))),)),
+                   panels=((Panel("<b>3, 0.9", (((0,), (255,)), ((128,), (128,)))), Panel("red", (((255, 0, 0),),))),)),
     "one point": Plot("a", "t", "x", "y", (Series("train", (1,), (3,), labels=("1",)),), kind="path"),
 }  # fmt: skip
 
@@ -73,3 +73,16 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtra, match=r"figure files needs matplotlib: pip install 'isthmus\[report\]'"):
         plots.save(KINDS["line"], tmp_path / "a")
+
+
+def test_an_image_is_drawn_as_boxes_of_its_colours():
+    svg = plots.inline(KINDS["images"])
+    tree = ElementTree.fromstring(svg)
+    shapes = [(path.get("fill"), path.get("d")) for path in tree.iter("{http://www.w3.org/2000/svg}path")]
+    # The two grey pixels of a line are one box; 128 is nearest to the shade 136.
+    assert shapes == [
+        ("#000000", "M0 0h1v1h-1z"),
+        ("#ffffff", "M1 0h1v1h-1z"),
+        ("#888888", "M0 1h2v1h-2z"),
+        ("#ff0000", "M0 0h1v1h-1z"),
+    ]

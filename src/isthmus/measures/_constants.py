@@ -9,6 +9,7 @@ import torch
 
 from isthmus.core.errors import UsageError
 from isthmus.data.images import is_image_task
+from isthmus.models._operators import spectral_norm
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.lipschitz import EncoderConstants, LayerStretch, bottleneck_constants, lipschitz_constant
 
@@ -57,6 +58,6 @@ def model_constants(model: Classifier) -> ModelConstants:
         )
     logits = None
     if head is not None:
-        norm = float(torch.linalg.matrix_norm(head.weight.detach().double(), 2))
+        norm = spectral_norm(head.weight)
         logits = norm * (bound if code is None else code.mean)
     return ModelConstants(start, estimate, bound, logits, code, layers)

@@ -104,7 +104,7 @@ class Plot:
     ticks: tuple[str, ...] = ()
     """Names at x = 0, 1, 2, … where x is no number."""
     panels: tuple[tuple[Panel, ...], ...] = ()
-    """Images, row by row; every row has as many."""
+    """Images that belong together, one example after the other; all have as many."""
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,12 @@ class InformationBounds(Measure):
         ``isthmus measure runs/vib --measure information_bounds -P attack=fgsm -P epsilon=0.3 --n 1000``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "snapshots")
+    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "snapshots", "attacks")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     attack: str = ""
-    """An attack by gradients (fgsm, bim, pgd, …) whose inputs are measured beside the clean ones; empty: none."""
+    """An attack by gradients (fgsm, pgd, …) whose inputs are measured beside the clean ones; of texts also an attack on
+    words that was made on the run, or a file of adversarial texts; empty: none."""
     epsilon: float | None = None
     """Its radius: of pixels (0.3 by default), or of embeddings in lengths of a mean token (0.25, in L2)."""
     steps: int | None = None
@@ -78,7 +79,8 @@ class InformationBounds(Measure):
         from isthmus.measures._codes import InputAttack
 
         epochs = subject.epochs() if subject.asked.every_epoch else ()
-        attack = InputAttack(self.attack, self.epsilon, self.steps) if self.attack else None
+        by_gradient = self.attack and is_gradient_attack(self.attack)
+        attack = InputAttack(self.attack, self.epsilon, self.steps) if by_gradient else None
         figures = tuple(self._figures(subject, attack, "model"))
         plots: list[Plot] = []
         if epochs:
@@ -104,6 +106,25 @@ class InformationBounds(Measure):
                 step = functools.partial(tell, subject, f"reading {name}, {what}", len(data))
                 codes = read_codes(subject.model, data, subject.asked.seed, each, step)
                 yield from bounds_of(codes, subject.model.head, name, subject.asked.seed, self.batch, self.draws)
+        if self.attack and attack is None:
+            yield from self._of_words(subject)
+
+    def _of_words(self, subject: Subject) -> Iterator[Figure]:
+        """Texts that an attack on words has made, and those they were made from."""
+        from isthmus.measures._codes import read_codes
+
+        found = subject.adversarial(self.attack)
+        for name, data in ((f"{found.name}, originals", found.benign), (found.name, found.adversarial)):
+            if data is not None:
+                codes = read_codes(subject.model, data, subject.asked.seed)
+                yield from bounds_of(codes, subject.model.head, name, subject.asked.seed, self.batch, self.draws)
+
+
+def is_gradient_attack(name: str) -> bool:
+    """Whether an attack works by gradients on pixels or embeddings, and not on words."""
+    from isthmus.core import catalog
+
+    return any(entry.name == name and entry.kind == "gradient" for entry in catalog.entries("attacks"))
 
 
 def tell(subject: Subject, title: str, total: int, done: int) -> None:

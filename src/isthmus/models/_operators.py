@@ -34,7 +34,14 @@ _TAKE: dict[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.c
 
 def linear_stretch(layer: nn.Linear) -> Stretch:
     """The spectral norm of the weights."""
-    return Stretch.exactly(float(torch.linalg.matrix_norm(layer.weight.detach().double(), 2)))
+    return Stretch.exactly(spectral_norm(layer.weight))
+
+
+def spectral_norm(weight: Tensor) -> float:
+    """The largest singular value of a matrix: by its square, which takes a third of the time of all of them."""
+    matrix = weight.detach().double()
+    square = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(square)[-1])))
 
 
 def convolution_stretch(layer: Convolution, shape: Shape) -> Stretch:

@@ -37,6 +37,7 @@ from isthmus.models._operators import (
     linear_stretch,
     max_pool_stretch,
     mean_stretch,
+    spectral_norm,
 )
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def bottleneck_constants(bottleneck: GaussianBottleneck) -> EncoderConstants:
     before = 1.0 if bottleneck.first is None else linear_stretch(bottleneck.first).bound
     norms = [before, linear_stretch(bottleneck.second).bound]
     halves = torch.split(bottleneck.second.weight.detach().double(), bottleneck.latent_size)
-    mean, deviation = (norms[0] * float(torch.linalg.matrix_norm(half, 2)) for half in halves)
+    mean, deviation = (norms[0] * spectral_norm(half) for half in halves)
     # With the last relu a deviation is softplus of a number that is not below the shift.
     least = math.log1p(math.exp(bottleneck.shift)) if bottleneck.last_relu else None
     return EncoderConstants(mean, deviation, norms[0] * norms[1], bottleneck.latent_size, least)

@@ -1,53 +1,77 @@
-"""Draws small images as squares of plain colours: the page's policy shows no pictures, and squares stay sharp."""
+"""Draws grids of small images: for the page as squares of plain colours, since its policy shows no pictures."""
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isthmus.report.marks import visible
+
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from isthmus.measures.base import Plot
+    from isthmus.measures.base import Panel, Plot
 
 _SHADES = 16
 """Shades of each channel: enough for the eye at this size; more only make the file larger."""
+_SIDE, _GAP, _LINE = 120, 16, 18
+
+
+def svg(plot: Plot) -> str:
+    """The grid in the page's colours: a row of the figure for each kind of panel, a column for each image."""
+    columns = list(zip(*plot.panels, strict=True))  # One example a column: a screen is wider than high.
+    width = max(4, len(plot.panels)) * (_SIDE + _GAP) + _GAP
+    height = 2 * _LINE + len(columns) * (_SIDE + _GAP + _LINE)
+    label = escape(visible(plot.title, everything=True), quote=True)
+    parts = [
+        f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+        _text(_GAP, _LINE, plot.title, "start", 13),
+    ]
+    for row, panels in enumerate(columns):
+        for column, panel in enumerate(panels):
+            x, y = _GAP + column * (_SIDE + _GAP), 2 * _LINE + row * (_SIDE + _GAP + _LINE)
+            parts += [_text(x + _SIDE / 2, y + 12, panel.title, "middle", 11), _squares(panel, x, y + _LINE)]
+    return "".join([*parts, "</svg>"])
+
+
+def _text(x: float, y: float, text: str, anchor: str, size: int) -> str:
+    shown = escape(visible(text, everything=True))
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="var(--ink)">{shown}</text>'
+
+
+def _squares(panel: Panel, x: float, y: float) -> str:
+    """One path for every colour; neighbours in a line that have the same are one box."""
+    pixels = colours_of(panel)
+    height, width = pixels.shape[:2]
+    boxes: dict[str, list[str]] = {}
+    for line in range(height):
+        cuts = np.flatnonzero((pixels[line, 1:] != pixels[line, :-1]).any(axis=1)) + 1
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), width], strict=True):
+            red, green, blue = (int(value) for value in pixels[line, start])
+            path = f"M{start} {line}h{end - start}v1h{start - end}z"
+            boxes.setdefault(f"#{red:02x}{green:02x}{blue:02x}", []).append(path)
+    scale = _SIDE / max(height, width)
+    paths = "".join(f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in boxes.items())
+    return f'<g transform="translate({x:g} {y:g}) scale({scale:g})" shape-rendering="crispEdges">{paths}</g>'
 
 
 def draw(figure: Figure, plot: Plot, ink: str) -> None:
-    """The panels of a plot, row by row."""
-    columns = max(len(row) for row in plot.panels)
+    """The same grid, as a picture."""
+    columns = list(zip(*plot.panels, strict=True))
     figure.suptitle(plot.title, x=0.01, ha="left", fontsize=10.5, color=ink)
-    for row, panels in enumerate(plot.panels):
+    for row, panels in enumerate(columns):
         for column, panel in enumerate(panels):
-            axes = figure.add_subplot(len(plot.panels), columns, row * columns + column + 1, facecolor="none")
+            axes = figure.add_subplot(len(columns), len(panels), row * len(panels) + column + 1, facecolor="none")
             axes.set_title(panel.title, fontsize=9, color=ink)
-            paint(axes, np.array(panel.pixels, dtype=np.int64))
+            axes.imshow(colours_of(panel) / 255, interpolation="nearest")
+            axes.axis("off")
 
 
-def paint(axes: Axes, pixels: NDArray[np.int64]) -> None:
-    """An image [height, width, 1 or 3] of 0 to 255: one shape for every colour, neighbours in a line joined."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    height, width = pixels.shape[:2]
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    axes.set_aspect("equal")
-    axes.axis("off")
-    shades = np.broadcast_to(pixels * (_SHADES - 1) // 255 * 255 // (_SHADES - 1), (height, width, 3))
-    boxes: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
-    for y in range(height):
-        cuts = np.flatnonzero((shades[y, 1:] != shades[y, :-1]).any(axis=1)) + 1
-        for start, end in zip([0, *cuts], [*cuts, width], strict=True):
-            boxes.setdefault(tuple(int(value) for value in shades[y, start]), []).append((y, int(start), int(end)))
-    for colour, places in boxes.items():
-        corners, codes = [], []
-        for y, start, end in places:
-            corners += [(start, y), (end, y), (end, y + 1), (start, y + 1), (start, y)]
-            codes += [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-        code = "#{:02x}{:02x}{:02x}".format(*colour)
-        axes.add_patch(PathPatch(Path(corners, codes), facecolor=code, edgecolor=code, linewidth=0.2))
+def colours_of(panel: Panel) -> NDArray[np.int64]:
+    """Red, green and blue of every pixel in few shades [height, width, 3]."""
+    pixels = np.array(panel.pixels, dtype=np.int64)
+    shades = np.rint(pixels * (_SHADES - 1) / 255) * 255 / (_SHADES - 1)
+    return np.broadcast_to(np.rint(shades).astype(np.int64), (*pixels.shape[:2], 3))

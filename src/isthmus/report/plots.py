@@ -34,7 +34,7 @@ _FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-seri
 def height(plot: Plot) -> float:
     """Curves over epochs are many and simple; a plane deserves more room."""
     if plot.kind == "images":
-        return 0.5 + 1.5 * len(plot.panels)
+        return 5.2
     return 2.7 if plot.kind == "line" else 4.2
 
 
@@ -65,6 +65,8 @@ def light() -> dict[str, str]:
 
 def inline(plot: Plot, scope: str = "") -> str:
     """The plot as SVG for the page; `scope` keeps the ids of two measures apart."""
+    if plot.kind == "images":
+        return image_grids.svg(plot)
     return figures._svg(f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), height(plot))
 
 
