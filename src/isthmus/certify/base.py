@@ -114,6 +114,8 @@ class Certificate(ABC):
 
     unit: ClassVar[Literal["radius", "words"]]
     """What its strength counts."""
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
+    """Names of the tasks whose models it is for."""
 
     @final
     def __call__(
@@ -145,7 +147,9 @@ class Certificate(ABC):
     def check(self, victim: Victim) -> None:
         """Refuse a victim that cannot be certified this way."""
         task = getattr(getattr(victim, "model", None), "task", None)
-        if task is not None and getattr(task, "name", "classification") != "classification":
+        if task is not None and getattr(task, "name", "classification") not in self.tasks:
+            if task.name == "images":
+                raise UsageError("this certificate is about words, and this model reads images: --certificate gaussian")
             raise UsageError(f"certificates are for classification, and this model's task is {task.name}")
         for asked in (victim, getattr(victim, "base", None)):
             precision = getattr(asked, "precision", "fp32")

@@ -1,4 +1,4 @@
-"""Cohen's certificate for Gaussian noise on the embedding sequence."""
+"""Cohen's certificate for Gaussian noise on the embedding sequence, or on the pixels of an image."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from isthmus.certify._votes import (
 from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Probe, Statement, failed, settled
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, Texts, Victim
+from isthmus.core.types import Example, ImageClassification, Texts, Victim
 
 if TYPE_CHECKING:
     from isthmus.certify._gaussian_noise import Reader
+    from isthmus.certify._pixel_noise import PixelReader
     from isthmus.lexicon.synonyms import SynonymTable
 
 _OF_SEVERAL_DRAWS = (
@@ -44,7 +45,8 @@ class Gaussian(Certificate):
         g(e) = argmax_c P[ f(e + σε) = c ],  ε ~ N(0, I) on every token that is not padding
         R = σ Φ⁻¹(p),  p a lower bound of P[ f(e + σε) = A ];  abstains where p <= 1/2
 
-    g is constant on the L2 ball of radius R around the flattened embedding sequence e. f may be random itself (noise
+    g is constant on the L2 ball of radius R around the flattened embedding sequence e; of an image e are its pixels, in
+    [0, 1], and noisy ones are not clipped. f may be random itself (noise
     inside the encoder) and may mask words, as long as the mask comes from the noisy embeddings: noise and mask are then
     part of f, and the argument never looks inside it. Gaussian noise that the model itself puts on its embeddings adds
     to σ (the root of the sum of squares).
@@ -67,9 +69,10 @@ class Gaussian(Certificate):
     """
 
     unit: ClassVar[Literal["radius", "words"]] = "radius"
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "images")
 
     sigma: float = 0.05
-    """Standard deviation of the noise on every coordinate of every token's embedding."""
+    """Standard deviation of the noise on every coordinate of every token's embedding, or on every pixel."""
     n0: int = 100
     """Draws that choose the class."""
     n: int = 1000
@@ -101,6 +104,13 @@ class Gaussian(Certificate):
     def check(self, victim: Victim) -> None:
         """Noise goes on the embeddings, so the model must be at hand."""
         super().check(victim)
+        if reads_pixels(victim):
+            if self.pgd or self.table is not None or self.paper_radius:
+                raise UsageError(
+                    "pgd, table and paper_radius are about texts: leave them out. Adversarial images of the run's "
+                    "attacks are held against the certificates"
+                )
+            return
         if not hasattr(getattr(victim, "model", None), "embed"):
             raise UsageError(
                 f"gaussian puts noise on word embeddings, and a {type(victim).__name__} has none that can be reached: "
@@ -117,6 +127,21 @@ class Gaussian(Certificate):
         from isthmus.certify._gaussian_noise import masks_of
 
         masks, sigma = masks_of(victim), self._reader(victim).total_sigma
+        if reads_pixels(victim):
+            has_pixels = victim.model.task.has_pixels  # type: ignore[attr-defined]
+            what, whole = ("pixels, in [0, 1],", "image") if has_pixels else ("features", "vector")
+            return Statement(
+                classifier=f"the majority vote of this model under Gaussian noise of deviation {sigma:g} on the "
+                f"{what.split(',')[0]}, not the model without noise",
+                threat_model=f"any change of the {what} whose L2 norm over the whole {whole} is within the radius",
+                probability=probability(self.alpha),
+                assumptions=(
+                    "the draws of different samples are independent",
+                    "noise inside the model belongs to the classifier",
+                    "the proof is about real numbers: rounding of pixels and noise to float32 is not accounted for",
+                    CHOSEN_BEFORE,
+                ),
+            )
         told = ""
         if masks is not None:
             count = f"{masks.masked} word{'s' * (masks.masked > 1)}"
@@ -145,10 +170,11 @@ class Gaussian(Certificate):
         self, victim: Victim, examples: Sequence[Example], seed: int, protection: Protection
     ) -> Iterator[Certified]:
         """Select, estimate, bound; several examples share a batch."""
-        reader, table = self._reader(victim), self._table(victim)
+        reader: Any = self._reader(victim)
+        table, images = self._table(victim), reads_pixels(victim)
         for group in groups([self.n0 + self.n] * len(examples), reader.rows_at_once):
             chosen = [examples[place] for place in group]
-            rows = reader.encoded([example.texts for example in chosen])
+            rows = reader.encoded([example.inputs for example in chosen])
             selection, estimation = two_stages(
                 reader, rows, [example.id for example in chosen], seed, self.n0, self.n, "gaussian"
             )
@@ -160,8 +186,12 @@ class Gaussian(Certificate):
                 p = lower_bound(votes, self.n, self.alpha)
                 reach = radius(p, reader.total_sigma)
                 details: dict[str, Any] = {
-                    "p_lower": p, "votes": votes, "draws": self.n, "selection": first.tolist(), "tokens": len(row[0])
+                    "p_lower": p, "votes": votes, "draws": self.n, "selection": first.tolist()
                 }  # fmt: skip
+                if images:
+                    yield settled(example, int(first.argmax()), reach, **details)
+                    continue
+                details["tokens"] = len(row[0])
                 if table is not None and reach >= 0:
                     details |= reader.swaps_inside(example, table, protection, reach)
                 if self.paper_radius:
@@ -172,7 +202,7 @@ class Gaussian(Certificate):
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
         """The distance of the embeddings; None where the number of tokens differs."""
-        return self._reader(victim).distance(example.texts, texts)
+        return self._reader(victim).distance(example.inputs, texts)
 
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
         """Votes of the smoothed classifier on other texts."""
@@ -191,7 +221,8 @@ class Gaussian(Certificate):
         """Climb within each radius, and let the smoothed classifier vote where that ended."""
         from isthmus.models.embedding_ball import Ascent
 
-        reader, ascent = self._reader(victim), Ascent(self.pgd, None, self.pgd_restarts, self.pgd_draws)
+        reader: Any = self._reader(victim)
+        ascent = Ascent(self.pgd, None, self.pgd_restarts, self.pgd_draws)
 
         def keys(stage: str) -> list[int]:
             return [derive(seed, "certify", "gaussian", stage, probe.key) for probe in probes]
@@ -209,16 +240,22 @@ class Gaussian(Certificate):
             for own, probe, row in zip(votes, probes, rows, strict=True)
         ]
 
-    def _reader(self, victim: Victim) -> Reader:
+    def _reader(self, victim: Victim) -> Reader | PixelReader:
         from isthmus.certify._gaussian_noise import Reader
+        from isthmus.certify._pixel_noise import PixelReader
 
-        return Reader(victim, self.sigma)
+        return PixelReader(victim, self.sigma) if reads_pixels(victim) else Reader(victim, self.sigma)
 
     def _table(self, victim: Victim) -> SynonymTable | None:
         from isthmus.lexicon.synonyms import load_table
 
         own: SynonymTable | None = getattr(victim, "table", None)
         return own if self.table is None else load_table(self.table)
+
+
+def reads_pixels(victim: Victim) -> bool:
+    """Whether a victim is a classifier of images."""
+    return isinstance(getattr(getattr(victim, "model", None), "task", None), ImageClassification)
 
 
 def paper_radius(sigma: float, p: float, inner_noise: Sequence[float] = ()) -> float:

@@ -302,9 +302,9 @@ class AdversarialImages:
 
     def finish(self, data: Dataset, rows: list[Mapping[str, Any]]) -> None:
         """One file of all that was kept, in the order of the rows."""
-        found = self._read(self.path)
+        found = read_images(self.path)
         for part in sorted(self.parts.glob("*.npz"), key=lambda path: int(path.stem)) if self.parts.is_dir() else ():
-            found |= self._read(part)
+            found |= read_images(part)
         kept = [row for row in rows if row["id"] in found and row["outcome"] in ("succeeded", "failed")]
         if kept:
             arrays = {
@@ -318,17 +318,19 @@ class AdversarialImages:
         if self.parts.is_dir():
             remove_tree(self.parts)
 
-    def _read(self, path: Path) -> dict[str, np.ndarray[Any, Any]]:
-        from isthmus.core.errors import DataError
-        from isthmus.data._arrays import load_npz
 
-        if not path.is_file():
-            return {}
-        try:
-            arrays = load_npz(path)
-            return dict(zip(map(str, arrays["ids"].tolist()), arrays["images"], strict=True))
-        except (DataError, KeyError, ValueError) as error:
-            raise RunError(f"{error}. Delete {path}: --retry-errors does not need it, and the rows stay") from error
+def read_images(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The images of a file by the id of their example; none where there is no file."""
+    from isthmus.core.errors import DataError
+    from isthmus.data._arrays import load_npz
+
+    if not path.is_file():
+        return {}
+    try:
+        arrays = load_npz(path)
+        return dict(zip(map(str, arrays["ids"].tolist()), arrays["images"], strict=True))
+    except (DataError, KeyError, ValueError) as error:
+        raise RunError(f"{error}. Without it only the images are lost, not the rows: delete {path}") from error
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

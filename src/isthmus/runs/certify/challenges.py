@@ -52,14 +52,15 @@ def challenge(ready: PreparedCertificate, file: AttackFile, rows: Rows) -> Chall
             ready.observer.note(f"holding {len(fresh)} adversarial texts against the certificates")
         for start in range(0, len(fresh), _AT_ONCE):
             for answered in _answers(ready, fresh[start : start + _AT_ONCE]):
-                journal.append(answered)
+                journal.append(_without_image(answered))
         probed = probe(ready, rows, journal)
         known = {each["id"]: journal.rows[each["id"]] for each in (*found, *probed)}
         journal.forget([key for key in journal.rows if key not in known])  # of attacks that were run again since
         journal.finish(list(known))
     if ready.method.own_attack is not None:
         attacks[ready.method.own_attack] = [str(row["id"]) for row in rows]
-    return Challenges([*(_judged(ready, each, known[each["id"]]) for each in found), *probed], attacks)
+    judged = [_without_image(_judged(ready, each, known[each["id"]])) for each in found]
+    return Challenges([*judged, *probed], attacks)
 
 
 def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
@@ -74,7 +75,7 @@ def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[d
             continue
         tried = [
             (examples[str(row["id"])], row)
-            for row in attack.rows()
+            for row in _rows_with_images(attack)
             if str(row["id"]) in examples and dict(row.get("original") or {}) == examples[str(row["id"])].texts
         ]
         same_model = asked_of(settings) == asked_of(ready.settings)
@@ -84,6 +85,27 @@ def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[d
             found += own
             attacks[attack.key] = [example.id for example, _ in tried]
     return found, attacks
+
+
+def _rows_with_images(attack: AttackFile) -> Iterator[Row]:
+    """The rows of an attack; of one on images with the image that each ended with."""
+    rows = attack.rows()
+    if not attack.images_path.is_file():
+        yield from rows
+        return
+    from isthmus.runs.attack.images import read_images
+
+    images = read_images(attack.images_path)
+    for row in rows:
+        image = images.get(str(row["id"]))
+        yield row if image is None else {**row, "perturbed": {"image": image}}
+
+
+def _without_image(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it is written: the images lie beside the rows of their attack."""
+    if any(not isinstance(value, str) for value in (row.get("perturbed") or {}).values()):
+        return {key: value for key, value in row.items() if key != "perturbed"}
+    return row
 
 
 def asked_of(settings: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -111,7 +133,8 @@ def _covered(
 def _row(attack: str, example: str, certificate: Row, row: Row, needs: float, same_model: bool) -> dict[str, Any]:
     from isthmus.certify.base import strength_of
 
-    text = "\x1f".join(row["perturbed"].values())
+    values = row["perturbed"].values()
+    text = "\x1f".join(value if isinstance(value, str) else value.tobytes().hex() for value in values)
     code = hashlib.sha256(f"{certificate['prediction']}\x1f{text}".encode(errors="surrogatepass")).hexdigest()[:8]
     return {
         "id": f"{attack}/{example}/{code}",

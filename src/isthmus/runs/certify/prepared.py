@@ -31,8 +31,11 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
             raise UsageError(f"certificates are computed in fp32, not {self.request.precision!r}")
         method = self.method
         _ = self.source, self.sample
-        self.protection.check(self.data.fields)
-        if self.data.task.name != "classification":
+        if self.data.task.name == "images" and "images" not in method.tasks:
+            raise UsageError(f"{self.name} is about words, and {self.data.name} holds images: --certificate gaussian")
+        if self.data.task.name != "images":
+            self.protection.check(self.data.fields)
+        if self.data.task.name not in ("classification", "images"):
             raise UsageError(f"certificates are for classification, and {self.data.name} holds {self.data.task.name}")
         if self.fingerprint is None:
             method.check(self.victim)  # Before it is asked for anything.
