@@ -348,3 +348,14 @@ def test_a_process_that_attacks_again_and_again_keeps_no_garbage():
     assert gc.get_freeze_count() == 0
     assert (before(), within()) == (None, None)
     assert lasting.itself is lasting
+
+
+def test_a_large_request_does_not_hold_up_smaller_ones() -> None:
+    """A long text that asks for every word waits for nobody, and the short ones behind it move in the same round."""
+    engine = Engine(TextVictim(lambda text: 0.7))
+    engine.tokens_at_once = 100
+    long = [Walk(f"long{index}", {"text": f"word{index} " * 40}) for index in range(4)]
+    short = [Walk(f"short{index}", {"text": f"word{index} two three"}) for index in range(8)]
+    ended = [item.program.name for item in engine.run([*long, *short])]  # type: ignore[attr-defined]
+    assert engine.statistics.rounds <= 13  # 16 where a request that is too large ends the round.
+    assert ended.index("short0") < ended.index("long1")

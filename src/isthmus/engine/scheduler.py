@@ -121,16 +121,21 @@ class Engine:
     def _started(self, cohort: list[Task[Value]]) -> tuple[list[Task[Value]], list[Task[Value]], Later]:
         """Start a round: the tasks that it serves, those that are left for later, and what to wait for.
 
-        The oldest come first, so that attacks that ask for much end one after the other instead of all at the end.
+        The oldest come first, so that attacks that ask for much end one after the other instead of all at the end. One
+        request may go beyond the limit; it does not keep smaller ones behind it from being served in the same round.
         """
-        left = self.tokens_at_once
-        served = 0
+        left, beyond = self.tokens_at_once, False
+        served, later = list[Task[Value]](), list[Task[Value]]()
         for task in cohort:
-            left -= task.cost
-            if left < 0 and served:
-                break
-            served += 1
-        return cohort[:served], cohort[served:], self._launch(cohort[:served])
+            if task.cost <= left:
+                left -= task.cost
+                served.append(task)
+            elif not beyond:
+                beyond = True
+                served.append(task)
+            else:
+                later.append(task)
+        return served, later, self._launch(served)
 
     def _admit(
         self, source: Iterator[Program[Value]], cohort: list[Task[Value]], share: int

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import cast
 
 import numpy as np
 
@@ -14,8 +16,12 @@ from isthmus.engine.cache import Keys
 from isthmus.engine.packing import Failures, as_victim_error, halves, not_finite
 from isthmus.engine.requests import Score
 from isthmus.engine.scoring import MOST_UNITS, Asked, Later, Scorer, handed_out, owners
-from isthmus.text.draft import Draft
+from isthmus.text.draft import DELETE, REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
+from isthmus.text.words import closed
+
+_FEW = 4
+"""Places in a draft that are counted out one by one; for more of them all are."""
 
 
 class TextScorer(Scorer):
@@ -86,9 +92,58 @@ def _rendered(request: Score) -> Iterator[dict[str, str]]:
     """The candidates of a request as texts."""
     bounds = np.searchsorted(request.edits[:, 0], np.arange(request.count + 1))
     edits = request.edits[:, 1:].tolist()
+    written = _Written.of(request.base) if request.count > 1 else None
     for candidate in range(request.count):
         own = [(position, span, word) for position, span, word in edits[bounds[candidate] : bounds[candidate + 1]]]
-        yield request.base.apply(own).texts
+        found = None if written is None else written.edited(own)
+        yield request.base.apply(own).texts if found is None else found
+
+
+class _Written:
+    """A draft written out, so that a candidate is cut out of its string and not joined of all its words."""
+
+    def __init__(self, base: Draft) -> None:
+        self.base, self.fields, self.gaps = base, base.structure.fields, base.structure.gaps
+        self.pieces = [words.pieces() for words in base.parsed()]
+        self.texts = {name: "".join(pieces) for name, pieces in zip(self.fields, self.pieces, strict=True)}
+        self._ends: list[list[int]] | None = None
+        self._asked: dict[tuple[int, int], int] = {}
+
+    def _end_of_gap(self, field: int, word: int) -> int:
+        """Where the gap before a word ends."""
+        if self._ends is None and len(self._asked) < _FEW:
+            if (field, word) not in self._asked:
+                self._asked[field, word] = sum(map(len, self.pieces[field][: 2 * word + 1]))
+            return self._asked[field, word]
+        if self._ends is None:
+            self._ends = [list(accumulate(map(len, pieces))) for pieces in self.pieces]
+        return self._ends[field][2 * word]
+
+    @classmethod
+    def of(cls, base: Draft) -> _Written:
+        """Written once for as long as the draft lives."""
+        found = base.note(cls)
+        if found is None:
+            base.keep_note(cls, found := cls(base))
+        return cast("_Written", found)
+
+    def edited(self, edits: list[tuple[int, int, int]]) -> dict[str, str] | None:
+        """The text with words replaced, or with one word taken out; None for edits of other kinds."""
+        if any(span != REPLACE for _, span, _ in edits) or (len(edits) > 1 and any(w == DELETE for *_, w in edits)):
+            return None
+        texts, strings = dict(self.texts), self.base.structure.vocabulary.strings
+        for position, _, word in sorted(edits, reverse=True):
+            field = self.base.field_of(position)
+            at = position - self.base.structure.starts[field]
+            start = self._end_of_gap(field, at)
+            end = start + len(self.pieces[field][2 * at + 1])
+            new = "" if word == DELETE else strings[word]
+            if word == DELETE:
+                before, after = self.gaps[field][at : at + 2]
+                start, end, new = start - len(before), end + len(after), closed(before, after, first=not at)
+            name = self.fields[field]
+            texts[name] = texts[name][:start] + new + texts[name][end:]
+        return texts
 
 
 def _text_key(text: Texts) -> int:

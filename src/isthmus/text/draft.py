@@ -102,8 +102,7 @@ class Draft:
     @property
     def words(self) -> list[str]:
         """The words of all fields, in reading order."""
-        strings = self.structure.vocabulary.strings
-        return [strings[word] for word in self.ids.tolist()]
+        return list(map(self.structure.vocabulary.strings.__getitem__, self.ids.tolist()))
 
     def word(self, position: int) -> str:
         """The word at a position."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Self
 
 # Combining marks and joiners that continue a word, which `\w` leaves out. The Indic blocks are taken whole, less the
@@ -49,10 +50,7 @@ class Words:
         return cls(tuple(pieces[1::2]), tuple(pieces[::2]))
 
     def __str__(self) -> str:
-        pieces = [self.gaps[0]]
-        for word, gap in zip(self.words, self.gaps[1:], strict=True):
-            pieces += (word, gap)
-        return "".join(pieces)
+        return "".join(self.pieces())
 
     def __len__(self) -> int:
         return len(self.words)
@@ -65,12 +63,14 @@ class Words:
 
     def offsets(self) -> tuple[tuple[int, int], ...]:
         """Start and end of every word in the text."""
-        spans, start = [], 0
-        for gap, word in zip(self.gaps, self.words, strict=False):
-            start += len(gap)
-            spans.append((start, start + len(word)))
-            start += len(word)
-        return tuple(spans)
+        ends = list(accumulate(map(len, self.pieces())))
+        return tuple(zip(ends[:-1:2], ends[1::2], strict=True))
+
+    def pieces(self) -> list[str]:
+        """Gap, word, gap, …, word, gap."""
+        pieces = [""] * (len(self.words) + len(self.gaps))
+        pieces[::2], pieces[1::2] = self.gaps, self.words
+        return pieces
 
     def replace(self, replacements: Mapping[int, str]) -> Self:
         """Other words at the given positions."""
@@ -102,10 +102,13 @@ class Words:
 
     def delete(self, position: int) -> Self:
         """The text without a word and without the space before it (behind it, where it is the first)."""
-        before, after = self.gaps[position], self.gaps[position + 1]
-        if before.endswith(tuple(SPACES)):
-            before = before.rstrip(SPACES)
-        elif not position:
-            after = after.lstrip(SPACES)
+        between = closed(self.gaps[position], self.gaps[position + 1], first=not position)
         words = self.words[:position] + self.words[position + 1 :]
-        return type(self)(words, (*self.gaps[:position], before + after, *self.gaps[position + 2 :]))
+        return type(self)(words, (*self.gaps[:position], between, *self.gaps[position + 2 :]))
+
+
+def closed(before: str, after: str, *, first: bool) -> str:
+    """The gap that a deleted word leaves, of those before and behind it."""
+    if before.endswith(tuple(SPACES)):
+        return before.rstrip(SPACES) + after
+    return before + (after.lstrip(SPACES) if first else after)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,27 +83,60 @@ def plain(texts: Sequence[Texts]) -> list[Any]:
     return [next(iter(text.values())) if len(text) == 1 else dict(text) for text in texts]
 
 
+class _Worker:
+    """A thread that calls functions, one after the other; the end of the process does not wait for it."""
+
+    idle: ClassVar[list[_Worker]] = []
+    """Those that wait for work: starting a thread for every call would cost more than most calls."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[Callable[[list[Any]], Any], list[Any]]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._given_up = False
+        self._thread = threading.Thread(target=self._run, name="isthmus-victim", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._given_up:
+            function, texts = self._work.get()
+            try:
+                answer, failure = function(texts), None
+            except BaseException as error:  # Handed to the caller's thread.
+                answer, failure = None, error
+            self._answers.put((answer, failure))
+            del function, texts, answer, failure  # Nothing is kept while it waits.
+
+    def call(self, seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
+        """What the function answers within so many seconds; one that hangs is left to itself."""
+        self._work.put((function, texts))
+        try:
+            answer, failure = self._answers.get(timeout=seconds)
+        except (Empty, KeyboardInterrupt) as error:
+            self._given_up = True
+            if isinstance(error, Empty):
+                raise TimeoutError from None
+            raise
+        _Worker.idle.append(self)
+        if failure is None:
+            return answer
+        # The function's own time-out is a failure like any other; only ours means that it hangs.
+        if isinstance(failure, TimeoutError):
+            raise VictimError(f"the victim raised TimeoutError: {failure}")
+        raise failure
+
+    @classmethod
+    def take(cls) -> _Worker:
+        """One that waits, or a new one; threads do not live on in a forked process."""
+        while cls.idle:
+            worker = cls.idle.pop()
+            if worker._thread.is_alive():
+                return worker
+        return cls()
+
+
 def _within(seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
     """Call in a thread that the end of the process does not wait for."""
-    answer: list[Any] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            answer.append(function(texts))
-        except BaseException as error:  # Handed to the caller's thread.
-            failure.append(error)
-
-    thread = threading.Thread(target=work, name="isthmus-victim", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise TimeoutError
-    if failure:
-        error = failure[0]
-        # The function's own time-out is a failure like any other; only ours means that it hangs.
-        raise VictimError(f"the victim raised TimeoutError: {error}") if isinstance(error, TimeoutError) else error
-    return answer[0]
+    return _Worker.take().call(seconds, function, texts)
 
 
 def sklearn_victim(
