@@ -36,7 +36,7 @@ OURS = "isthmus"
 PEERS = ("foolbox", "torchattacks")
 EPOCHS = {"mlp": 3, "cnn": 2}
 CLOSE, NEAR, AUTO, BARE = 0.01, 0.03, 0.005, 0.9
-"""Targets: success within 1 point, distances within 3 %, `auto` leaves 0.5 points more at most, 90 % of bare passes."""
+"""Targets: success at most 1 point lower, distances within 3 %, `auto` leaves 0.5 points more, 90 % of bare passes."""
 
 
 def arguments() -> argparse.Namespace:
@@ -45,6 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers-python", type=Path, help="python of an environment with foolbox and torchattacks")
     parser.add_argument("--out", type=Path, default=HERE / "out" / "gradient_attacks", help="models and raw results")
     parser.add_argument("--n", type=int, default=1000, help="test images")
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--models", nargs="*", default=list(NAMES), choices=NAMES)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--auto-n", type=int, default=200, help="test images of auto; 0: leave it out")
@@ -88,6 +89,8 @@ def judged(side: str, model: nn.Module, name: str, case: str, moved: Tensor, dat
     pixels, labels = images(data, "test", len(moved))
     with torch.no_grad():
         right, after = model(pixels).argmax(dim=1) == labels, model(moved).argmax(dim=1) != labels
+    if side == "foolbox" and case.startswith("cw"):
+        after &= (moved != 0).flatten(1).any(dim=1)  # It returns a black image where it found nothing.
     if float(moved.min()) < 0 or float(moved.max()) > 1:
         sys.exit(f"{side} left the box in {name}/{case}: nothing can be compared")
     return Line(side, name, case, right, right & after, (moved - pixels).flatten(1).norm(dim=1), seconds)
@@ -119,7 +122,7 @@ def peer_lines(options: argparse.Namespace, epsilons: dict[str, float]) -> list[
     }
     asked |= {"auto": epsilons if options.auto_n else {}, "models": options.models}
     found = []
-    for peer in PEERS:
+    for peer in options.peers:
         command = [str(options.peers_python), str(HERE / "gradient_peers.py"), peer]
         command += [str(options.out), str(options.data), json.dumps(asked)]
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -194,8 +197,8 @@ def agree(ours: Line, theirs: Line, missed: list[str]) -> list[str]:
             missed.append(f"{where}: {100 * (left[0] - left[1]):.1f} points more survive")
         if not 0.2 <= left[1] <= 0.8:
             missed.append(f"{where}: {left[1]:.0%} survive, not 20 to 80 %")
-    elif abs(change) > CLOSE and not (theirs.side == "torchattacks" and ours.case == "cw"):
-        missed.append(f"{where}: success differs by {100 * change:+.1f} points")
+    elif change < -CLOSE:
+        missed.append(f"{where}: success is {100 * change:+.1f} points")
     compared = ours.case == "deepfool" or (ours.case.startswith("cw") and theirs.side == "foolbox")
     if compared and not abs(ratio - 1) <= NEAR:
         missed.append(f"{where}: median distance is {ratio:.3f} of theirs")
@@ -230,7 +233,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def append(lines: list[Line], options: argparse.Namespace, epsilons: dict[str, float]) -> None:
-    """The outcomes of every image, in the ledger."""
+    """The outcomes of every image in the ledger, with and without attack."""
     from ledger import Cell, Key, Ledger, provenance
 
     book = Ledger(options.results / "gradient_attacks.jsonl")
@@ -238,18 +241,19 @@ def append(lines: list[Line], options: argparse.Namespace, epsilons: dict[str, f
         pixels, labels = images(options.data, "test", len(line.right))
         digest = hashlib.sha256(pixels.numpy().tobytes() + labels.numpy().tobytes()).hexdigest()[:16]
         settings = {"epsilon": epsilons[line.model], "queries": options.queries, "steps": 100}
-        key = Key(
+        clean = Key(
             data={"name": "mnist", "split": "test", "fingerprint": digest},
             backbone=line.model, method={"name": line.side}, seed=0, n=len(line.right),
             training={"epochs": EPOCHS[line.model], "limit": options.train_n},
-            attack={"name": line.case, "parameters": settings if line.case == "auto" else CASES[line.case]},
         )  # fmt: skip
-        marks = "".join(
-            "w" if not right else "x" if fooled else "."
-            for right, fooled in zip(line.right.tolist(), line.fooled.tolist(), strict=True)
-        )
+        parameters = settings if line.case == "auto" else CASES[line.case]
+        key = replace(clean, attack={"name": line.case, "parameters": parameters})
+        pairs = zip(line.right.tolist(), line.fooled.tolist(), strict=True)
+        marks = "".join("w" if not right else "x" if fooled else "." for right, fooled in pairs)
         length = line.length[line.fooled].median() if bool(line.fooled.any()) else None
         summary = {"asr": round(line.rate, 5), "median_l2": None if length is None else round(float(length), 5)}
+        if clean not in book:
+            book.append(Cell.of_answers(clean, line.right.tolist(), row=line.side, provenance=provenance("cpu")))
         if key not in book:
             book.append(Cell(key, marks, summary, line.side, provenance("cpu", seconds=line.seconds)))
 

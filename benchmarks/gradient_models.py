@@ -75,6 +75,6 @@ CASES: dict[str, dict[str, Any]] = {
     "pgd_l2": {"epsilon": 1.5, "steps": 40, "step_size": 0.1},
     "deepfool": {"steps": 50, "overshoot": 0.02},
     "cw": {"c": 1.0, "steps": 100, "learning_rate": 0.05},
-    "cw_search": {"c": 0.1, "searches": 4, "steps": 60, "learning_rate": 0.05},
+    "cw_search": {"c": 1.0, "searches": 4, "steps": 100, "learning_rate": 0.05, "abort_early": False},
 }
 TIMED = ("pgd", "deepfool", "cw")

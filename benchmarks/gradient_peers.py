@@ -42,7 +42,7 @@ def foolbox_attack(name: str, model: nn.Module) -> Attack:
         ),
         "cw_search": lambda: attacks.L2CarliniWagnerAttack(
             binary_search_steps=own["searches"], steps=own["steps"], stepsize=own["learning_rate"],
-            initial_const=own["c"],
+            initial_const=own["c"], abort_early=own["abort_early"],
         ),
     }  # fmt: skip
     attack, seen = built[name](), foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")

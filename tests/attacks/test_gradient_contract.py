@@ -191,6 +191,23 @@ def test_a_model_that_answers_nonsense_near_by_is_not_fooled(name: str) -> None:
     assert not result.success.any()
 
 
+def test_large_rows_come_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from isthmus.attacks.gradient import base
+
+    monkeypatch.setattr(base, "_NUMBERS", 9 * 20)
+    seen = []
+    model, inputs = toys.network(), toys.pixels(50)
+
+    def counted(rows: torch.Tensor) -> torch.Tensor:
+        seen.append(len(rows))
+        found: torch.Tensor = model(rows)
+        return found
+
+    result = FGSM(epsilon=0.2).run(counted, inputs, toys.answers(model, inputs))
+    assert max(seen) == 20
+    assert len(result.success) == 50
+
+
 Wrong = Callable[[], object]
 IMAGES, LABELS = toys.pixels(4), torch.zeros(4, dtype=torch.int64)
 MODEL = toys.network()

@@ -115,7 +115,8 @@ def test_rows_without_progress_end_early_and_lose_little() -> None:
     )
     assert early.backward < whole.backward
     both = early.success & whole.success
-    assert float((early.l2 / whole.l2)[both].max()) < 1.05
+    assert float((early.l2 / whole.l2)[both].median()) < 1.01
+    assert float((early.l2 / whole.l2)[both].mean()) < 1.1
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ from isthmus.models.randomness import branch, copied, mix64
 
 __all__ = ["Attackable", "Draws", "GradientAttack", "GradientResult", "GradientSettings", "GradientTarget"]
 
+_NUMBERS = 1 << 24
+"""Numbers in the inputs of a batch at most: attacks keep several tensors of this size, and one for each rival class."""
+
 
 @dataclass(frozen=True, slots=True)
 class GradientSettings:
@@ -49,7 +52,7 @@ class GradientSettings:
     skip_wrong: bool = True
     """Whether rows that are answered wrongly already are left alone; adversarial training attacks them too."""
     rows: int = 512
-    """Rows attacked at once; for a randomised model every draw counts as one."""
+    """Rows attacked at once, fewer where rows are large; for a randomised model every draw counts as one."""
 
     def __post_init__(self) -> None:
         for name in ("draws", "fresh", "rows"):
@@ -137,7 +140,7 @@ class GradientAttack(ABC):
         target = as_target(model)
         with at_rest(target), torch.no_grad():
             work = _Run(self, target, settings, space, labels, targets)
-            parts = [work.batch(inputs, keys, rows) for rows in _portions(len(inputs), target, settings, inputs.device)]
+            parts = [work.batch(inputs, keys, rows) for rows in _portions(inputs, target, settings)]
         return _joined(parts, work.passes)
 
 
@@ -196,11 +199,11 @@ class _Run:
         return judge.logits(judge.every, points)
 
 
-def _portions(count: int, target: GradientTarget, settings: GradientSettings, device: torch.device) -> Iterator[Tensor]:
+def _portions(inputs: Tensor, target: GradientTarget, settings: GradientSettings) -> Iterator[Tensor]:
     """The rows, as many at a time as are attacked together."""
-    most = max(settings.draws, settings.fresh) if target.stochastic else 1
-    at_once = max(1, settings.rows // most)
-    yield from torch.split(torch.arange(count, device=device), at_once)
+    draws = max(settings.draws, settings.fresh) if target.stochastic else 1
+    at_once = min(settings.rows, _NUMBERS // inputs[0].numel()) // draws
+    yield from torch.split(torch.arange(len(inputs), device=inputs.device), max(1, at_once))
 
 
 def _joined(parts: list[_Part], passes: Passes) -> GradientResult:

@@ -34,9 +34,9 @@ class CW(GradientAttack):
         Carlini and Wagner (2017), Towards Evaluating the Robustness of Neural Networks, https://arxiv.org/abs/1608.04644.
 
     Where we depart:
-        A row without progress over a tenth of the steps ends its search alone (`abort_early`); in the authors' code the
-        whole batch does together. 1,000 steps by default, where the authors have 10,000, and a start further inside the
-        box (`inside`).
+        A row whose lowest loss and shortest move do not fall over a tenth of the steps ends its search alone
+        (`abort_early`); in the authors' code the whole batch ends together. 1,000 steps by default, where the authors
+        have 10,000, and a start further inside the box (`inside`).
 
     Relations:
         `deepfool` is far quicker and ends a little further away. Fixed c = 0.1 is how information-bottleneck papers use
@@ -110,7 +110,8 @@ class _Search:
         rows = problem.every
         way = _Way(problem, rows, settings.inside)
         first, second = torch.zeros_like(way.w), torch.zeros_like(way.w)
-        before = torch.full_like(self.length, math.inf)
+        lowest = torch.full_like(self.length, math.inf)  # loss of each row so far
+        before, shortest = lowest.clone(), self.length.clone()  # loss and length when they were last looked at
         weight = self.c.to(way.w.dtype)
         every = math.ceil(settings.steps / _CHECKS)
         for step in range(settings.steps):
@@ -119,10 +120,11 @@ class _Search:
             moves = points - way.inputs
             distance = moves.flatten(1).square().sum(dim=1)
             self._keep(rows, points, distance, slope.fooled & self._clear(slope.logits, rows))
+            loss = distance.double() - self.c[rows] * slope.loss
+            lowest[rows] = torch.minimum(lowest[rows], loss)
             if settings.abort_early and step and step % every == 0:
-                loss = distance - weight * slope.loss.to(distance.dtype)
-                going = loss <= _PROGRESS * before[rows]
-                before[rows] = loss.double()
+                going = (lowest[rows] <= _PROGRESS * before[rows]) | (self.length[rows] < shortest[rows])
+                before[rows], shortest[rows] = lowest[rows], self.length[rows]
                 if not bool(going.all()):
                     rows, way, weight, moves = rows[going], way.at(going), weight[going], moves[going]
                     first, second = first[going], second[going]
