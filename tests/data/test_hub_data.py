@@ -1,6 +1,7 @@
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from isthmus.core import hub
@@ -107,3 +108,21 @@ def test_without_the_library(monkeypatch):
         load_data("ag_news")
     with pytest.raises(UnknownName, match="Did you mean 'imdb'"):
         load_data("imbd")
+
+
+def test_a_column_of_images(library):
+    image = pytest.importorskip("PIL.Image")
+    features = library.datasets.Features(
+        {"image": library.datasets.Image(), "label": library.datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    pixels = [np.full((4, 5), value, np.uint8) for value in (10, 200, 60)]
+    rows = {"image": [image.fromarray(each) for each in pixels], "label": [0, 1, 1]}
+    part = library.datasets.Dataset.from_dict(rows, features)
+    library.made["owner/pets"] = library.datasets.DatasetDict({"train": part, "test": part})
+    data = load_data("owner/pets")
+    assert {split: len(each) for split, each in data.items()} == {"train": 3, "test": 3}
+    assert (data.task.labels, data.task.shape) == (("cat", "dog"), (1, 4, 5))
+    assert data.test[1].fields["image"].max() == 200
+    assert data.test.label_indices().tolist() == [0, 1, 1]
+    with pytest.raises(DataError, match="no column 'kind': it has image, label"):
+        load_data("owner/pets", label="kind")

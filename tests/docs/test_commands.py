@@ -105,7 +105,7 @@ def prepare(command: str) -> None:
     for name in needed(command):
         if not Path("runs", name).exists():
             assert isthmus(*workshop.RUNS[name], *workshop.QUICK, "--out", f"runs/{name}") == 0, name
-    for run_name, attack in re.findall(r"runs/([\w-]+)/attacks/(\w+)\.jsonl", command):
+    for run_name, attack in re.findall(r"runs/([\w-]+)/attacks/(\w+)\.(?:jsonl|npz)", command):
         attacked(run_name, attack)
     if (found := re.search(r"-P (?:attack|on)=(\w+)", command)) and "measure" in command:
         for name in needed(command):

@@ -35,6 +35,8 @@ RUNS = {
     "flat-plain": (*PLAIN, "--defence", "flat", "-P", "points=0", "-P", "gamma=0"),
     "smooth": (*PLAIN, "--defence", "label_smoothing"),
     "other": PLAIN,
+    "digits-vib": ("train", "--data", "digits", "--backbone", "mlp", "--defence", "vib", "-P", "latent=16"),
+    "digits-noise": ("train", "--data", "digits", "--backbone", "mlp", "--defence", "gaussian_noise"),
     "normalised": (*PLAIN, "--defence", "normalise"),
     "infobert-qa": ("train", "--task", "qa", "--data", "squad/", "--backbone", "minilm", "--defence", "infobert"),
     "answers": ("train", "--task", "qa", "--data", "squad/", "--backbone", "minilm"),

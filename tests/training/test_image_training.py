@@ -183,7 +183,7 @@ def test_what_needs_words_is_refused(name):
 def test_what_does_not_fit_is_named():
     with pytest.raises(UsageError, match="normalise"):
         fit(defences.Normalise())
-    with pytest.raises(UsageError, match="no network for images named 'minilm'"):
+    with pytest.raises(UsageError, match="toy holds images, and minilm reads texts"):
         train(splits(), "minilm", device="cpu")
     images, labels = toy(9)
     with pytest.raises(DataError, match=r"dev split of toy holds inputs of shape \(1, 5, 6\), and the model reads"):

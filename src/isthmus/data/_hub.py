@@ -10,6 +10,7 @@ from isthmus.core import assets, hub
 from isthmus.core.errors import DataError, IsthmusError, MissingExtra, UnknownName
 from isthmus.data._sources import Source, canonical
 from isthmus.data._tables import Table
+from isthmus.data.dataset import Splits
 
 _FULL_NAMES = {
     "sst2": "stanfordnlp/sst2",
@@ -21,6 +22,9 @@ _FULL_NAMES = {
     "squad": "rajpurkar/squad",
     "yelp_polarity": "fancyzhx/yelp_polarity",
     "dbpedia_14": "fancyzhx/dbpedia_14",
+    "fashion_mnist": "zalando-datasets/fashion_mnist",
+    "cifar100": "uoft-cs/cifar100",
+    "svhn": "ufldl-stanford/svhn:cropped_digits",
 }
 """Names the literature uses, and where the hub keeps them."""
 
@@ -41,7 +45,42 @@ def from_hub(source: str) -> Source:
         raise _refusal(source, error) from error
     parts = {canonical(split): part for split, part in loaded.items()}
     readers = {split: functools.cache(functools.partial(_table, f"{source}/{split}", parts[split])) for split in parts}
-    return Source(source, readers, lambda split, column: _class_names(parts[split].features, column))
+    column = _image_column(parts)
+    return Source(
+        source,
+        readers,
+        lambda split, column: _class_names(parts[split].features, column),
+        None if column is None else functools.partial(_images, parts, column),
+    )
+
+
+def _image_column(parts: Mapping[str, Any]) -> str | None:
+    """The first column that holds images."""
+    features = next(iter(parts.values())).features
+    return next((name for name, kind in features.items() if type(kind).__name__ == "Image"), None)
+
+
+def _images(
+    parts: Mapping[str, Any], column: str, title: str, labels: tuple[str, ...] | None, label: str | None
+) -> Splits:
+    """The splits of a data set of images."""
+    from isthmus.data._image_folder import Row, array_of, make_splits
+
+    rows: dict[str, list[Row]] = {}
+    names = labels
+    for split, part in parts.items():
+        usual = [name for name in part.features if name in ("label", "labels", "fine_label", "class")]
+        own = label or (usual[0] if usual else "label")
+        if own not in part.features:
+            raise DataError(f"{title} has no column {own!r}: it has {', '.join(part.features)}. Name it by --label")
+        names = names or _class_names(part.features, own)
+        for number, each in enumerate(part):
+            where = f"{title}/{split}, row {number + 1}"
+            image = each[column]
+            found = f"{where} has no image" if image is None else array_of(image)
+            rows.setdefault(split, []).append(Row(str(number), found, int(each[own]), where))
+    highest = max((row.label for part in rows.values() for row in part), default=0)
+    return make_splits(title, rows, names or tuple(map(str, range(highest + 1))))
 
 
 def _load(library: Any, name: str, configuration: str | None) -> Mapping[str, Any]:

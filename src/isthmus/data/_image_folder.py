@@ -10,9 +10,9 @@ has another size, becomes a row that could not be used. Grey stays grey; where a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,55 +50,69 @@ def read_folder(folder: Path, title: str | None, names: Sequence[str] | None) ->
         split: [(file, classes.index(kind.name)) for kind in _folders(place) for file in _images_in(kind)]
         for split, place in places.items()
     }
-    reading = _Reading(files)
-    order = [split for split in (*_SPLITS, "all") if split in files]
-    return Splits(name, {split: reading.dataset(name, split, known, places[split]) for split in order})
+    library = _pillow()
+    rows = {
+        split: [
+            Row(file.relative_to(places[split]).as_posix(), _read(library, file), label, str(file))
+            for file, label in pairs
+        ]
+        for split, pairs in files.items()
+    }
+    return make_splits(name, {split: rows[split] for split in (*_SPLITS, "all") if split in rows}, known)
 
 
-class _Reading:
-    """All images of a folder, read at once so that size and colours are the same for all."""
+class Row(NamedTuple):
+    """An image of a source."""
 
-    def __init__(self, files: dict[str, list[tuple[Path, int]]]) -> None:
-        self.files = files
-        self.images: dict[Path, NDArray[np.uint8] | str] = {}
-        library = _pillow()
-        for file, _ in (pair for pairs in files.values() for pair in pairs):
-            self.images[file] = _read(library, file)
-        if any(isinstance(found, np.ndarray) and len(found) == 3 for found in self.images.values()):
-            self.images = {
-                file: np.repeat(found, 3, axis=0) if isinstance(found, np.ndarray) and len(found) == 1 else found
-                for file, found in self.images.items()
-            }
-        shapes = Counter(found.shape for found in self.images.values() if isinstance(found, np.ndarray))
-        self.shape: tuple[int, ...] = max(shapes, key=lambda shape: shapes[shape]) if shapes else ()
+    key: str
+    image: NDArray[np.uint8] | str  # [channels, height, width], or why it cannot be read
+    label: int
+    where: str
 
-    def dataset(self, name: str, split: str, labels: tuple[str, ...], place: Path) -> Dataset:
-        examples, rejected = [], []
-        for file, label in self.files[split]:
-            found, key = self.images[file], file.relative_to(place).as_posix()
-            if isinstance(found, str):
-                rejected.append(Rejected(key, found))
-            elif found.shape != self.shape:
-                expected, size = (f"{shape[2]} x {shape[1]}" for shape in (self.shape, found.shape))
-                rejected.append(Rejected(key, f"{file} is {size} pixels, and most images are {expected}: resize it"))
-            else:
-                examples.append(Example(key, {IMAGE: found}, label))
-        if not examples:
-            first = f"; the first: {rejected[0].reason}" if rejected else ""
-            raise DataError(f"{place} holds no image that can be used{first}")
-        return Dataset(name, split, ImageClassification(labels, (IMAGE,), self.shape), tuple(examples), tuple(rejected))
+
+def make_splits(name: str, rows: Mapping[str, Sequence[Row]], labels: tuple[str, ...]) -> Splits:
+    """Data sets of one size and as many colours for all: where any image has colours, all are read so."""
+    found = [row.image for part in rows.values() for row in part if isinstance(row.image, np.ndarray)]
+    coloured = any(len(image) == 3 for image in found)
+    shapes = Counter((3 if coloured else 1, *image.shape[1:]) for image in found)
+    shape: tuple[int, ...] = max(shapes, key=lambda each: shapes[each]) if shapes else ()
+    return Splits(name, {split: _dataset(name, split, part, labels, shape) for split, part in rows.items()})
+
+
+def _dataset(name: str, split: str, rows: Sequence[Row], labels: tuple[str, ...], shape: tuple[int, ...]) -> Dataset:
+    examples, rejected = [], []
+    for row in rows:
+        if isinstance(row.image, str):
+            rejected.append(Rejected(row.key, row.image))
+        elif row.image.shape[1:] != shape[1:]:
+            expected, size = (f"{each[2]} x {each[1]}" for each in (shape, row.image.shape))
+            reason = f"{row.where} is {size} pixels, and most images are {expected}: resize it"
+            rejected.append(Rejected(row.key, reason))
+        elif not 0 <= row.label < len(labels):
+            rejected.append(Rejected(row.key, f"{row.where} has the label {row.label}, outside 0 … {len(labels) - 1}"))
+        else:
+            image = row.image if len(row.image) == shape[0] else np.repeat(row.image, shape[0], axis=0)
+            examples.append(Example(row.key, {IMAGE: image}, row.label))
+    if not examples:
+        first = f"; the first: {rejected[0].reason}" if rejected else ""
+        raise DataError(f"the {split} split of {name} holds no image that can be used{first}")
+    return Dataset(name, split, ImageClassification(labels, (IMAGE,), shape), tuple(examples), tuple(rejected))
 
 
 def _read(library: Any, file: Path) -> NDArray[np.uint8] | str:
     """An image [channels, height, width], or why it cannot be read."""
     try:
         with library.open(file) as image:
-            grey = image.mode in ("1", "L", "I", "I;16", "F", "LA")
-            if image.mode in ("I", "I;16"):  # Sixteen bits, which Pillow would cut off instead of scaling.
-                return (np.asarray(image, dtype=np.float64)[None] / 257).round().clip(0, 255).astype(np.uint8)
-            array = np.asarray(image.convert("L" if grey else "RGB"))
+            return array_of(image)
     except Exception as error:  # Decoders raise OSError, SyntaxError, ValueError, struct.error and their own types.
         return f"{file} cannot be read as an image: {str(error).strip() or type(error).__name__}"
+
+
+def array_of(image: Any) -> NDArray[np.uint8]:
+    """An image of Pillow as an array [channels, height, width], of one or three channels."""
+    if image.mode in ("I", "I;16"):  # Sixteen bits, which Pillow would cut off instead of scaling.
+        return (np.asarray(image, dtype=np.float64)[None] / 257).round().clip(0, 255).astype(np.uint8)
+    array = np.asarray(image.convert("L" if image.mode in ("1", "L", "F", "LA") else "RGB"))
     return array[None] if array.ndim == 2 else np.moveaxis(array, 2, 0)
 
 

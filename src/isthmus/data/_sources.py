@@ -13,7 +13,7 @@ from typing import Any
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import read_json
 from isthmus.data._tables import SUFFIXES, Table, is_readable, read_table, stem_of
-from isthmus.data.dataset import SPLIT_ALIASES
+from isthmus.data.dataset import SPLIT_ALIASES, Splits
 
 _META = "meta.json"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -30,6 +30,8 @@ class Source:
     splits: Mapping[str, Callable[[], Table]]
     labels: Callable[[str, str], tuple[str, ...] | None]
     """Of a split and the label column in it."""
+    images: Callable[[str, tuple[str, ...] | None, str | None], Splits] | None = None
+    """Of a source with a column of images: the splits, from title, label names and the column of labels."""
 
 
 def from_path(path: Path) -> Source:

@@ -73,6 +73,9 @@ def load_data(
     found = _find(source)
     title = name or found.name
     given = tuple(labels) if labels is not None else None
+    if found.images is not None and task == "classification" and text is None and pair is None:
+        splits = found.images(title, given, label)
+        return splits if split is None else splits.named(canonical(split))
     reading: _Reading | _Questions
     if task == "qa":
         reading = _Questions(found, title, text, label, pair, given)

@@ -80,7 +80,7 @@ def _answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
     from isthmus.models.victims import wrap
 
     data, victim = subject.sample(split), wrap(subject.model, device=str(subject.model.device))
-    texts, truth = data.texts(), data.label_indices()
+    texts, truth = data.inputs(), data.label_indices()
     parts = []
     for at in range(0, len(texts), _AT_ONCE):
         subject.step(split, at, len(texts))

@@ -1,6 +1,10 @@
-"""Names of the networks for images, known without loading any of them."""
+"""Names of the networks for images, and folders that hold one, known without loading any of them."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+from isthmus.core.files import read_json
 
 IMAGE_BACKBONES = {
     "mlp": "linear layers over pixels: 512 three times, 256 three times (IB-robustness)",
@@ -10,6 +14,16 @@ IMAGE_BACKBONES = {
     "features": "vectors computed elsewhere, for a head alone (VUB)",
 }
 LIBRARIES = ("torchvision", "timm")
+TASK = "images"
+DESCRIPTION = "isthmus.json"
+
+
+def is_image_model(folder: Path) -> bool:
+    """Whether a folder holds a classifier of images."""
+    if not (folder / DESCRIPTION).is_file():
+        return False
+    described = read_json(folder / DESCRIPTION)
+    return isinstance(described, dict) and described.get("task") == TASK
 
 
 def is_image_backbone(name: object) -> bool:

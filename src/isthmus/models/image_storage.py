@@ -16,22 +16,13 @@ from isthmus.core.types import ImageClassification
 from isthmus.models._hub import seeded
 from isthmus.models._weights import check_inside
 from isthmus.models.image_backbones import build_backbone
+from isthmus.models.image_names import DESCRIPTION, TASK
 from isthmus.models.images import ImageClassifier
 from isthmus.models.slots import build_slot, describe_slot
 
 FORMAT = 3
 """Of the description; classifiers of texts are written in forms 1 and 2."""
-TASK = "images"
-DESCRIPTION = "isthmus.json"
 WEIGHTS = "isthmus.safetensors"
-
-
-def is_image_model(folder: Path) -> bool:
-    """Whether a folder holds a classifier of images."""
-    if not (folder / DESCRIPTION).is_file():
-        return False
-    described = read_json(folder / DESCRIPTION)
-    return isinstance(described, dict) and described.get("task") == TASK
 
 
 def save(model: ImageClassifier, folder: Path) -> None:

@@ -32,7 +32,7 @@ from isthmus.models._weights import check_inside
 from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier
 from isthmus.models.deployment import build_deployment, describe_deployment
-from isthmus.models.image_storage import is_image_model
+from isthmus.models.image_names import is_image_model
 from isthmus.models.image_storage import load as load_images
 from isthmus.models.pretrained import encoder_backbone, load_stock, outputs_of, stock_backbone
 from isthmus.models.slots import Slots, build_slot, describe_slot

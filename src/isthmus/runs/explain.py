@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from isthmus.core import catalog
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Example
 from isthmus.explanations.base import refuse_wordless
+from isthmus.models.image_names import is_image_model
 from isthmus.runs.explained import Explained, Kept, Reading, keep
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.observer import Observer, Silent
@@ -123,6 +125,8 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     def explained(self) -> Iterator[Explained]:
         """Every text in order."""
+        if is_image_model(Path(self.source.spec)):
+            raise UsageError(f"{self.source.shown} reads images, and explanations are of words: give a text classifier")
         if self.request.attack is not None:
             return self._attacked()
         if self.request.texts:

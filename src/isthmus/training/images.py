@@ -15,7 +15,7 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import ImageClassification, Output
 from isthmus.data.images import pixels
 from isthmus.models.bottleneck import GaussianLatent
-from isthmus.models.image_names import IMAGE_BACKBONES
+from isthmus.models.image_names import IMAGE_BACKBONES, is_image_backbone
 from isthmus.models.images import ImageClassifier
 from isthmus.training.checkpoints import CheckpointFolder
 from isthmus.training.numerics import seed_everything
@@ -98,6 +98,11 @@ def _model(splits: Splits, backbone: str | Path | Classifier | ImageClassifier, 
     if not isinstance(backbone, str):
         raise UsageError(
             f"{splits.name} holds images: name a network for them ({', '.join(IMAGE_BACKBONES)}), not {backbone}"
+        )
+    if not is_image_backbone(backbone):
+        raise UsageError(
+            f"{splits.name} holds images, and {backbone} reads texts: --backbone {', '.join(IMAGE_BACKBONES)}, "
+            "torchvision:NAME or timm:NAME"
         )
     return ImageClassifier.create(backbone, task, seed=seed)
 

@@ -47,7 +47,7 @@ _OF_TEXTS = {
 def attacks_images(request: AttackRequest) -> bool:
     """Whether a command is about images, as far as files and names tell; nothing is loaded."""
     from isthmus.data.load import names_images
-    from isthmus.models.image_storage import is_image_model
+    from isthmus.models.image_names import is_image_model
 
     source = ModelSource.of(request.model)
     if Path(source.spec).is_dir() and is_image_model(Path(source.spec)):
