@@ -131,6 +131,7 @@ def test_what_cannot_be_is_refused(isthmus: Any, trained: Path) -> None:
         ("-V", "colour=red"): "colour",
         ("--fresh", "-1"): "at least 0",
         ("--search-draws", "-1"): "at least 0",
+        ("--search-draws", "100000000"): "1024 is the limit",
     }.items():
         ended = isthmus("attack", trained, "--attack", "deepwordbug", "--n", 4, "--device", "cpu", *options)
         assert ended.code == 2

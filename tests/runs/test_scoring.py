@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
-from isthmus.runs.scoring import tolerant_scores
+from isthmus.runs.scoring import answers, tolerant_scores
 
 
 class Picky:
@@ -56,6 +56,24 @@ def test_a_hanging_victim_is_asked_once() -> None:
     with pytest.raises(VictimTimeout):
         tolerant_scores(victim, [{"text": "1"}, {"text": "2"}])
     assert victim.calls == 1
+
+
+def test_texts_without_an_answer_in_time_are_marked_and_not_asked_again() -> None:
+    class Slow(Picky):
+        def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
+            self.calls += 1
+            answered = np.full((len(texts), 2), np.nan, np.float32)
+            answered[0] = (0.25, 0.75)
+            raise VictimTimeout("no answer in time", answered if self.calls == 1 else None)
+
+    victim = Slow(set())
+    found = answers(victim, [{"text": "1"}, {"text": "2"}])
+    assert found.scores[0].tolist() == [0.25, 0.75]
+    assert found.reasons == {1: "no answer in time"}
+    later = answers(victim, [{"text": "3"}, {"text": "4"}], probe=False)
+    assert np.isnan(later.scores).all()
+    assert later.reasons == {0: "no answer in time", 1: "no answer in time"}
+    assert victim.calls == 2
 
 
 def test_no_texts_no_scores() -> None:

@@ -33,13 +33,16 @@ def answers(victim: Victim, texts: Sequence[Texts], keys: Keys | None = None, *,
     """Scores of one batch; `keys` as in `Victim.scores`.
 
     With `probe`, a victim that fails on the first, the middle and the last text is taken to be down, and its error is
-    raised: asking for every text alone would take its time.
+    raised: asking for every text alone would take its time. So is the time-out of one that answered nothing at all;
+    otherwise texts that had no answer in time are told by their reasons, and nobody waits for them again.
     """
     reasons: dict[int, str] = {}
     try:
         scores = _ask(victim, texts, keys)
-    except VictimTimeout:
-        raise  # Asking again would wait again.
+    except VictimTimeout as error:
+        if probe and error.answered is None:
+            raise
+        scores = _in_time(victim, error, len(texts), 0, reasons)
     except VictimError:
         places = sorted({0, len(texts) // 2, len(texts) - 1})
         if probe and all(_fails(victim, texts, keys, place) for place in places):
@@ -64,8 +67,8 @@ def _halves(victim: Victim, texts: Sequence[Texts], keys: Keys | None, first: in
     """Halve a batch that fails until the texts it fails on stand alone; `first` is the place of the first text."""
     try:
         return _ask(victim, texts, keys)
-    except VictimTimeout:
-        raise
+    except VictimTimeout as error:
+        return _in_time(victim, error, len(texts), first, reasons)
     except VictimError as error:
         if len(texts) == 1:
             reasons[first] = str(error)
@@ -78,3 +81,13 @@ def _halves(victim: Victim, texts: Sequence[Texts], keys: Keys | None, first: in
                 _halves(victim, texts[middle:], right, first + middle, reasons),
             ]
         )
+
+
+def _in_time(victim: Victim, error: VictimTimeout, count: int, first: int, reasons: dict[int, str]) -> Floats:
+    """What was answered before the time ran out; the rest is NaN, with its reason."""
+    scores = np.full((count, len(victim.labels)), np.nan, np.float32)
+    if error.answered is not None:
+        scores[:] = error.answered
+    for place in np.flatnonzero(np.isnan(scores).any(axis=1)).tolist():
+        reasons[first + place] = str(error)
+    return scores

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from isthmus.core.types import Example
 
 
+_MOST_DRAWS = 1024
+"""Shared draws of a search."""
+
+
 class PreparedAttacks(PreparedSample[AttackRequest]):
     """One command."""
 
@@ -48,6 +52,11 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             raise UsageError(f"--time-limit is a positive number of seconds, not {limit}")
         if min(self.request.fresh, self.request.restarts, self.request.search_draws or 0) < 0:
             raise UsageError("--fresh, --restarts and --search-draws count draws and restarts: they are at least 0")
+        if (self.request.search_draws or 0) > _MOST_DRAWS:
+            raise UsageError(
+                f"--search-draws {self.request.search_draws} would ask for so many passes of every candidate: the gain "
+                f"ends at a few dozen, and {_MOST_DRAWS} is the limit"
+            )
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
