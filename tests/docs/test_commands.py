@@ -18,7 +18,7 @@ import workshop
 from typer.main import get_command
 
 from isthmus.cli.app import app, run
-from isthmus.core import assets
+from isthmus.core import assets, catalog
 from isthmus.core.errors import AssetError
 from isthmus.data import load_data
 
@@ -35,8 +35,10 @@ SMALL = {
 METHODS = {
     "gaussian": ("-P", "n0=10", "-P", "n=50"),
     "synonym": ("-P", "n0=10", "-P", "n=50"),
+    "transferability": ("-P", "heads=2", "-P", "fit_steps=5"),
     "embedding_pgd": ("-P", "steps=2", "-P", "draws=2", "-P", "fresh=4"),
 }
+GRADIENT = {entry.name for entry in catalog.entries("attacks") if entry.kind == "gradient"}
 JUDGED = (0, 1, 3)
 """What a bar may say of a toy model."""
 
@@ -96,7 +98,9 @@ def isthmus(*words: str) -> int:
 def needed(command: str) -> Iterator[str]:
     """Runs that a command reads."""
     made = re.search(r"--out runs/([\w-]+)", command)
-    for name in re.findall(r"runs/([\w-]+)", command.replace("runs/vib-*", "runs/vib runs/vib-2")):
+    for pattern, names in workshop.PATTERNS.items():
+        command = command.replace(pattern, names)
+    for name in re.findall(r"runs/([\w-]+)", command):
         if made is None or name != made.group(1):
             yield name
 
@@ -116,6 +120,8 @@ def prepare(command: str) -> None:
 
 
 def attacked(name: str, attack: str) -> None:
+    if attack in GRADIENT:
+        return  # A measure makes it by itself.
     if not Path("runs", name, "attacks", f"{attack}.jsonl").exists():
         assert isthmus("attack", f"runs/{name}", "--attack", attack, *SMALL["attack"], "--n", "24", "--quiet") == 0
 

@@ -18,6 +18,7 @@ from wordnet_toys import write_wordnet
 
 QUICK = ("--epochs", "6", "--limit", "48", "--batch-size", "8", "--lr", "0.01", "--quiet")
 PLAIN = ("train", "--data", "rotten_tomatoes", "--backbone", "minilm")
+DIGITS = ("train", "--data", "digits", "--backbone", "mlp")
 RUNS = {
     "demo": PLAIN,
     "plain": PLAIN,
@@ -27,6 +28,11 @@ RUNS = {
     "nli": ("train", "--data", "nli", "--backbone", "minilm"),
     "vib": (*PLAIN, "--defence", "vib"),
     "vib-2": (*PLAIN, "--defence", "vib", "-P", "beta=0.1"),
+    "digits-epochs": (*DIGITS, "--defence", "vib", "-S", "snapshots=true"),
+    "digits-vib-1": (*DIGITS, "--defence", "vib"),
+    "digits-vib-2": (*DIGITS, "--defence", "vib", "-P", "beta=0.1"),
+    "digits-adv-1": (*DIGITS, "--defence", "adversarial", "-P", "attack=fgsm", "-P", "ratio=0.25"),
+    "digits-adv-2": (*DIGITS, "--defence", "adversarial", "-P", "attack=fgsm", "-P", "ratio=0.75"),
     "rsmi": (*PLAIN, "--defence", "rsmi"),
     "safer": (*PLAIN, "--defence", "safer"),
     "vub": (*PLAIN, "--defence", "vub"),
@@ -35,13 +41,19 @@ RUNS = {
     "flat-plain": (*PLAIN, "--defence", "flat", "-P", "points=0", "-P", "gamma=0"),
     "smooth": (*PLAIN, "--defence", "label_smoothing"),
     "other": PLAIN,
-    "digits-vib": ("train", "--data", "digits", "--backbone", "mlp", "--defence", "vib", "-P", "latent=16"),
-    "digits-noise": ("train", "--data", "digits", "--backbone", "mlp", "--defence", "gaussian_noise"),
+    "digits-vib": (*DIGITS, "--defence", "vib", "-P", "latent=16"),
+    "digits-noise": (*DIGITS, "--defence", "gaussian_noise"),
     "normalised": (*PLAIN, "--defence", "normalise"),
     "infobert-qa": ("train", "--task", "qa", "--data", "squad/", "--backbone", "minilm", "--defence", "infobert"),
     "answers": ("train", "--task", "qa", "--data", "squad/", "--backbone", "minilm"),
 }
 """Runs that a page speaks of and another page makes, or `make demo`."""
+PATTERNS = {
+    "runs/vib-*": "runs/vib runs/vib-2",
+    "runs/digits-vib-*": "runs/digits-vib-1 runs/digits-vib-2",
+    "runs/digits-adv-*": "runs/digits-adv-1 runs/digits-adv-2",
+}
+"""Runs that a pattern of a page stands for."""
 
 
 def text(stream: random.Random, label: int) -> str:
