@@ -52,7 +52,8 @@ def convolution_stretch(layer: Convolution, shape: Shape) -> Stretch:
     """
     if layer.padding_mode != "zeros":
         raise UsageError(f"a convolution with {layer.padding_mode} padding is not covered: only zeros are")
-    return Stretch(_power_iteration(_operator(layer), shape[1:]), _ring_norm(layer, shape[2:]))
+    estimate = _power_iteration(_operator(layer), shape[1:], layer.weight.device)
+    return Stretch(estimate, _ring_norm(layer, shape[2:]))
 
 
 def _operator(layer: Convolution) -> Callable[[Tensor], Tensor]:
@@ -62,10 +63,12 @@ def _operator(layer: Convolution) -> Callable[[Tensor], Tensor]:
     )
 
 
-def _power_iteration(operator: Callable[[Tensor], Tensor], shape: Shape, rounds: int = 300) -> float:
+def _power_iteration(
+    operator: Callable[[Tensor], Tensor], shape: Shape, device: torch.device, rounds: int = 300
+) -> float:
     """Largest singular value of a linear map of one input, from below."""
     stream = torch.Generator().manual_seed(0)
-    x = torch.randn(1, *shape, generator=stream, dtype=torch.float64)
+    x = torch.randn(1, *shape, generator=stream, dtype=torch.float64).to(device)
     found = 0.0
     for _ in range(rounds):
         x = (x / x.norm().clamp(min=1e-300)).requires_grad_()
