@@ -217,11 +217,13 @@ def attack(
 
 
 def _run(request: AttackRequest, quiet: bool) -> AttackReport:
+    from isthmus.cli.garbage import collect_rarely
     from isthmus.cli.progress import AttackBar, shown
-    from isthmus.runs.attack import attack as run_attack
 
     bar = AttackBar(quiet)
-    with shown(bar, quiet):
+    with shown(bar, quiet), collect_rarely():
+        from isthmus.runs.attack import attack as run_attack
+
         return run_attack(request, bar)
 
 

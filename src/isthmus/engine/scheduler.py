@@ -346,7 +346,8 @@ def _timed(statistics: EngineStatistics) -> Iterator[None]:
 
 
 _COLLECT_EVERY_S = 10.0
-_collected = -_COLLECT_EVERY_S
+_collected = time.monotonic()
+"""When the old was last collected; a process that has just begun has none."""
 
 
 @contextmanager

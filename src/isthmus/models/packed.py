@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_TOKENS = 2048
 """Tokens of one pass: beyond that nothing is gained, and caches overflow."""
 WORTH_TRYING = 64
-"""Rows after which it pays to find out whether lengths may share a pass."""
+"""Rows from which on it pays to find out whether lengths may share a pass."""
 _NAME = "isthmus_packed"
 _TRIED = (3, 4, 5, 7, 8, 12, 15, 16, 17, 23, 31, 32, 33, 47, 64)
 """Lengths of the rows on which it is tried."""
@@ -211,7 +211,7 @@ class Trial:
     def allows(self, batches: Sequence[TokenBatch]) -> bool:
         """Whether these batches may share passes."""
         self._rows += sum(len(batch.ids) for batch in batches)
-        if self.holds is None and self._rows > WORTH_TRYING:
+        if self.holds is None and self._rows >= WORTH_TRYING:
             self.holds = False  # While it is tried.
             self.holds = self._try()
         return bool(self.holds) and all(batch.mask is None for batch in batches)
