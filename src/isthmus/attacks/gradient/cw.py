@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.attacks.gradient._losses import margin
 from isthmus.attacks.gradient._problem import Goal, Problem
-from isthmus.attacks.gradient._spaces import like
+from isthmus.attacks.gradient._spaces import lengths, like
 from isthmus.attacks.gradient.base import GradientAttack
 from isthmus.core.errors import UsageError
 
@@ -118,7 +118,7 @@ class _Search:
             points = way.points()
             slope = problem.slope(rows, points, self._climbed)
             moves = points - way.inputs
-            distance = moves.flatten(1).square().sum(dim=1)
+            distance = lengths(moves).square()
             self._keep(rows, points, distance, slope.fooled & self._clear(slope.logits, rows))
             loss = distance.double() - self.c[rows] * slope.loss
             lowest[rows] = torch.minimum(lowest[rows], loss)
@@ -140,7 +140,7 @@ class _Search:
             way.w.addcdiv_(first, second.sqrt().add_(_TINY * scale), value=-length)
         points = way.points()
         logits = problem.logits(rows, points)
-        distance = (points - way.inputs).flatten(1).square().sum(dim=1)
+        distance = lengths(points - way.inputs).square()
         self._keep(rows, points, distance, problem.fooled(rows, logits) & self._clear(logits, rows))
 
     def _climbed(self, logits: Tensor, goal: Goal) -> Tensor:
@@ -183,10 +183,10 @@ class _Way:
             return self.inputs + self.w
         low, high = self.space.bounds
         self._tanh = self.w.tanh()
-        points = self._tanh.add(1).mul_((high - low) / 2).add_(low)
-        if self.space.movable is not None:
-            points = torch.where(self.space.movable, points, self.inputs)
-        return self.space.clip(points)
+        points = self._tanh.add(1).mul_((high - low) / 2)
+        if low != 0 or high != 1:  # Elsewhere rounding may leave the box.
+            points = points.add_(low).clamp_(low, high)
+        return points if self.space.movable is None else torch.where(self.space.movable, points, self.inputs)
 
     def back(self, gradient: Tensor) -> Tensor:
         """The gradient with respect to w, in place."""
