@@ -150,16 +150,17 @@ class FeatureEntropy(Measure):
         return f"{name} ({'bits' if self.bits else 'nats'})"
 
     def _plots(self, values: Sequence[Any], rows: Sequence[Sequence[Figure]], attack: InputAttack | None) -> list[Plot]:
-        names = [self._with_unit(name) for name in (MLE, JVHW)]
-        by_name = {name: [_named(row, name) for row in rows] for name in (*names, self._with_unit(UNIT))}
+        # Short names, so that they fit beside the title and cover no point.
+        kinds = {"MLE": MLE, "JVHW": JVHW, "mean of a unit": UNIT}
+        entropies = {name: [_named(row, self._with_unit(kind)) for row in rows] for name, kind in kinds.items()}
         over, unit = self.over or "run", "bits" if self.bits else "nats"
-        plots = curves_over("entropy", f"Entropy of features over {over}", over, unit, values, by_name)
+        plots = curves_over("entropy", f"Entropy of features over {over}", over, unit, values, entropies)
         shown = [ACCURACY] if attack is None else [ACCURACY, _under(attack)]
         accuracies = {name: [_named(row, name) for row in rows] for name in shown}
         plots += curves_over("accuracy", f"Accuracy over {over}", over, "accuracy", values, accuracies, percent="y")
         caption = f"Labels are {over}. Lines are 95 % intervals over inputs; the bias of an estimate is not in them."
         labels = [label_of(value) for value in values]
-        series = tuple(against(name, accuracies[shown[-1]], by_name[name], labels) for name in names)
+        series = tuple(against(name, accuracies[shown[-1]], entropies[name], labels) for name in ("MLE", "JVHW"))
         title = "Entropy of features against accuracy"
         plots.append(Plot(self.name, title, shown[-1], unit, series, kind="points", percent="x", caption=caption))
         return plots
