@@ -26,7 +26,7 @@ from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 Output = Literal["logit", "probability"]
-_TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
+_TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 
 
 class Path(NamedTuple):
@@ -89,7 +89,7 @@ def _groups(texts: Sequence[_Text], most: int) -> Iterator[list[int]]:
     for place, text in enumerate(texts):
         of_length.setdefault(len(text.ids), []).append(place)
     for length, places in sorted(of_length.items()):
-        size = max(1, 4 * most // max(1, length))
+        size = max(1, 2 * most // max(1, length))
         for start in range(0, len(places), size):
             yield places[start : start + size]
 
@@ -114,8 +114,9 @@ class _Group:
             self.end = model.embed(self.ids)
             special = model.special_mask(self.ids).unsqueeze(-1)
             self.start = torch.where(special, self.end, torch.zeros_like(self.end))
-            logits = self._logits(self.end, self.ids, self.types)
-            baseline = self._logits(self.start, self.ids, self.types)
+            # Both ends at once: a pass over a single row costs several times its share of a batch.
+            ids, types = self.ids.repeat(2, 1), None if self.types is None else self.types.repeat(2, 1)
+            logits, baseline = self._logits(torch.cat([self.end, self.start]), ids, types).chunk(2)
         self.scores = torch.softmax(logits, dim=-1)
         own = logits.argmax(dim=-1, keepdim=True)
         chosen = own if classes is None else torch.tensor(classes, device=device).expand(len(texts), -1)
