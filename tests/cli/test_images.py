@@ -13,9 +13,7 @@ import pytest
 
 from isthmus.cli.app import run
 from isthmus.core.errors import RunError
-from isthmus.core.types import ImageClassification
 from isthmus.data.images import make_images
-from isthmus.models import ImageClassifier
 from isthmus.runs.journal import Journal
 
 CLASSES = 3
@@ -246,9 +244,3 @@ def test_an_image_that_the_model_fails_on_is_an_error_of_its_own(
     errors = [row for row in rows(copy, "fgsm") if row["outcome"] == "error"]
     assert [row["id"] for row in errors] == ["5"]
     assert "not numbers" in errors[0]["reason"]
-
-
-def test_tasks_are_what_the_tests_above_take_for_granted() -> None:
-    task = make_images(*stripes(9, 0), None, "s", "test", "s").task
-    assert task == ImageClassification(("0", "1", "2"), ("image",), (1, 6, 6))
-    assert ImageClassifier.create("mlp", task).labels == ("0", "1", "2")

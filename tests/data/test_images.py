@@ -1,5 +1,6 @@
 """Images become data sets: from .npz files, folders of images and the digits that come with the package."""
 
+import random
 import zipfile
 
 import numpy as np
@@ -29,12 +30,10 @@ def test_digits_come_with_the_package(monkeypatch, tmp_path):
     assert found.dtype == np.float32
     assert set(np.unique(found)) <= {np.float32(value / 16) for value in range(17)}
     assert found.max() == 1
-    sklearn = pytest.importorskip("sklearn.datasets")
-    whole = sklearn.load_digits()
-    assert sum(len(data) for data in splits.values()) == len(whole.images)
-    images = (whole.images / 16).astype("f4")
-    theirs = {image.tobytes(): label for image, label in zip(images, whole.target, strict=True)}
-    assert all(theirs[pixels([one]).tobytes()] == one.label for one in splits.test)
+    # What `sklearn.datasets.load_digits` has: the sum of all its numbers, and how many images of each class.
+    assert sum(float(16 * pixels(data).sum(dtype=np.float64)) for data in splits.values()) == 561_718
+    counts = sum(np.bincount(data.label_indices()) for data in splits.values())
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
 def test_one_file_is_cut_and_sampled_like_texts(tmp_path):
@@ -111,6 +110,8 @@ def test_layouts(tmp_path, shape, expected):
         ({"images": IMAGES[None], "labels": LABELS}, r"not \[1, 10, 4, 5\]"),
         ({"images": IMAGES, "labels": LABELS[:4]}, r"10 images and labels of shape \[4\]"),
         ({"images": IMAGES, "labels": LABELS + 0.5}, "whole numbers from 0, not float64"),
+        ({"images": IMAGES, "labels": LABELS + 10**12}, "labels go up to 1000000000002"),
+        ({"images": IMAGES, "labels": np.array(["a"] * 10)}, "whole numbers from 0, not <U1"),
         ({"images": IMAGES, "kinds": LABELS}, "holds the arrays images, kinds"),
         ({"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:, 1:], "y_test": LABELS}, "different shapes"),
     ],
@@ -129,6 +130,22 @@ def test_single_rows_that_cannot_be_used(tmp_path):
     assert [row.id for row in data.rejected] == ["2", "5"]
     assert "row 3: the image holds NaN" in data.rejected[0].reason
     assert "row 6: label 7 is outside 0 … 2 (a, b, c)" in data.rejected[1].reason
+
+
+def test_bytes_that_changed_are_refused_or_read(tmp_path):
+    sound = saved(tmp_path / "sound.npz", images=IMAGES, labels=LABELS).read_bytes()
+    refused = 0
+    for number in range(120):
+        stream = random.Random(number)
+        content = bytearray(sound[: stream.randrange(len(sound))] if number % 4 == 0 else sound)
+        for _ in range(3):
+            content[stream.randrange(len(content))] = stream.randrange(256)
+        (tmp_path / "damaged.npz").write_bytes(content)
+        try:
+            load_data(tmp_path / "damaged.npz")
+        except DataError:
+            refused += 1
+    assert refused > 60
 
 
 def test_damaged_files_and_pickles(tmp_path):

@@ -136,7 +136,7 @@ def test_a_killed_training_ends_with_the_same_weights(defence, tmp_path):
 
 def test_the_whole_thing_from_digits(tmp_path):
     data = load_data("digits")
-    model = train(data, "mlp", defences.VIB(beta=1e-3), settings=settings_for("images", "mlp", epochs=6), device="cpu")
+    model = train(data, "mlp", defences.VIB(beta=1e-3), settings=settings_for("images", "mlp", epochs=4), device="cpu")
     assert model.slots.bottleneck.latent_size == 256
     with torch.no_grad():
         found = model(torch.from_numpy(np.stack([one.fields["image"] for one in data.test]))).logits.argmax(dim=1)

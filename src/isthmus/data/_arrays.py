@@ -26,6 +26,7 @@ SUFFIX = ".npz"
 _IMAGES = ("images", "image", "x", "data", "features")
 _LABELS = ("labels", "label", "y", "target", "targets")
 _ORDER = ("train", "dev", "test")
+_MOST_CLASSES = 100_000
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -81,7 +82,10 @@ def _names(path: Path, parts: Mapping[str, tuple[Path, Arrays]]) -> tuple[str, .
     if stated is not None:
         return stated
     deciding = [parts["train"]] if "train" in parts else list(parts.values())
-    highest = max((int(np.max(found["labels"], initial=1)) for _, found in deciding), default=1)
+    numbers = [found["labels"] for _, found in deciding if found["labels"].dtype.kind in "uifb"]
+    highest = max((int(np.nanmax(each, initial=1)) for each in numbers), default=1)
+    if highest >= _MOST_CLASSES:
+        raise DataError(f"{path}: labels go up to {highest}, and class numbers are counted from 0: are these labels?")
     return tuple(map(str, range(highest + 1)))
 
 
@@ -132,6 +136,8 @@ def load_npz(file: Path) -> Arrays:
             raise DataError(f"{file} cannot be read as an .npz file of arrays: it is no zip archive, or cut short")
         with np.load(file, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError, TypeError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # A damaged archive raises whatever zipfile, zlib and numpy stumble over.
         reason = "it holds Python objects" if "pickle" in str(error) else str(error) or type(error).__name__
         raise DataError(f"{file} cannot be read as an .npz file of arrays: {reason}") from error

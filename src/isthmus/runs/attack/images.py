@@ -186,15 +186,15 @@ class Cohort:
 
 
 def attack_cohort(ready: PreparedImageAttacks, name: str, cohort: list[Example]) -> Cohort:
-    """Attack a cohort; where the model fails on it, every image alone, so that only those it fails on are errors."""
+    """Attack a cohort; one that the model fails on is halved until the images it fails on stand alone."""
     try:
         return _attacked(ready, ready.methods[name], cohort)
     except VictimError as error:
         if len(cohort) == 1:
             return Cohort([_error(cohort[0], str(error), ready.request.seed)], {})
-        alone = [attack_cohort(ready, name, [example]) for example in cohort]
-        rows = [row for each in alone for row in each.rows]
-        return Cohort(rows, {key: image for each in alone for key, image in each.images.items()})
+        middle = len(cohort) // 2
+        first, second = (attack_cohort(ready, name, half) for half in (cohort[:middle], cohort[middle:]))
+        return Cohort([*first.rows, *second.rows], first.images | second.images)
 
 
 def _attacked(ready: PreparedImageAttacks, attack: GradientAttack, cohort: list[Example]) -> Cohort:
