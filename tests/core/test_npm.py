@@ -13,6 +13,7 @@ from isthmus.core import _fetch, _prepare_images, assets
 from isthmus.core._asset_table import TABLE
 from isthmus.core._asset_types import Asset, Npm, Pin
 from isthmus.core.errors import AssetError
+from isthmus.core.npz import npz_bytes
 from isthmus.data import load_data
 from isthmus.data.images import pixels
 
@@ -72,6 +73,18 @@ def test_files_are_taken_out_and_nothing_runs(registry, monkeypatch):
     asked = json.loads((registry / "asked.json").read_text())
     assert asked[:4] == ["pack", "toy@1.0", "--ignore-scripts", "--json"]
     assert {step.stage for step in seen} == {"downloading", "unpacking", "checking"}
+
+
+def test_a_fetched_data_set_of_arrays_is_read_by_its_name(registry, monkeypatch):
+    content = npz_bytes({"images": np.zeros((4, 3, 3), np.uint8), "labels": np.array([0, 1, 0, 1])})
+    meta = b'{"labels": ["a", "b"]}'
+    members = {"train.npz": content, "test.npz": content, "meta.json": meta}
+    pin = tarball(registry / "toy-1.0.tgz", members)
+    files = {name: Pin(len(data), hashlib.sha256(data).hexdigest()) for name, data in members.items()}
+    offer(monkeypatch, Npm("toy", "1.0", pin, {name: name for name in members}), files)
+    for _ in range(2):  # Fetched, then found: with the mark of its check beside the files.
+        data = load_data("toy")
+        assert (data.name, list(data), data.train.labels) == ("toy", ["train", "test"], ("a", "b"))
 
 
 def test_failures_are_said_in_our_words(registry, monkeypatch):

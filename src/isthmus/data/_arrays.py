@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 def holds_arrays(path: Path) -> bool:
     """Whether a path is an ``.npz`` file, or a folder of such files and of no others that could be data."""
     if path.is_dir():
-        files = [file for file in path.iterdir() if file.is_file() and file.name != "meta.json"]
+        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "meta.json"))]
         return any(file.suffix == SUFFIX for file in files) and not any(map(is_readable, files))
     return path.suffix == SUFFIX
 

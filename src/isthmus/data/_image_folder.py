@@ -30,7 +30,9 @@ _SPLITS = ("train", "dev", "test")
 
 def holds_images(folder: Path) -> bool:
     """Whether a folder holds images in folders, and no table of texts."""
-    if not folder.is_dir() or any(is_readable(file) and file.name != "meta.json" for file in folder.iterdir()):
+    if not folder.is_dir():
+        return False
+    if any(is_readable(file) and not file.name.startswith((".", "meta.json")) for file in folder.iterdir()):
         return False
     inner = [path for path in folder.iterdir() if path.is_dir()]
     return any(_images_in(path) or any(_images_in(deeper) for deeper in _folders(path)) for path in inner)
