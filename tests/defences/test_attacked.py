@@ -234,7 +234,8 @@ def test_advaug_trains_from_the_start_again_on_originals_and_successes(tmp_path:
     attack: Any = generated["attack"]
     assert attack["attacked"] == 64
     assert attack["succeeded"] == generated["examples"] - 64 > 0
-    assert watch.work[-1][:3] == ("deepwordbug before epoch 7", 64, 64)
+    attacked = [told for told in watch.work if told[0] == "deepwordbug before epoch 7"]
+    assert attacked[-1][1:3] == (64, 64)
 
     # What was attacked is a training of six epochs, with its own schedule and its best weights.
     fine_tuned = fit(defences.Standard(), dataclasses.replace(settings, epochs=6), 64)

@@ -167,7 +167,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_continued(name, i
         damage(path)
     progress = Notes()
     model = train_toy(folder, progress=progress)
-    (note,) = progress.notes
+    (note, _) = progress.notes
     assert name.rpartition("/")[2].replace("*.safetensors", "") in note
     assert ("begins again" if step is None else f"continues from step {step}") in note
     assert progress.calls[0][0] == (step or 0) + 1
@@ -198,7 +198,8 @@ def test_a_checkpoint_without_checksums_of_an_older_version_is_continued(interru
     settings.write_text(json.dumps(known))
     progress = Notes()
     model = train_toy(folder, progress=progress)
-    assert (progress.calls[0][0], progress.notes) == (10, [])
+    assert progress.calls[0][0] == 10
+    assert [note for note in progress.notes if "checkpoint" in note] == []
     assert toys.same_bits(toys.weights(model), toys.weights(whole[1]["plain"]))
 
 

@@ -46,6 +46,14 @@ def tell(title: str, done: int, total: int, figures: str = "") -> None:
         watcher.on_work(title, done, total, figures)
 
 
+@contextlib.contextmanager
+def told(title: str) -> Iterator[None]:
+    """A piece of work without parts: it begins, and it is done."""
+    tell(title, 0, 1)
+    yield
+    tell(title, 1, 1)
+
+
 def note(message: str) -> None:
     """Say something; where nobody watches it goes to the log."""
     watcher = _watcher.get()

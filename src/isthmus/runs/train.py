@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
+from isthmus.core import progress as work
 from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.files import remove_file
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
@@ -114,7 +115,8 @@ def _train(
             "wall_s": round(time.perf_counter() - began, 2),
         }
         if not model.answers_questions:
-            results["dev_calibration"] = _calibration(model, splits.dev, settings)
+            with work.told(f"calibration on {len(splits.dev):,} development examples"):
+                results["dev_calibration"] = _calibration(model, splits.dev, settings)
         folder.write(
             dataclasses.replace(
                 record,

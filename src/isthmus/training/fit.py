@@ -174,7 +174,8 @@ class _Session:
 
     def _save(self, model: Classifier, checkpoints: CheckpointFolder) -> None:
         """Put the model on the disk, with what belongs to it; only then may the checkpoints go."""
-        model.save(self.folder / "model")
+        with work.told("saving the model"):
+            model.save(self.folder / "model")
         if self.finish is not None:
             self.finish(model)
         checkpoints.delete()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from isthmus.core.progress import Watcher
+
 if TYPE_CHECKING:
     from isthmus.training.trainer import WalkingTrainer
 
@@ -47,6 +49,8 @@ class Flow(TrainerCallback):
         control.should_log = True
         control.should_evaluate = not run.finished
         control.should_save = run.checkpoints is not None and self.trainer.step != self.saved
+        if control.should_evaluate and int(state.global_step) >= int(state.max_steps) and self._is_last_stage():
+            self._say("all steps are done; evaluating on the development data")
         return control
 
     def on_evaluate(
@@ -65,6 +69,16 @@ class Flow(TrainerCallback):
             run.checkpoints.prune()
             run.selection.tidy(run.checkpoints.best_steps())
         return control
+
+    def _is_last_stage(self) -> bool:
+        stage = self.trainer.stage
+        return stage.first_epoch + stage.epochs >= self.trainer.run.settings.epochs
+
+    def _say(self, message: str) -> None:
+        """To whoever shows the training; where nobody does it is no news."""
+        progress = self.trainer.run.progress
+        if isinstance(progress, Watcher) and self.trainer.is_world_process_zero():
+            progress.on_note(message)
 
     def _report(self, steps_of_stage: int) -> None:
         trainer, run = self.trainer, self.trainer.run

@@ -70,7 +70,8 @@ def train_images(
     model.eval()
     _say_what_passes(model, resident, settings.evaluation_batch_size)
     if folder is not None:
-        model.save(folder / "model")
+        with work.told("saving the model"):
+            model.save(folder / "model")
         if finish is not None:
             finish(model)
         CheckpointFolder(folder / "checkpoints").delete()
