@@ -14,6 +14,7 @@ import pytest
 from isthmus.cli.app import run
 from isthmus.core.errors import RunError
 from isthmus.data.images import make_images
+from isthmus.models.image_backbones import MLP
 from isthmus.runs.journal import Journal
 
 CLASSES = 3
@@ -35,8 +36,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, n, seed in (("train", 240, 0), ("dev", 60, 1), ("test", 250, 2)):
         arrays[f"{split}_images"], arrays[f"{split}_labels"] = stripes(n, seed)
     np.savez(place / "stripes.npz", **arrays)
-    given = ["--data", str(place / "stripes.npz"), "--backbone", "mlp", "--epochs", "4", "-q"]
-    assert run(["train", *given, "--defence", "vib", "-P", "beta=1e-3", "--out", str(place / "vib")]) == 0
+    given = ["--data", str(place / "stripes.npz"), "--backbone", "mlp", "--epochs", "6", "-q"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MLP, "usual", (48, 24))
+        options = ["-P", "beta=1e-3", "-P", "latent=8", "--learning-rate", "3e-3"]
+        assert run(["train", *given, "--defence", "vib", *options, "--out", str(place / "vib")]) == 0
     return place
 
 
@@ -57,7 +61,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_attack_writes_rows_images_and_the_union(isthmus: Any, copy: Path) -> None:
-    ended = isthmus("attack", copy, "--attack", "fgsm,pgd", "-P", "epsilon=0.15", "--n", 120, "--json")
+    ended = isthmus(
+        "attack", copy, "--attack", "fgsm,pgd", "-P", "epsilon=0.15", "-P", "pgd.steps=10", "--n", 120, "--json"
+    )
     assert ended.code == 0
     found = {name: rows(copy, name) for name in ("fgsm", "pgd")}
     assert all(len(each) == 120 for each in found.values())
@@ -138,7 +144,12 @@ def test_a_stochastic_model_is_judged_on_fresh_draws(isthmus: Any, copy: Path) -
 
 
 def test_towards_a_label(isthmus: Any, copy: Path) -> None:
-    assert isthmus("attack", copy, "--attack", "pgd", "-P", "epsilon=0.3", "--target-label", "1", "--n", 60).code == 0
+    assert (
+        isthmus(
+            "attack", copy, "--attack", "pgd", "-P", "epsilon=0.3", "-P", "steps=10", "--target-label", "1", "--n", 60
+        ).code
+        == 0
+    )
     found = rows(copy, "pgd")
     assert {row["outcome"] for row in found if row["label"] == 1} == {"skipped"}
     assert {row["prediction_after"] for row in found if row["outcome"] == "succeeded"} == {1}
@@ -155,7 +166,10 @@ def test_towards_a_label(isthmus: Any, copy: Path) -> None:
         (["--attack", "fgsm", "-P", "sigma=1"], "no parameter of fgsm named 'sigma'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(isthmus: Any, copy: Path, options: list[str], words: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    isthmus: Any, copy: Path, options: list[str], words: str, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(copy.parent)  # Other data than the run's own get a folder in runs/.
     ended = isthmus("attack", copy, *options)
     assert ended.code == 2
     assert re.search(words, " ".join(ended.err.split()))

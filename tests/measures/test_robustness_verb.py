@@ -8,6 +8,7 @@ from measure_toys import QUICK, add_attack, toy_run
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.measures.base import Asked
 from isthmus.measures.information import RATE
+from isthmus.models.image_backbones import VIBMLP
 from isthmus.report.measures import write_figures
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.measure import MeasureRequest, measure
@@ -29,7 +30,9 @@ def images(tmp_path_factory) -> RunFolder:
         out=place / "run",
         device="cpu",
     )
-    return train(request).folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(VIBMLP, "usual", (64, 32))
+        return train(request).folder
 
 
 @pytest.fixture(scope="module")
