@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -110,6 +111,38 @@ def test_a_spent_budget_keeps_the_success() -> None:
         assert (result.outcome == "succeeded") == ("great" not in result.perturbed["text"])
         outcomes.add(result.outcome)
     assert outcomes == {"failed", "succeeded"}
+
+
+class CountingEncoder(LetterEncoder):
+    """Counts the texts it is given."""
+
+    texts = 0
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        self.texts += len(texts)
+        return super().encode(texts)
+
+
+def test_the_search_ends_at_its_own_limits_with_the_best_text_so_far() -> None:
+    words, text = ("great", "movie", "terrible"), "great movie dull plot terrible"
+    victim = TextVictim(lambda text: 0.9 if sum(word in text["text"] for word in words) > 1 else 0.1)
+    free, encoder = CountingEncoder(), CountingEncoder()
+    (unlimited,) = ATTACK(victim, examples(text), encoder=free)
+    most = unlimited.logical_queries - 2  # One of them is that of the clean text.
+    (few,) = dataclasses.replace(ATTACK, max_queries=most)(victim, examples(text), encoder=LetterEncoder())
+    (cheap,) = dataclasses.replace(ATTACK, max_comparisons=3)(victim, examples(text), encoder=encoder)
+    assert few.logical_queries <= most + 1
+    assert encoder.texts < free.texts
+    assert {few.outcome, cheap.outcome, unlimited.outcome} == {"succeeded"}
+    assert cheap.similarity is not None
+    assert unlimited.similarity is not None
+    assert cheap.similarity <= unlimited.similarity
+
+
+@pytest.mark.parametrize("name", ["max_queries", "max_comparisons"])
+def test_a_limit_is_at_least_one(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least 1, not 0"):
+        HardLabel(**{name: 0})
 
 
 def test_what_cannot_be() -> None:

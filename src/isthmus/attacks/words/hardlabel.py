@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +49,8 @@ class HardLabel(WordAttack):
     Where we depart:
         After the growing start the authors try 2,500 texts with every word replaced; we try `tries`. They end when one
         replaced word is left, we still look for a better neighbour. They ask the victim about every neighbour, we ask
-        about those that raise the similarity, the most similar first, and never twice about one text. They keep the
+        about those that raise the similarity, the most similar first, and never twice about one text. Both queries and
+        comparisons are limited; the search then ends with the best text so far. They keep the
         text with the fewest replaced words, we the most similar one, as the paper has it. Similarity is the cosine of
         the whole texts instead of a window around the word. Parts of speech come from WordNet by default.
 
@@ -78,12 +80,19 @@ class HardLabel(WordAttack):
     """Most generations."""
     patience: int = 15
     """Generations without a better text after which the search ends."""
+    max_queries: int = 2000
+    """Maximum queries of a text, after which the best text found so far is the result."""
+    max_comparisons: int = 1000
+    """Maximum texts that the sentence encoder compares with the original; most of the cost on a CPU."""
 
     def __post_init__(self) -> None:
         if self.population < 2:
             raise UsageError(f"a population holds at least 2 texts, not {self.population}")
         if self.tries < 0 or self.generations < 0 or self.patience < 1:
             raise UsageError("tries and generations can't be negative, and patience is at least 1")
+        for name in ("max_queries", "max_comparisons"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     def resources(self) -> Mapping[str, str]:
         """Vectors, tagger and encoder."""
@@ -107,13 +116,14 @@ class HardLabel(WordAttack):
         choices = self._choices(trial)
         if not choices:
             return
-        texts = _Texts(trial)
-        row = yield from self._start(texts, choices)
-        if row is None:
-            return
-        texts.accept(row)
-        row = yield from _reduced(texts, row)
-        yield from self._optimise(texts, row, choices)
+        texts = _Texts(trial, self.max_queries, self.max_comparisons)
+        with contextlib.suppress(_Spent):
+            row = yield from self._start(texts, choices)
+            if row is None:
+                return
+            texts.accept(row)
+            row = yield from _reduced(texts, row)
+            yield from self._optimise(texts, row, choices)
 
     def _choices(self, trial: Trial) -> Choices:
         original, strings = trial.original, trial.vocabulary.strings
@@ -234,11 +244,16 @@ def _distinct(rows: Rows) -> Rows:
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
+class _Spent(Exception):
+    """As many queries or comparisons were made as are allowed."""
+
+
 class _Texts:
     """What is known of the texts tried so far, so that none is asked about twice."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, max_queries: int, max_comparisons: int) -> None:
         self.trial = trial
+        self._queries_left, self._comparisons_left = max_queries, max_comparisons
         self.original = trial.original.ids
         self._scores: dict[bytes, Floats | None] = {self.original.tobytes(): None}  # None: the goal is not reached
         self._similarity: dict[bytes, float] = {}
@@ -258,6 +273,9 @@ class _Texts:
             candidates = yield from allowed(trial, self._candidates(np.stack(list(unknown.values()))))
             known.update(dict.fromkeys(unknown))
             if candidates.count:
+                self._queries_left -= candidates.count
+                if self._queries_left < 0:
+                    raise _Spent
                 scores = yield candidates.score()
                 reached = trial.goal.reached(scores, trial.label)
                 for row, score, goal in zip(self._rows(candidates), scores, reached, strict=True):
@@ -269,6 +287,9 @@ class _Texts:
         known = self._similarity
         unknown = {key: row for row in rows if (key := row.tobytes()) not in known}
         if unknown:
+            self._comparisons_left -= len(unknown)
+            if self._comparisons_left < 0:
+                raise _Spent
             found = yield from self._asked(np.stack(list(unknown.values())))
             known.update(zip(unknown, found.tolist(), strict=True))
         return np.array([known[row.tobytes()] for row in rows], np.float32)
