@@ -182,16 +182,21 @@ def _seeds(row: Row) -> str:
     return "-".join(str(count) for count in sorted(set(counts)))
 
 
+_IMAGES = {"digits", "mnist", "cifar10"}
+
+
 def _caption(rows: Sequence[Row], attack: str | None, comparisons: int) -> str:
     sizes = {
         group: sorted({cell.key.n for row in rows for cell in getattr(row, group).values()})
         for group in ("clean", "attacked")
     }
     clean = " or ".join(f"{size:,}" for size in sizes["clean"])
-    parts = [f"In per cent, on {clean} test texts" if clean else "In per cent"]
+    names = {cell.key.data["name"] for row in rows for cell in (*row.clean.values(), *row.attacked.values())}
+    unit = "images" if names <= _IMAGES else "texts"
+    parts = [f"In per cent, on {clean} test {unit}" if clean else "In per cent"]
     if attack:
         parts.append(f"after {attack} on {' or '.join(f'{size:,}' for size in sizes['attacked'])}")
-    told = f"{' and '.join(parts)}; 95 % intervals count seeds and texts."
+    told = f"{' and '.join(parts)}; 95 % intervals count seeds and {unit}."
     if comparisons:
         told += (
             f' p-values are corrected over the {comparisons} comparisons of the table (Holm). "Seen from": the smallest'
