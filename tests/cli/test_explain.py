@@ -106,9 +106,10 @@ def test_what_is_refused(place, capsys, monkeypatch):
         (("cnn", "a film", "--figure", "words.pdf"), ".svg or .png"),
         (("cnn", "a film", "--against", "seen:score"), "seen:score: integrated_gradients needs the model's gradient"),
     ):
-        code, _, err = isthmus(capsys, monkeypatch, "explain", *arguments)
+        code, out, err = isthmus(capsys, monkeypatch, "explain", *arguments)
         assert code == 2, err
         assert said in err
+        assert out == ""  # Before anything is explained.
         assert "fault" not in err
 
 
@@ -176,6 +177,21 @@ def test_nothing_is_kept_of_texts_unless_that_is_asked_for(place, capsys, monkey
     )
     assert isthmus(capsys, monkeypatch, *attacked)[0] == 0
     assert set(json.loads((place / "run/explanations.json").read_text())) == {"texts", "check"}
+
+
+def test_other_data_and_other_models_stand_beside_each_other(place, capsys, monkeypatch):
+    attack(capsys, monkeypatch)
+    (place / "other.csv").write_text((place / "data.csv").read_text().replace("film", "plot"))
+    keys = []
+    for model, data in (("seen:score", "data.csv"), ("seen:score", "other.csv"), ("cnn", "data.csv")) * 2:
+        code, out, err = isthmus(
+            capsys, monkeypatch, "explain", model, "--data", data, "--labels", "bad,good", "--method", "occlusion",
+            "--run", "run", "--keep", "--n", 2, "--json", "-q",
+        )  # fmt: skip
+        assert code == 0, err
+        keys.append(json.loads(out.splitlines()[-1])["kept"])
+    assert len(set(keys)) == 3
+    assert keys[:3] == keys[3:]
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

@@ -7,7 +7,9 @@ own type face.
 from __future__ import annotations
 
 import io
+import itertools
 import math
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +35,10 @@ _LONGEST = 60
 """Words of a text that a figure shows."""
 _MOST = 12
 """Texts that a figure shows."""
+_CLASSES = 6
+"""Classes of a text that a figure shows, the likeliest."""
+_HIGHEST = 14_000.0
+"""Points from top to bottom: no PNG can be more than twice as high. Texts that do not fit are left to the page."""
 
 
 class _Word(NamedTuple):
@@ -61,15 +67,16 @@ def save(explained: Sequence[Explained], title: str, paths: Sequence[Path]) -> l
     except ImportError:
         raise MissingExtra("matplotlib", "report", "figures of explanations") from None
     for path in paths:
-        if path.suffix not in (".svg", ".png"):
-            raise UsageError(f"a figure is written as .svg or .png, not as {path.name!r}")
-    shown = explained[:_MOST]
+        check_path(path)
     colours = plots.light()
     style = {key: colours.get(value, value) if isinstance(value, str) else value
              for key, value in figures.style(f"explained {title}").items()}  # fmt: skip
     style["svg.fonttype"] = "path"  # In another type face the words would not fit their grounds.
-    with mpl.rc_context(style):
-        texts = [_columns(each) for each in shown]
+    with mpl.rc_context(style), warnings.catch_warnings():
+        # What the type face has no sign for is drawn as a box; the page shows it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        texts = _that_fit([_columns(each) for each in explained[:_MOST]])
+        shown = explained[: len(texts)]
         height = 2 * _MARGIN + 2 * _LINE + sum(_height(columns) + 2.2 * _LINE for columns in texts)
         paper = colours[plots._PAPER]
         figure = Figure(figsize=(_WIDTH / 72, height / 72), facecolor=paper)
@@ -84,6 +91,18 @@ def save(explained: Sequence[Explained], title: str, paths: Sequence[Path]) -> l
             figure.savefig(buffer, format=path.suffix[1:], dpi=160, metadata=metadata, facecolor=paper)
             write_atomic(path, buffer.getvalue())
     return list(paths)
+
+
+def check_path(path: Path) -> None:
+    """Refuse a name that does not say how to draw."""
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"a figure is written as .svg or .png, not as {path.name!r}")
+
+
+def _that_fit(texts: list[list[list[_Block]]]) -> list[list[list[_Block]]]:
+    """The first texts, as many as a figure has room for, and at least one."""
+    ends = list(itertools.accumulate(_height(columns) + 2.2 * _LINE for columns in texts))
+    return texts[: max(1, sum(end <= _HIGHEST for end in ends))]
 
 
 def _draw(
@@ -137,20 +156,32 @@ def _columns(each: Explained) -> list[list[_Block]]:
     count = len(each.readings[0].sides) if alone else len(each.readings)
     width = _column_width(count)
     if alone:
-        return [[block] for block in _blocks(each.readings[0], width, "")]
-    return [list(_blocks(reading, width, f"{reading.model}   ")) for reading in each.readings]
+        return [list(side) for side in _sides(each.readings[0], width, "")]
+    return [
+        [block for side in _sides(reading, width, f"{reading.model}   ") for block in side] for reading in each.readings
+    ]
 
 
-def _blocks(reading: Reading, width: float, name: str) -> Iterator[_Block]:
+def _sides(reading: Reading, width: float, name: str) -> Iterator[list[_Block]]:
+    """The text, then what an attack made of it, each with one block per class."""
     changed: tuple[Collection[int], ...] = ((), ())
     if reading.attacked is not None:
         changed = (), changed_words(reading.original, reading.attacked)[1]
     for (side, found), places in zip(reading.sides, changed, strict=False):
-        for row, label in enumerate(found.classes):
+        blocks = []
+        for row in _likeliest(found):
+            label = found.classes[row]
             own = " (predicted)" if label == found.prediction else ""
             said = f"{found.labels[label]} {percent(found.scores[label])}{own}"
             heading = visible(f"{name}{side}   {said}".strip())
-            yield _Block(heading, *_set(found, row, width, places))
+            blocks.append(_Block(heading, *_set(found, row, width, places)))
+        yield blocks
+
+
+def _likeliest(found: Explanation) -> list[int]:
+    """Rows of weights that are shown, in their order."""
+    rows = sorted(range(len(found.classes)), key=lambda row: -found.scores[found.classes[row]])
+    return sorted(rows[:_CLASSES])
 
 
 def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -> tuple[list[_Word], int]:
@@ -167,6 +198,7 @@ def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -
         if weight is None and not text.strip():
             x += _advance(" ") if x else 0.0
             continue
+        text = _cut(text, width)
         wide = _advance(text)
         if x + wide > width and x:
             x, line, text = 0.0, line + 1, text.lstrip()
@@ -174,6 +206,16 @@ def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -
         placed.append(_Word(x, line, wide, text, strength, weight is not None and place in changed))
         x += wide
     return placed, line + 1
+
+
+def _cut(text: str, width: float) -> str:
+    """The beginning of a text, where a line cannot hold all of it."""
+    if (wide := _advance(text)) <= width:
+        return text
+    kept = text[: int(len(text) * width / wide)]
+    while kept and _advance(f"{kept}…") > width:
+        kept = kept[:-1]
+    return f"{kept}…"
 
 
 def _advance(text: str) -> float:

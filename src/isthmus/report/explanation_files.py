@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def check_figure(path: Path) -> None:
+    """Refuse a file that no figure can be written to, before anything is explained."""
+    explanation_figure.check_path(path)
+
+
 def write_figure(explained: Sequence[Explained], title: str, path: Path) -> list[Path]:
     """Draw a figure into a file."""
     return explanation_figure.save(explained, title, [path])

@@ -105,7 +105,18 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
             "method": request.method, "parameters": dict(request.parameters), "classes": request.classes,
             "n": request.n, "seed": request.seed, "texts": request.texts, "outcome": request.outcome,
             "against": None if request.against is None else ModelSource.of(request.against).shown,
+            **{name: value for name, value in self._elsewhere.items() if value is not None},
         }  # fmt: skip
+
+    @property
+    def _elsewhere(self) -> dict[str, Any]:
+        """What does not follow from the run that keeps the explanations: another model, other data."""
+        request, own = self.request, self.source.run is not None and self.request.out is None
+        return {
+            "model": None if own else self.source.shown,
+            "data": request.data,
+            "split": request.split,
+        }
 
     @property
     def keeper(self) -> RunFolder | None:
