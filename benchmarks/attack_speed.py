@@ -3,6 +3,7 @@
     make bench-textattack                                                      once: TextAttack's own environment
     python benchmarks/attack_speed.py --data SST2 --model MODEL                isthmus, TextAttack, the ideal: CPU
     python benchmarks/attack_speed.py ... --recipes textfooler iga --vectors VECTORS --nltk-data NLTK       others
+    python benchmarks/attack_speed.py ... --recipes deepwordbug pwws textfooler bae --targets   exit 1 if one is missed
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side host    the engine without a model
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side gpu     on a machine with CUDA
     python benchmarks/attack_speed.py --data IMDB --model MODEL --side memory --recipes clare     peak memory
@@ -31,7 +32,7 @@ from rich.console import Console
 from agreement.attacks import ATTACKS, Resources
 from isthmus.core.hardware import bfloat16_works
 from speed.record import Record, pinned_environment
-from speed.table import show_rates, show_sides
+from speed.table import missed_targets, show_rates, show_sides
 
 HERE = Path(__file__).resolve().parent
 TEXTATTACK = HERE.parent / ".venv-textattack" / "bin" / "python"
@@ -57,6 +58,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--in-flight", type=int, help="attacks at once (default: the engine's choice; host: 1024)")
     parser.add_argument("--cores", default="0", help="comma-separated; as many threads are used as cores are named")
     parser.add_argument("--repeats", type=int, default=1, help="of isthmus and of the ideal; the fastest run counts")
+    parser.add_argument(
+        "--targets",
+        action="store_true",
+        help="exit 1 below 90 %% of the fp32 ideal's rate, or slower than TextAttack where its environment exists",
+    )
     parser.add_argument("--textattack", type=Path, default=TEXTATTACK, help="python of TextAttack's environment")
     parser.add_argument("--profile", type=Path, help="write a cProfile of the host or GPU run there")
     parser.add_argument("--out", type=Path, default=HERE / "out" / "attack_speed", help="folder of the JSON files")
@@ -84,8 +90,11 @@ def main() -> None:
         for recipe in options.recipes:
             show_rates(f"{recipe}: peak memory", measured(options, "memory", recipe), console)
         return
-    for recipe in options.recipes:
-        compare(options, recipe)
+    missed = [line for recipe in options.recipes for line in compare(options, recipe)]
+    if options.targets:
+        for line in missed:
+            console.print(f"[red]missed[/red] {line}")
+        sys.exit(bool(missed))
 
 
 def check(options: argparse.Namespace) -> None:
@@ -94,7 +103,8 @@ def check(options: argparse.Namespace) -> None:
         sys.exit(
             f"{options.data} holds no test.jsonl or test.jsonl.gz: give the folder of the SST-2 splits with --data"
         )
-    if options.side in ("all", "textattack") and not options.textattack.exists():
+    needs_textattack = options.side in ("all", "textattack") and not options.targets
+    if needs_textattack and not options.textattack.exists():
         sys.exit(f"{options.textattack} is missing: run `make bench-textattack` first, or measure --side isthmus")
     if not Path(options.model).exists():
         train(options.data, Path(options.model))
@@ -111,9 +121,11 @@ def train(data: Path, model: Path) -> None:
     subprocess.run(command, check=True)
 
 
-def compare(options: argparse.Namespace, recipe: str) -> None:
-    """isthmus, TextAttack and the ideal on one recipe, in one table."""
+def compare(options: argparse.Namespace, recipe: str) -> list[str]:
+    """isthmus, TextAttack and the ideal on one recipe, in one table; the targets that were missed."""
     sides = ("textattack", "isthmus", "ideal") if options.side == "all" else (options.side,)
+    if options.targets:
+        sides = ("textattack", "isthmus", "ideal") if options.textattack.exists() else ("isthmus", "ideal")
     records: list[Record] = []
     if "textattack" in sides:
         records += measured(options, "textattack", recipe)
@@ -121,6 +133,7 @@ def compare(options: argparse.Namespace, recipe: str) -> None:
         if side in sides:
             records += [record for kind in options.precisions for record in measured(options, side, recipe, kind)]
     show_sides(recipe, records, console)
+    return missed_targets(recipe, records)
 
 
 def measured(options: argparse.Namespace, side: str, recipe: str, precision: str = "fp32") -> list[Record]:

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from isthmus.runs.provenance import processor_name
+
 
 @dataclass
 class Record:
@@ -36,6 +38,7 @@ class Record:
     peak_memory_mb: float = 0.0
     clock: str = "cpu"
     """Which of the two times the rates use: ``cpu`` on processors, ``wall`` where a GPU works beside it."""
+    processor: str = field(default_factory=processor_name)
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 

@@ -12,7 +12,8 @@ from speed.record import Record
 
 def show_sides(recipe: str, records: Sequence[Record], console: Console) -> None:
     """One line per side, then the ratios the benchmark exists for."""
-    table = Table(title=f"{recipe}, first {max(record.examples for record in records)} texts", title_justify="left")
+    title = f"{recipe}, first {max(record.examples for record in records)} texts, {records[0].processor}"
+    table = Table(title=title, title_justify="left")
     for name in ("side", "precision"):
         table.add_column(name)
     for name in ("examples/s", "queries/s", "queries", "mean batch", "padding", "memory MB", "success", "host"):
@@ -59,6 +60,25 @@ def ratios(records: Sequence[Record]) -> list[str]:
         if precision == "bf16":
             lines.append(unconfirmed(ours))
     return lines
+
+
+LEAST_OF_IDEAL = 0.9
+"""Share of the fp32 ideal's rate that isthmus must reach."""
+
+
+def missed_targets(recipe: str, records: Sequence[Record]) -> list[str]:
+    """What a recipe falls short of in fp32; a target that was not measured counts as missed."""
+    found = {record.side: record for record in records if record.precision == "fp32" and "failed" not in record.notes}
+    ours, ideal, theirs = (found.get(side) for side in ("isthmus", "ideal", "textattack"))
+    if ours is None or ideal is None:
+        return [f"{recipe}: isthmus and the ideal were not both measured in fp32"]
+    missed = []
+    share = ideal.cpu_s / ours.cpu_s
+    if share < LEAST_OF_IDEAL:
+        missed.append(f"{recipe}: {share:.1%} of the ideal rate, at least {LEAST_OF_IDEAL:.0%} is the target")
+    if theirs is not None and ours.examples_per_s < theirs.examples_per_s:
+        missed.append(f"{recipe}: {ours.examples_per_s:.2f} examples/s, TextAttack has {theirs.examples_per_s:.2f}")
+    return missed
 
 
 def unconfirmed(record: Record) -> str:
