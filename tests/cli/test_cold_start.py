@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "models"))
 
@@ -51,3 +54,14 @@ def test_garbage_is_collected_as_before_once_an_attack_is_over(isthmus: Any, pla
     with collect_rarely():
         assert gc.get_threshold()[0] >= 100_000
     assert gc.get_threshold() == before
+
+
+def test_an_attack_shows_its_queries_before_a_text_has_ended(
+    isthmus: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from isthmus.cli import progress
+
+    monkeypatch.setattr(progress, "_LINE_EVERY_S", -1.0)
+    ended = isthmus("attack", "toy:classify", "--data", "reviews.csv", "--attack", "deepwordbug", "--n", 4)
+    assert ended.code == 0, ended.err
+    assert re.search(r"deepwordbug  0/4  0 s  fooled 0  held 0  \d+ queries", ended.err), ended.err

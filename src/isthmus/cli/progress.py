@@ -173,6 +173,11 @@ class RowsBar:
         self._count(row)
         self.meter.update(sum(self._counts.values()), self._figures())
 
+    def queries(self, key: str, count: int) -> None:
+        """The model was asked so often by now."""
+        del key
+        self.meter.update(sum(self._counts.values()), f"{self._figures()}  {count:,} queries")
+
     def end(self, key: str) -> None:
         """The work is finished."""
         del key

@@ -66,6 +66,8 @@ class Engine:
         self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.spent_on_services)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
         self.cohorts = 2 if on_gpu else 1
+        self.after_round: Callable[[], None] | None = None
+        """Called after every round, by whoever shows how a run comes along."""
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
         self.tokens_at_once = 1 << (24 if on_gpu else 17)  # in a round
 
@@ -111,6 +113,8 @@ class Engine:
                 waiting.append((cohort, later, answers))
                 continue
             cohort = yield from self._resume(cohort, answers)
+            if self.after_round is not None:
+                self.after_round()
             cohort += later
             if not empty and len(self.vocabulary) < self.settings.vocabulary_limit:
                 cohort, empty = yield from self._admit(source, cohort, share)

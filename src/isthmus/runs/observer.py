@@ -20,6 +20,9 @@ class Observer(Protocol):
     def row(self, key: str, row: Row) -> None:
         """An example is finished."""
 
+    def queries(self, key: str, count: int) -> None:
+        """The attack goes on, and has asked the model so often by now."""
+
     def end(self, key: str) -> None:
         """The attack is finished."""
 
@@ -30,4 +33,5 @@ class Silent:
     def note(self, message: str) -> None: ...  # noqa: D102
     def begin(self, key: str, total: int, rows: Sequence[Row]) -> None: ...  # noqa: D102
     def row(self, key: str, row: Row) -> None: ...  # noqa: D102
+    def queries(self, key: str, count: int) -> None: ...  # noqa: D102
     def end(self, key: str) -> None: ...  # noqa: D102

@@ -183,6 +183,7 @@ class _Attack:
                     write(_rejected(rejected, ready.request.seed))
             if examples:
                 run = self._start(examples, trace.note if ready.request.trace else None)
+                run.engine.after_round = lambda: observer.queries(key, run.statistics.scores.logical)
                 with measured(effort):
                     for result in run:
                         write(result)
