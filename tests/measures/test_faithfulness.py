@@ -88,3 +88,13 @@ def test_bad_input():
     empty = Splits("toy", {"test": Dataset("toy", "test", task, (Example("0", {"text": " ?! "}, 0),))})
     with pytest.raises(UsageError, match="none of 1 texts of test has a word"):
         Faithfulness(methods=("occlusion",))(toys.classifier(), empty)
+
+
+def test_one_text_has_no_interval():
+    from isthmus.measures.faithfulness import _Faithful
+
+    losses = np.full((2, len(SHARES)), 0.25)
+    assert _Faithful("lime", {"sufficiency": losses}).figure("sufficiency", 0).low == pytest.approx(0.25)
+    losses[1] = math.nan
+    figure = _Faithful("lime", {"sufficiency": losses}).figure("sufficiency", 0)
+    assert (figure.estimate, figure.low, figure.high) == (0.25, None, None)

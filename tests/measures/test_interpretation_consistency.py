@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import measure_toys
@@ -156,6 +157,35 @@ def test_from_a_run_folder(tmp_path):
     assert {"tau, the attack succeeded", "tau, the attack failed"} <= names
     assert done.measurement.details["runs"][0]["skipped"] == 3
     assert (folder.path / "attacks/pwws.jsonl").exists()
+
+
+def test_failed_attacks_without_a_text_are_left_out(tmp_path):
+    folder = measure_toys.toy_run(tmp_path)
+    measure_toys.add_attack(folder)
+    path = folder.path / "attacks/pwws.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row.pop("check", None)
+        if row["outcome"] == "failed":  # As a search leaves it that ran out of queries before its first change.
+            row["perturbed"], row["edits"] = None, []
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    request = MeasureRequest(
+        runs=(str(folder.path),), measures=("interpretation_consistency",), parameters={"controls": "false"}
+    )
+    (done,) = measure(request)
+    names = {figure.name for figure in done.measurement.figures}
+    assert "tau, the attack succeeded" in names
+    assert "tau, the attack failed" not in names
+    succeeded = sum(row["outcome"] == "succeeded" for row in rows)
+    assert done.measurement.details["runs"][0]["pairs"] == succeeded
+
+
+def test_one_text_has_no_interval():
+    measured = InterpretationConsistency(controls=False).measure(subject(toys.classifier(), pairs()[:1]))
+    figure = measured.figure("tau, the attack succeeded")
+    assert (figure.low, figure.high) == (None, None)
+    measured = InterpretationConsistency(controls=False).measure(subject(toys.classifier(), pairs()[:3]))
+    assert measured.figure("tau, the attack succeeded").low is not None
 
 
 def test_by_class_both_ways():

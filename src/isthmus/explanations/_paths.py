@@ -3,8 +3,8 @@
     e(α) = b + α (e - b)          b = 0 at words, e itself at special tokens
     g(α) = ∂ F_c(e(α)) / ∂ e(α)   F_c: logit or probability of class c
 
-Rows of equal length share a batch and nothing is padded; on a GPU, where a launch costs more than padding, lengths are
-mixed. Gradients are summed over steps as they come, so memory depends on neither the steps nor the number of texts.
+Rows of equal length share a batch and nothing is padded. Gradients are summed over steps as they come, so memory
+depends on neither the steps nor the number of texts.
 """
 
 from __future__ import annotations

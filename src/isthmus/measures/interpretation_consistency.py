@@ -311,7 +311,9 @@ class _Run:
 
     def _add(self, name: str, values: Weights) -> None:
         interval = _interval(values, self.seed)
-        if not math.isnan(interval.estimate):
+        if (~np.isnan(values)).sum() == 1:  # How much texts differ cannot be told from one.
+            self.found.figures.append(Figure(name, interval.estimate, of=self.subject.name))
+        elif not math.isnan(interval.estimate):
             self.found.figures.append(Figure.from_interval(name, interval, self.subject.name))
 
 

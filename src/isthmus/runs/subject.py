@@ -160,7 +160,8 @@ def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
         rows = [
             row
             for row in every
-            if row["outcome"] in ("succeeded", "failed") and row.get("perturbed") != row["original"]
+            # A search that found nothing to change, or could not afford to, has no text to show.
+            if row["outcome"] in ("succeeded", "failed") and row.get("perturbed") not in (None, row["original"])
         ]
         if not rows:
             raise UsageError(f"{file.key} changed no text in {file.folder.parent}: there is nothing to compare")
