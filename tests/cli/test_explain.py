@@ -227,6 +227,26 @@ def test_a_damaged_file_of_explanations_is_refused(place, capsys, monkeypatch):
     assert "move the file away" in err
 
 
+def test_a_damaged_file_is_found_out_before_the_model_is_asked(place, capsys, monkeypatch):
+    attack(capsys, monkeypatch)
+    (place / "run/explanations.json").write_text("{")
+    (place / "asked.py").write_text("def score(texts):\n    raise SystemError('asked')\n")
+    code, out, err = isthmus(capsys, monkeypatch, "explain", "asked:score", "a film", "--labels", "bad,good",
+                             "--method", "occlusion", "--run", "run", "--keep")  # fmt: skip
+    assert code == 2
+    assert "explanations.json" in err
+    assert out == ""
+
+
+def test_a_class_that_is_no_class_is_named():
+    from isthmus.core.errors import UnknownName
+    from isthmus.explanations.base import chosen_classes
+
+    with pytest.raises(UnknownName, match=r"1\.5"):
+        chosen_classes(1.5, ("bad", "good"))
+    assert chosen_classes(1, ("bad", "good")) == chosen_classes([1], ("bad", "good")) == (1,)
+
+
 def test_weights_that_are_not_numbers_are_said_to_be_none():
     import numpy as np
     from rich.console import Console

@@ -196,7 +196,7 @@ def chosen_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] |
         return None
     if isinstance(classes, str) and classes == "all":
         return tuple(range(len(labels)))
-    given = (classes,) if isinstance(classes, str | int) else tuple(classes)
+    given = tuple(classes) if isinstance(classes, Iterable) and not isinstance(classes, str) else (classes,)
     found = []
     for each in given:
         if isinstance(each, str) and each in labels:

@@ -13,7 +13,7 @@ from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Example
 from isthmus.explanations.base import refuse_wordless
 from isthmus.models.image_names import is_image_model
-from isthmus.runs.explained import Explained, Kept, Reading, keep
+from isthmus.runs.explained import Explained, Kept, Reading, check_kept, keep
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.observer import Observer, Silent
 from isthmus.runs.prepared import PreparedModel, PreparedSample
@@ -74,6 +74,8 @@ def explain(request: ExplainRequest, observer: Observer | None = None) -> Explan
         raise UnknownName("outcome", request.outcome, get_args(Outcome))
     with _PreparedExplanation(request, observer or Silent()) as ready:
         folder = ready.keeper
+        if folder is not None:
+            check_kept(folder)  # A damaged file is found out now, not after everything is explained.
         found = tuple(ready.explained())
         kept = None if folder is None else keep(folder, ready.name, ready.settings, found, request.command)
         return Explanations(found, kept)

@@ -126,6 +126,11 @@ def keep(
     return Kept(folder, key, settings, tuple(explained))
 
 
+def check_kept(folder: RunFolder) -> None:
+    """Refuse a folder whose file of explanations cannot be added to."""
+    _entries(folder)
+
+
 def kept_explanations(folder: RunFolder) -> list[Kept]:
     """What a run folder holds, by name."""
     found = []
