@@ -198,7 +198,7 @@ def test_texts_without_an_answer_are_neither_right_nor_wrong(isthmus: Any, place
     assert found.json["accuracy"] == 1.0
     reasons = {each["reason"]: each["count"] for each in found.json["reasons"]}
     assert sorted(reasons.values()) == [1, 10]
-    assert "11 of 71 texts had no answer" in found.err
+    assert "11 of 71 examples had no answer" in found.err
     # A bar that is reached only without them is not reached.
     gated = evaluate(isthmus, "--fail-under", "accuracy=0.9", on="hard.jsonl")
     assert gated.code == 3
@@ -313,7 +313,7 @@ def test_a_folder_holds_one_model(isthmus: Any, place: Path) -> None:
 def test_a_model_that_answers_nothing_is_an_error(isthmus: Any, place: Path) -> None:
     ended = evaluate(isthmus, *NAMES, model="toy:not_a_number")
     assert ended.code == 2
-    assert "no text had an answer" in ended.err
+    assert "no example had an answer" in ended.err
 
 
 def test_the_report_shows_evaluations(isthmus: Any, attacked: Path) -> None:
@@ -333,7 +333,7 @@ def test_services_and_functions_are_timed_only_where_that_is_asked_for(isthmus: 
     assert timed.json["asked_now"] == 0
     assert timed.json["speed"]["single_texts"] == 12
     assert timed.json["speed"]["cost_per_1000"] > 0
-    assert "texts a" in timed.err
+    assert "a second" in timed.err
     isthmus("report", "run")
     assert 'id="speed"' in (place / "run/report.html").read_text()
     assert evaluate(isthmus, "--price-per-hour", "-1").code == 2

@@ -85,7 +85,23 @@ def test_attack_writes_rows_images_and_the_union(isthmus: Any, copy: Path) -> No
     shown = isthmus("report", copy)
     assert shown.code == 0
     assert "largest" in shown.out
-    assert "pixels moved by at most" in (copy / "report.html").read_text()
+    page = (copy / "report.html").read_text()
+    assert "pixels moved by at most" in page
+    assert not re.search(
+        r"\b[Tt]exts?\b(?![-:=])", re.sub(r"<(style|svg|script).*?</\1>|<[^>]*>", "", page, flags=re.S)
+    )
+    assert "candidates" not in ended.err
+    assert "at any distance" not in page
+
+
+def test_an_attack_without_a_bound_is_read_by_its_distance(isthmus: Any, copy: Path) -> None:
+    command = ["--attack", "fgsm,deepfool", "-P", "fgsm.epsilon=0.05", "--n", 60]
+    shown = " ".join(isthmus("attack", copy, *command).out.split())
+    assert "deepfool looks for the nearest image that fools the model, at any distance" in shown
+    assert "The line all together counts it too" in shown
+    assert re.search(r"deepfool \d → \d \d+, pixels moved by at most 0\.\d+, l2", shown)
+    assert isthmus("report", copy).code == 0
+    assert "deepfool looks for the nearest image" in (copy / "report.html").read_text()
 
 
 def test_more_and_interrupted_runs_end_with_the_same_files(

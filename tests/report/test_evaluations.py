@@ -87,7 +87,7 @@ def test_what_had_no_answer_is_said() -> None:
     view = EvaluationView("a", header(errors=3))
     assert view.errors == 3
     assert view.lines()[0].note == "n 60"
-    assert view.warnings()[0] == "a: 3 of 63 texts had no answer and are in no figure. Commonest: too long"
+    assert view.warnings()[0] == "a: 3 of 63 examples had no answer and are in no figure. Commonest: too long"
 
 
 def test_an_evaluation_under_way_has_no_line() -> None:
@@ -187,7 +187,7 @@ def test_speed_stands_in_a_table_of_its_own(run_folder: RunFolder) -> None:
 
 def test_what_is_not_known_has_no_column(run_folder: RunFolder) -> None:
     bare = {**SPEED, "passes_per_text": None, "second_step": None}
-    assert speed_lines([EvaluationView("a", header(speed=bare))]).headings == ("p50", "p95", "texts a\nsecond")
+    assert speed_lines([EvaluationView("a", header(speed=bare))]).headings == ("p50", "p95", "examples\na second")
     assert not speed_lines([EvaluationView("a", header())]).lines
     write_json(run_folder.path / "evaluations/reviews-test.json", header())
     assert 'id="speed"' not in render(read_run(run_folder))

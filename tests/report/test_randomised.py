@@ -48,7 +48,7 @@ def shown(content: Any) -> str:
 def test_figures_of_fresh_draws_are_told(randomised: RunFolder) -> None:
     (view, *_) = [view for view in read_run(randomised).attacks if view.attack == "leet"]
     told = sentence(view)
-    assert "of 10 texts that seemed to fool this randomised model 7 did" in told
+    assert "of 10 examples that seemed to fool this randomised model 7 did" in told
     assert f"{(7 * 0.8 + 3 * 0.2) / 10:.2f}" in told
     assert "declined to answer 2 of 20, 1 unattacked and 1 after the attack" in told
     assert f"right about {100 * (18 * 0.9 + 2 * 0.5) / 20:.1f} %" in told
@@ -90,7 +90,7 @@ def test_both_sides_are_drawn_in_one_picture(randomised: RunFolder) -> None:
     drawn = stability(run.attacks)
     assert "clean, 20" in drawn
     assert "adversarial, 10" in drawn
-    assert "leet: clean mean 0.86 of 20 texts, adversarial mean 0.38 of 10 texts" in drawn
+    assert "leet: clean mean 0.86 of 20 examples, adversarial mean 0.38 of 10 examples" in drawn
     page = render(run)
     assert "the clean ones (outline)" in page
 
@@ -103,7 +103,7 @@ def test_where_nothing_seemed_to_fool_it_the_clean_side_is_still_told(
         row["clean"] = {"draws": 20, "right": 20, "abstained": 0, "low": 0.83, "high": 1.0}
     add_attack(run_folder, "leet", rows)
     (view,) = [view for view in read_run(run_folder).attacks if view.attack == "leet"]
-    assert "no text seemed to fool this randomised model" in sentence(view)
+    assert "no example seemed to fool this randomised model" in sentence(view)
     assert "adversarial" not in stability([view])
     assert "clean, 8" in stability([view])
 

@@ -203,5 +203,5 @@ def _all_failed(run: RunView) -> VictimError | None:
         if not view.summary.get("answered"):
             reasons = view.summary.get("reasons") or [{}]
             reason = reasons[0].get("reason", "unknown")
-            return VictimError(f"{view.key}: no text had an answer: {reason}. --retry-errors asks again")
+            return VictimError(f"{view.key}: no example had an answer: {reason}. --retry-errors asks again")
     return None

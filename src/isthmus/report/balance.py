@@ -30,7 +30,7 @@ def constant(view: AttackView, summary: Summary) -> str:
     others = int(found.get("negatives") or 0)
     if others and read_interval(found.get("fpr")).estimate == 1:
         label = view.label(found.get("label"))
-        return f"All {others} clean texts of other classes are flagged as {label} too: the model flags everything."
+        return f"All {others} clean examples of other classes are flagged as {label} too: the model flags everything."
     if balance.majority is not None and view.goal.get("from_label") is None and summary.n > 1:
         label = view.label(balance.majority.label)
         return f"Every example is of class {label}: a model that always answers {label} would score 100 %."

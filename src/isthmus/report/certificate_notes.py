@@ -25,7 +25,7 @@ def notes(view: CertificateView) -> list[str]:
     ]
     if not view.is_complete:
         examples, texts = view.missing
-        found.append(f"Rows of {examples} examples and of {texts} texts of attacks are missing: run the command again.")
+        found.append(f"Rows of {examples} examples and of {texts} of attacks are missing: run the command again.")
     if counts:
         found.append(f"Of {summary.n} examples {', '.join(counts)}; none of these is certified.")
     found += _about_substitutes(summary) + _about_the_deployed_vote(summary) + _about_alternatives(view)
@@ -82,14 +82,14 @@ def _about_attacks(view: CertificateView) -> list[str]:
     named = ", ".join(names)
     missing = len({str(row["id"]) for row in view.rows} - {key for ids in view.attacks.values() for key in ids})
     fooled = sum(map(is_fooled, texts))
-    held = "1 adversarial text" if len(texts) == 1 else f"{len(texts)} adversarial texts"
+    held = "1 adversarial example" if len(texts) == 1 else f"{len(texts)} adversarial examples"
     told = (
         f"Held against the certificates: {held} of {named}, of which {fooled} fool{'s' if fooled == 1 else ''} the "
         "certified classifier"
     )
     told += "." if view.refuted else ", none inside its certificate."
     if not texts:
-        told = f"{named} found no text within the threat model that would have to be held against the certificates."
+        told = f"{named} found nothing within the threat model that would have to be held against the certificates."
     if view.unit == "radius" and texts:
         told += f" The nearest lies {min(float(each['needs']) for each in texts):.3g} away."
     if not view.header.get("is_deployed"):

@@ -200,6 +200,26 @@ def coverage(run: RunView) -> str:
     return f"All together: {', '.join(covered)}" + (f"; not {', '.join(others)}: another question." if others else ".")
 
 
+def unbounded(run: RunView, views: Sequence[AttackView]) -> str:
+    """Which attacks on images may go as far as they like; empty where none does."""
+    free = [view.key for view in views if view.is_of_images and "epsilon" not in _part(view.settings, "parameters")]
+    if not free:
+        return ""
+    many = len(free) > 1
+    told = f"{', '.join(free)} {'look' if many else 'looks'} for the nearest image that fools the model, at any "
+    told += "distance: that it is fooled says little, how far away says how robust it is."
+    if run.together is not None and any(view.key in free for view in run.alike) and len(views) > len(free):
+        told += f" The line all together counts {'them' if many else 'it'} too."
+    return told
+
+
+def moved_pixels(row: Mapping[str, Any], before: str = "") -> str:
+    """How far the pixels of an image were moved; empty for texts."""
+    if not isinstance(row.get("linf"), float | int):
+        return ""
+    return f"{before}pixels moved by at most {float(row['linf']):.3f}, l2 {float(row.get('l2') or 0.0):.3f}"
+
+
 def without_result(view: AttackView) -> str:
     """How many examples ended in an error or a time-out, why, and what that means; empty where none did."""
     summary = view.summary
@@ -249,7 +269,9 @@ def _effort(view: AttackView) -> str:
         parts.append(f"limits {view.preset}")
     if effort.get("wall_s"):
         summary = view.summary
-        asked = f"{summary.queries:,} queries, {summary.physical_queries:,} distinct texts"
+        asked = f"{summary.queries:,} queries"
+        if not view.is_of_images:
+            asked += f", {summary.physical_queries:,} distinct texts"
         if effort.get("probe_queries"):
             asked += f", {int(effort['probe_queries'])} more to know the model again"
         parts.append(f"{asked}, in {float(effort['wall_s']):,.1f} s")

@@ -64,8 +64,8 @@ def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
     for together in pooled(views):
         text.append(f"{together}\n")
     text.append(
-        "Under each figure its 95 % interval. Texts without an answer are in no figure. The calibration error is that "
-        "of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",
+        "Under each figure its 95 % interval. Examples without an answer are in no figure. The calibration error is "
+        "that of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",
         style="dim",
     )
     return text

@@ -160,7 +160,7 @@ class EvaluationView:
             return ""
         label = str(most.get("label"))
         if len(classes) == 1:
-            return f"Every text is of class {label}: a model that always answers {label} would score 100 %."
+            return f"Every example is of class {label}: a model that always answers {label} would score 100 %."
         only = own.get("only_prediction")
         return majority_warning(
             None if only is None else str(only),
@@ -210,7 +210,7 @@ class EvaluationView:
         found = []
         if self.errors:
             reasons = self.summary.get("reasons") or [{}]
-            what = "questions could not be used" if self.answers_questions else "texts had no answer"
+            what = "questions could not be used" if self.answers_questions else "examples had no answer"
             found.append(
                 f"{self.key}: {self.errors} of {self.summary.get('n')} {what} and are in no figure. "
                 f"Commonest: {str(reasons[0].get('reason', 'unknown'))[:200]}"

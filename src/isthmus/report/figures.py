@@ -89,7 +89,7 @@ def query_budget(run: RunView) -> str:
         axes.set_xlim(0, max(longest * 1.02, 1))
         _percent_axis(axes, "y")
         axes.grid(axis="y", color=_RULE)
-        axes.set_xlabel("queries the attacker may spend on one text")
+        axes.set_xlabel("queries the attacker may spend on one example")
         axes.set_ylabel("still right")
         axes.spines["left"].set_visible(False)
 

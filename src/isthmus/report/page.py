@@ -20,10 +20,12 @@ from isthmus.report.describe import (
     coverage,
     headline_sentence,
     is_large,
+    moved_pixels,
     provenance,
     resources,
     settings_line,
     subtitle,
+    unbounded,
     warnings,
     without_result,
 )
@@ -133,6 +135,8 @@ def render(run: RunView) -> str:
         majority=balance.majority,
         resources=resources(run),
         coverage=coverage(run) if run.together is not None else "",
+        unbounded=unbounded(run, run.attacks),
+        of_images=any(view.is_of_images for view in run.attacks),
         left_out=run.left_out,
         figures={name: Markup(svg) for name, svg in drawn.items()},
         detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
@@ -211,17 +215,10 @@ def item(view: AttackView, row: Mapping[str, Any]) -> Item:
         fields=mark(row),
         before=_verdict("original", view, row.get("prediction_before"), row.get("score_before")),
         after=_verdict("adversarial", view, row.get("prediction_after"), row.get("score_after")),
-        words=_pixels(row) or (f"{changed} of {words} words changed" if words else "words changed"),
+        words=moved_pixels(row) or (f"{changed} of {words} words changed" if words else "words changed"),
         similarity=row.get("similarity"),
         queries=int(row.get("logical_queries") or 0),
     )
-
-
-def _pixels(row: Mapping[str, Any]) -> str:
-    """How far the pixels of an image were moved; empty for texts."""
-    if not isinstance(row.get("linf"), float | int):
-        return ""
-    return f"pixels moved by at most {float(row['linf']):.3f}, l2 {float(row.get('l2') or 0.0):.3f}"
 
 
 def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[float] | None) -> Verdict:

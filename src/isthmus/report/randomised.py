@@ -30,7 +30,8 @@ def sentence(view: AttackView) -> str:
         fresh = summary.fresh
         if not math.isnan(fresh.expected_sacc.estimate):
             parts.append(
-                f"on a fresh draw this randomised model is right about {_percent(fresh.expected_sacc)} of clean texts"
+                f"on a fresh draw this randomised model is right about {_percent(fresh.expected_sacc)} of clean "
+                "examples"
             )
         parts.append(_claims(fresh))
     if summary.abstained:
@@ -44,11 +45,11 @@ def sentence(view: AttackView) -> str:
 def _claims(fresh: FreshSummary) -> str:
     expected = f"{_percent(fresh.expected_racc)} of all answers are expected to be right under attack"
     if not fresh.claimed:
-        return f"no text seemed to fool this randomised model, and {expected}"
+        return f"no example seemed to fool this randomised model, and {expected}"
     chance = fresh.success_probability
     return (
-        f"of {fresh.claimed} texts that seemed to fool this randomised model {fresh.held} did on more than half of "
-        f"fresh draws; such a text fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
+        f"of {fresh.claimed} examples that seemed to fool this randomised model {fresh.held} did on more than half of "
+        f"fresh draws; such an example fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
         f"{chance.high:.2f}), so that {expected}"
     )
 
@@ -87,7 +88,7 @@ def stability(views: Sequence[AttackView]) -> str:
             axes.set_xlabel("fresh draws that are right")
             axes.spines["left"].set_visible(False)
             if (place - 1) % columns == 0:
-                axes.set_ylabel("texts")
+                axes.set_ylabel("examples")
 
     height = 2.4 * -(-len(shown) // columns)
     told = "; ".join(f"{view.key}: {_told(*_sides(view))}" for _, view in shown)
@@ -129,7 +130,7 @@ def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colou
 
 def _told(clean: list[float], attacked: list[float]) -> str:
     sides = (("clean", clean), ("adversarial", attacked))
-    return ", ".join(f"{name} mean {np.mean(shares):.2f} of {len(shares)} texts" for name, shares in sides if shares)
+    return ", ".join(f"{name} mean {np.mean(shares):.2f} of {len(shares)} examples" for name, shares in sides if shares)
 
 
 def sweep(views: Sequence[AttackView]) -> str:

@@ -38,7 +38,7 @@ def of_run(run: RunView) -> list[Panel]:
     # An attack with another goal looks at one class alone.
     attacks = [view for view in run.attacks if view.goal.get("kind") == "untargeted"]
     before = _before(max(attacks, key=lambda view: len(view.rows), default=None))
-    return [*found, ("texts before the attack", before)] if before else found
+    return [*found, ("examples before the attack", before)] if before else found
 
 
 def _before(view: AttackView | None) -> Mapping[str, Any] | None:
@@ -86,7 +86,7 @@ def diagrams(key: str, panels: Sequence[Panel]) -> str:
             _draw_counts(below, panel, figures._colour(place))
             if column == 0:
                 top.set_ylabel("right")
-                below.set_ylabel("texts")
+                below.set_ylabel("examples")
 
     told = "; ".join(f"{name}: {_told(panel)}" for name, panel in panels)
     return figures._svg(f"reliability-{key}", f"Reliability diagrams. {told}", draw, 3.4 * lines)

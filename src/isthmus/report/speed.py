@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HOW_FAST = (
-    "Wall time on this machine. p50, p95: one text asked alone, with the interval of the quantile. Texts a second: in "
-    "full batches, with the range of the rounds. Passes: of the network, a gradient counted as one more."
+    "Wall time on this machine. p50, p95: one example asked alone, with the interval of the quantile. Examples a "
+    "second: in full batches, with the range of the rounds. Passes: of the network, a gradient counted as one more."
 )
 Cell = tuple[str, str]
 """A figure, and its interval."""
@@ -43,8 +43,8 @@ def speed_lines(views: Sequence[EvaluationView]) -> SpeedLines:
     columns: dict[str, list[Cell]] = {
         "p50": [_milliseconds(speed.get("p50_s"), speed.get("single_texts")) for _, speed in timed],
         "p95": [_milliseconds(speed.get("p95_s"), None) for _, speed in timed],
-        "texts a\nsecond": [_rate(speed.get("texts_per_second")) for _, speed in timed],
-        "passes\na text": [_passes(speed.get("passes_per_text")) for _, speed in timed],
+        "examples\na second": [_rate(speed.get("texts_per_second")) for _, speed in timed],
+        "passes\neach": [_passes(speed.get("passes_per_text")) for _, speed in timed],
         "second\nstep": [_share(speed.get("second_step")) for _, speed in timed],
         "cost of\n1,000": [_cost(speed.get("cost_per_1000")) for _, speed in timed],
     }

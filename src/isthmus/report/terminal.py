@@ -14,9 +14,11 @@ from isthmus.report.describe import (
     asked,
     coverage,
     is_large,
+    moved_pixels,
     resources,
     searched,
     settings_line,
+    unbounded,
     without_result,
 )
 from isthmus.report.marks import Piece, mark, visible
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from isthmus.core.statistics import Interval
     from isthmus.runs.summary import Summary
 
+_OF_TEXTS = "No candidates: nothing was tried on so many, which count as robust all the same."
+_OF_IMAGES = "Largest change, l2: how far the successes moved the pixels, on average."
+
 
 def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     """The figures of a run's attacks, each with its interval; `keys` limits it to those."""
@@ -56,7 +61,8 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     compared = any(map(_is_compared, views)) and not abstained  # Both would not fit; see `footnotes`.
     headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
     moved = ["largest\nchange", "l2"] if any(summary.linf is not None for _, summary in lines) else ["words\nchanged"]
-    headings += ["no can-\ndidates", "average\nqueries", *moved, *(["simi-\nlarity"] if compared else [])]
+    untried = ["no can-\ndidates"] if len(moved) == 1 else []  # Every image has a gradient to follow.
+    headings += [*untried, "average\nqueries", *moved, *(["simi-\nlarity"] if compared else [])]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, summary in lines:
@@ -88,7 +94,7 @@ def _line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[
         _rate(summary.racc, "bold"),
         _rate(summary.asr),
         *([Text("\n".join(declined))] if abstained else []),
-        Text(str(none), style="yellow" if is_large(none, summary) else ""),
+        *([Text(str(none), style="yellow" if is_large(none, summary) else "")] if summary.linf is None else []),
         _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
         *_changed(summary),
         *([_two(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
@@ -116,11 +122,11 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
     """What the table leaves out: how to read it, examples without a result, and what the attacks were made with."""
     from rich.text import Text
 
-    lines = [
-        "Under each figure its 95 % interval. Robust: right, and the attack failed, of all n. No candidates: nothing "
-        "was tried on so many, which count as robust all the same."
-    ]
     views = _chosen(run, keys)
+    lines = [
+        "Under each figure its 95 % interval. Robust: right, and the attack failed, of all n. "
+        + (_OF_IMAGES if any(view.is_of_images for view in views) else _OF_TEXTS)
+    ]
     lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view)) and _is_another(view)]
     if any(view.summary.abstained for view in views):
         lines.append(ABSTAINED)
@@ -135,6 +141,7 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
     lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
     if run.together is not None and len(views) > 1:
         lines.append(coverage(run))
+    lines += [unbounded(run, views)] if unbounded(run, views) else []
     text = Text("\n".join(visible(line) for line in lines), style="dim")
     for used in resources(run, [view.key for view in views]):
         text.append("\n" + visible(str(used)), style="yellow" if used.is_stand_in else "")
@@ -179,7 +186,7 @@ def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
         before, after = view.label(row.get("prediction_before")), view.label(row.get("prediction_after"))
         head = Text.assemble(
             (f"{view.key} ", "dim"), (visible(before, everything=True), "bold"), " → ",
-            (visible(after, everything=True), "bold"), (f"   {row['id']}", "dim"),
+            (visible(after, everything=True), "bold"), (f"   {row['id']}{moved_pixels(row, ', ')}", "dim"),
         )  # fmt: skip
         console.print(head)
         for field in mark(row, context=120):

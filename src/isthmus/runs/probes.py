@@ -111,7 +111,7 @@ def ask(victim: Victim, probes: Sequence[Texts]) -> Answered:
             row, reason = None, "the model answered NaN"
         rows.append(None if row is None else tuple(float(score) for score in row))
     if every and not any(rows):
-        raise VictimError(f"no text had an answer: {reason}, for each of the {len(every)} it was asked for")
+        raise VictimError(f"no example had an answer: {reason}, for each of the {len(every)} it was asked for")
     return Answered(tuple(rows), asked, reason)
 
 

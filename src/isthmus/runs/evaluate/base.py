@@ -152,7 +152,7 @@ class Evaluation:
         how = self.asking(answered)
         if asked is None and not how.is_here:
             return None
-        self.ready.observer.note("timing single texts and full batches")
+        self.ready.observer.note("timing single examples and full batches")
         try:
             found = measure(how.ask, len(answered), single=asked or TEXTS, device=how.device, model=how.model)
         except VictimError as error:
