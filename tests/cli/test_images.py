@@ -274,3 +274,41 @@ def test_an_image_that_the_model_fails_on_is_an_error_of_its_own(
     errors = [row for row in rows(copy, "fgsm") if row["outcome"] == "error"]
     assert [row["id"] for row in errors] == ["5"]
     assert "not numbers" in errors[0]["reason"]
+
+
+ZERO = """
+import torch
+class Zero(torch.nn.Module):
+    def forward(self, images):
+        return (images[:, 0, ::2].mean(dim=2) > 0.45).float() * 9
+net = Zero()
+"""
+
+
+def test_a_model_without_gradients_is_suspected(isthmus: Any, home: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zero_gradient.py").write_text(ZERO)
+    given = ["--data", home / "stripes.npz", "--attack", "fgsm", "-P", "epsilon=0.1", "--n", 40]
+    ended = isthmus("attack", "zero_gradient:net", *given, "--out", "zero")
+    told = " ".join((ended.out + ended.err).split())
+    attempted = [row for row in rows(tmp_path / "zero", "fgsm") if row["outcome"] != "skipped"]
+    assert len(attempted) > 20
+    assert all(row["blind"] for row in attempted)
+    assert f"{len(attempted)} images had no gradient at the first step: masked gradients are suspected" in told
+    assert isthmus("report", "zero").code == 0
+    assert "masked gradients are suspected" in (tmp_path / "zero" / "report.html").read_text()
+
+
+def test_damaged_images_beside_the_rows_are_named(isthmus: Any, copy: Path) -> None:
+    command = ["--attack", "fgsm", "-P", "epsilon=0.1", "--n"]
+    assert isthmus("attack", copy, *command, 120).code == 0
+    path = copy / "attacks" / "fgsm.npz"
+    before = rows(copy, "fgsm")
+    path.write_bytes(path.read_bytes()[:2000])
+    ended = isthmus("attack", copy, *command, 250)
+    assert ended.code == 2
+    assert re.search(r"fgsm\.npz cannot be read .* only the images are lost", " ".join(ended.err.split()))
+    assert rows(copy, "fgsm")[:120] == before
+    path.unlink()
+    assert isthmus("attack", copy, *command, 250).code == 0
+    assert len(rows(copy, "fgsm")) == 250

@@ -129,6 +129,11 @@ def warnings(run: RunView) -> list[str]:
             )
         if is_large(summary.no_candidates, summary):
             found.append(nothing_tried(view))
+        if summary.blind:
+            found.append(
+                f"{view.key}: {summary.blind} images had no gradient at the first step: masked gradients are "
+                "suspected, and that such an image was not fooled means nothing."
+            )
     if weak := hardly_trained(run.log):
         found.append(
             f"{', '.join(weak)} of the loss had less than a thousandth of the task's gradient: the defence hardly took "

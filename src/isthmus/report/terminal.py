@@ -133,11 +133,6 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
         for view in filter(_is_compared, views):
             similarity = view.summary.similarity
             lines.append(f"{view.key}: similarity {two(similarity.estimate)} ({two_bounds(similarity)})")
-    lines += [
-        f"{view.key}: {view.summary.blind} images had no gradient at the first step: masked gradients are suspected"
-        for view in views
-        if view.summary.blind
-    ]
     lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
     if run.together is not None and len(views) > 1:
         lines.append(coverage(run))
