@@ -140,4 +140,4 @@ def test_attacks_that_differ_in_draws_alone_are_a_sweep(randomised: RunFolder) -
     assert stability(run.attacks).count("<svg") == 1
     page = render(run)
     assert "A randomised model" in page
-    assert "averaged over so many draws" in page
+    assert "averaged over N draws" in page

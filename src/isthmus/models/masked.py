@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _AT_ONCE = {False: (8192, 1024), True: (1 << 18, 1 << 13)}
 """Tokens and blanks of one forward pass, on a CPU and on a GPU: a blank takes as many numbers as there are tokens."""
 _SHORTEST = 4
-"""Tokens of a short row: so many rows may share a pass."""
+"""Tokens of a short row; it bounds the number of rows, and so of blanks, in a pass."""
 
 
 def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:

@@ -43,7 +43,7 @@ _TRIED = ((3, 1), (4, 2), (8, 1), (15, 2), (16, 1), (17, 2), (24, 1), (33, 2), (
 
 @dataclass(frozen=True)
 class Packing:
-    """Where rows lie in the sequence: so many of each length, one length after the other."""
+    """Where rows lie in the sequence: all rows of one length, then those of the next."""
 
     groups: tuple[tuple[int, int], ...]
     """(length, rows)."""
@@ -166,7 +166,7 @@ def _slice(batch: TokenBatch, start: int, stop: int | None) -> TokenBatch:
 
 def _join(batches: list[TokenBatch], least: int, pad: int) -> tuple[TokenBatch, int, Packing]:
     count = sum(len(batch.ids) for batch in batches)
-    while sum(batch.ids.size for batch in batches) < least:  # The blocks, too, need so many tokens.
+    while sum(batch.ids.size for batch in batches) < least:  # The blocks need at least that many tokens.
         batches = [*batches, _slice(batches[-1], -1, None)]
     held, longest = sum(len(batch.ids) for batch in batches), max(batch.ids.shape[1] for batch in batches)
     filled = max(held, least)

@@ -49,7 +49,7 @@ class Steps(GradientAttack):
 
 
 def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int, length: float, stop: bool) -> Tensor:
-    """From `start` [rows, ...] make so many steps on the cross-entropy; with `stop` a row is done once it is fooled.
+    """From `start` [rows, ...] make `steps` steps on the cross-entropy; with `stop` a row is done once it is fooled.
 
     Whether a row is fooled where the last step led is not looked at: its judge does that.
     """

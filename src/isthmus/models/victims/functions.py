@@ -107,7 +107,7 @@ class _Worker:
             del function, texts, answer, failure  # Nothing is kept while it waits.
 
     def call(self, seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
-        """What the function answers within so many seconds; one that hangs is left to itself."""
+        """What the function answers within `seconds`; a call that hangs is abandoned."""
         self._work.put((function, texts))
         try:
             answer, failure = self._answers.get(timeout=seconds)
