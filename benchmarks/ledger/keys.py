@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core import catalog
+from isthmus.core.types import Classification, Task
 from isthmus.data import Dataset
+from isthmus.defences.base import Defence
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import plain
 from isthmus.training.settings import TrainingSettings
@@ -28,10 +30,18 @@ def data_key(data: Dataset, trained_on: Dataset | None = None) -> dict[str, Any]
     return found if trained_on is None else {**found, "trained_on": trained_on.fingerprint, "texts": len(trained_on)}
 
 
-def method_key(defence: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A defence with every parameter, defaults filled in, so that a default that changes later makes another key."""
+def method_key(defence: str, parameters: Mapping[str, Any] | None = None, task: Task | None = None) -> dict[str, Any]:
+    """A defence with every parameter, defaults filled in, so that a default that changes later makes another key.
+
+    Defaults are those for the task, texts unless another one is given. A parameter that is then still open is left
+    out: one that is added later, and does nothing unless it is set, makes no other key.
+    """
     given = {name: str(value) for name, value in (parameters or {}).items()}
-    return {"name": catalog.find("defences", defence).name, **_parameters("defences", defence, given)}
+    method = catalog.build("defences", defence, given)
+    assert isinstance(method, Defence)
+    suited = plain(method.suited(task or Classification(())))
+    kept = {name: value for name, value in suited.items() if value is not None}
+    return {"name": catalog.find("defences", defence).name, **({"parameters": kept} if kept else {})}
 
 
 def attack_key(
@@ -44,16 +54,12 @@ def attack_key(
 ) -> dict[str, Any]:
     """An attack with every parameter, what it is made with, and how it searches a randomised model."""
     given = {name: str(value) for name, value in (parameters or {}).items()}
-    found = {"name": catalog.find("attacks", attack).name, **_parameters("attacks", attack, given)}
-    resources = catalog.build("attacks", attack, given).resources()
+    built = catalog.build("attacks", attack, given)
+    found = {"name": catalog.find("attacks", attack).name, **({"parameters": p} if (p := plain(built)) else {})}
+    resources = built.resources()
     made_with = hashlib.sha256(repr(sorted(resources.items())).encode()).hexdigest()[:8]
     kept = {name: value for name, value in search.items() if value is not None}
     return {**found, "resources": made_with, "seed": seed, "precision": precision, **({"search": kept} if kept else {})}
-
-
-def _parameters(kind: Any, name: str, given: Mapping[str, str]) -> dict[str, Any]:
-    found = plain(catalog.build(kind, name, given))
-    return {"parameters": found} if found else {}
 
 
 def training_key(settings: TrainingSettings, limit: int | None = None) -> dict[str, Any]:

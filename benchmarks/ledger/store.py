@@ -9,7 +9,8 @@ from typing import Literal
 
 from isthmus.core.errors import DataError, IsthmusError
 from isthmus.core.files import write_atomic
-from isthmus.runs.journal import BusyError, Journal, encode, read_every_row
+from isthmus.core.lines import sealed
+from isthmus.runs.journal import BusyError, Journal, read_every_row
 from ledger.cells import Cell, Key
 
 _PATIENCE_S = 60.0
@@ -68,7 +69,7 @@ class Ledger:
 
     def replace(self, cells: Iterable[Cell]) -> None:
         """Put these cells in the file's place."""
-        write_atomic(self.path, b"".join(encode(cell.to_json()) for cell in cells))
+        write_atomic(self.path, b"".join(sealed(cell.to_json()) for cell in cells))
 
     def _opened(self) -> Journal:
         """The file, open for this process alone; another one needs it for a moment only."""
