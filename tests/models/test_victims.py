@@ -774,6 +774,36 @@ def test_a_stochastic_bottleneck_is_seen_in_three_ways(encoder: Callable[[str], 
     assert not np.array_equal(mean, many)
 
 
+@pytest.mark.parametrize("form", ["bert", "lstm"])
+@pytest.mark.parametrize("draws", [1, 3])
+def test_a_bottleneck_draws_again_without_reading_the_text_again(encoder, monkeypatch, form, draws):
+    source = encoder("bert") if form == "bert" else "lstm"
+    own = (
+        {} if form == "bert" else {"texts": [" ".join(f"w{at}" for at in range(40))] * 3, "options": {"vectors": None}}
+    )
+    model = Classifier.create(source, LABELS, **own)
+    torch.manual_seed(0)
+    model.fill(bottleneck=GaussianBottleneck(model.pooled_size, shift=1.0))
+    victim = ClassifierVictim(model, latent="sample", draws=draws)
+    texts = np.arange(5, 29).reshape(4, 6)
+    ids = np.repeat(texts, [8, 1, 3, 8], axis=0)
+    keys = np.arange(20, dtype=np.uint64) * np.uint64(2**60 + 7)
+    alone = [victim.launch([TokenBatch(ids[at : at + 1], keys=keys[at : at + 1])])()[0] for at in range(20)]
+    read: list[int] = []
+    encode = type(model.backbone).forward
+
+    def counted(self, given, *others, **options):
+        read.append(len(given))
+        return encode(self, given, *others, **options)
+
+    monkeypatch.setattr(type(model.backbone), "forward", counted)
+    together = victim.launch([TokenBatch(ids, keys=keys)])()
+    assert np.array_equal(together, np.array(alone))
+    assert len({row.tobytes() for row in together}) == 20
+    if form == "bert":
+        assert sum(read) < 20
+
+
 def test_a_gpu_too_small_for_a_batch_is_asked_for_less_of_it(encoder, monkeypatch):
     from isthmus.engine.packing import Packed, forwarded
 

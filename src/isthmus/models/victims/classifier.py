@@ -31,7 +31,7 @@ from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.packed import Trial, can_pack, in_passes, packed
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, failed, filled, on_device, pending
+from isthmus.models.transfer import Inputs, any_shape, failed, filled, index_tensor, on_device, pending
 from isthmus.models.victims._options import flag, whole
 
 if TYPE_CHECKING:
@@ -207,6 +207,10 @@ class ClassifierVictim:
 
     def _by_length(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
         """Probabilities, batch by batch."""
+        if model.stochastic and _draws_last(model) and not self.fixed:
+            for batch in batches:
+                yield _read_once(model, batch, draws)
+            return
         for inputs in on_device(batches, model.device, model):
             yield _averaged(model, self._keyed(inputs), draws)
 
@@ -300,6 +304,38 @@ def _averaged(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
         own = None if keys is None else keys[:, start : start + copies].reshape(-1)
         parts.append(_probabilities(model, inputs, own, copies))
     return torch.cat(parts, dim=1).mean(dim=1)
+
+
+def _draws_last(model: Classifier) -> bool:
+    """Whether all of its randomness lies behind the encoder, in the bottleneck."""
+    slots = model.slots
+    return slots.noise is None and (slots.word_mask is None or not slots.word_mask.stochastic)
+
+
+def _read_once(model: Classifier, batch: TokenBatch, draws: int) -> Tensor:
+    """Probabilities where the encoder reads rows that follow each other and differ in their keys alone once.
+
+    A search over K shared draws asks about every text K times in a row.
+    """
+    first = np.ones(len(batch.ids), bool)  # [rows] whether a row differs from the one before
+    given = [array for array in (batch.ids, batch.mask, batch.types) if array is not None]
+    if len(batch.ids) > 1:
+        first[1:] = np.any([(array[1:] != array[:-1]).any(axis=1) for array in given], axis=0)
+    if batch.keys is None or first.all():
+        (inputs,) = on_device([batch], model.device, model)
+        return _averaged(model, inputs, draws)
+    texts = TokenBatch(*(None if array is None else array[first] for array in (batch.ids, batch.mask, batch.types)))  # type: ignore[arg-type]
+    (inputs,) = on_device([texts], model.device, model)
+    # The layers behind the encoder need as many rows as the encoder does.
+    least = fewest_rows(model) if model.device.type == "cpu" else 1
+    row_of = index_tensor(np.cumsum(first) - 1, model.device, least)
+    keys = index_tensor(batch.keys.view(np.int64), model.device, least)
+    if draws > 1:
+        row_of, keys = row_of.repeat_interleave(draws), copied(keys, draws)
+    with model.keyed(keys):
+        logits = model(inputs.ids, inputs.mask, inputs.types, copies=row_of).logits
+    drawn = torch.softmax(logits.view(-1, draws, logits.shape[-1])[: len(batch.ids)].float(), dim=-1)
+    return drawn[:, 0] if draws == 1 else drawn.mean(dim=1)
 
 
 def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copies: int) -> Tensor:
