@@ -49,6 +49,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         "--search-draws", type=int, help="shared draws whose mean the search against a random model sees"
     )
     options.add_argument("--restarts", type=int, help="restarts of such a search")
+    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of attacks on random models")
     options.add_argument("--set", nargs="+", default=[], metavar="DEFENCE.PARAMETER=VALUE", help="for all of its units")
     options.add_argument("--n", type=int, help="attack so many texts, for a quick look")
     options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
@@ -96,6 +97,7 @@ def place_of(options: argparse.Namespace) -> Place:
         epochs=options.epochs,
         n=options.n,
         search={name: value for name, value in given.items() if value is not None},
+        precision=options.precision,
         device=options.device,
     )
 

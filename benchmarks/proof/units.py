@@ -45,6 +45,8 @@ class Place:
     n: int | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
     """Options of the search against a randomised model that differ from the defaults."""
+    precision: str = "fp32"
+    """In which a randomised model is attacked; its successes are confirmed in fp32 in any case."""
     device: str | None = None
 
     def fitted(self, unit: Unit) -> Unit:
@@ -90,6 +92,7 @@ def asked(unit: Unit, place: Place) -> list[Asked]:
 def _asked(unit: Unit, place: Place, split: str, way: Way, attack: str | None) -> Asked:
     data = loaded(place.data / unit.data, split)
     trained_on = loaded(place.data / unit.data, "train")
+    search = {**search_options(place), "precision": place.precision} if way.draws else {}
     key = Key(
         data=data_key(data, trained_on=trained_on),
         backbone=place.backbone,
@@ -98,7 +101,7 @@ def _asked(unit: Unit, place: Place, split: str, way: Way, attack: str | None) -
         seed=unit.seed,
         n=len(data) if attack is None else min(unit.n, len(data)),
         way=way.options,
-        attack=None if attack is None else _attack(attack, tuple(search_options(place).items()) if way.draws else ()),
+        attack=None if attack is None else _attack(attack, tuple(search.items())),
     )
     return Asked(key, "-".join(part for part in (unit.method.name, way.name) if part), split, way, attack)
 
@@ -195,7 +198,7 @@ def attacked(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
     """The outcome of every attacked text."""
     from isthmus.runs.attack import attack
 
-    search = search_options(place) if wanted.way.draws else {}
+    search = {**search_options(place), "precision": place.precision} if wanted.way.draws else {}
     report = attack(
         AttackRequest(
             str(run.path),
