@@ -51,6 +51,14 @@ def attack_key(
     return {**found, "resources": made_with, "seed": seed, "precision": precision, **({"search": kept} if kept else {})}
 
 
+def measure_key(measure: str, parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A measure with every parameter but the place of its pairs, and what else decides its values."""
+    given = {name: str(value) for name, value in (parameters or {}).items()}
+    found = _parameters("measures", measure, given)
+    found.get("parameters", {}).pop("attack", None)
+    return {"name": catalog.find("measures", measure).name, **found, **more}
+
+
 def _parameters(kind: Any, name: str, given: Mapping[str, str]) -> dict[str, Any]:
     found = plain(catalog.build(kind, name, given))
     return {"parameters": found} if found else {}
