@@ -7,6 +7,7 @@ A cell is one model, asked in one way, on one sample of texts, under one attack 
     key         data, backbone, method, training, seed, way of answering, attack, limits, n: what decides the outcomes
     summary     a few figures
     outcomes    one character a text, in sample order (`OUTCOMES`); long strings are packed
+    values      of a measure of attacked texts: its value for every text, to a thousandth, packed
     provenance  commit, versions, machine, moment, seconds: where it comes from, not what it is
 
 Append a cell; a cell that is there is not run again, and one that contradicts it is refused:
@@ -29,12 +30,15 @@ Append a cell; a cell that is there is not run again, and one that contradicts i
 A cell of an attack has `attack=attack_key("textfooler")` in its key, with `n` texts of `split.sample(n)`, and is made
 of the rows of the attack by `Cell.of_attack(key, rows, row=…, provenance=…)`.
 
+A cell of a measure of what an attack made has `measure=measure_key(…)` beside the attack, and is made by
+`Cell.of_pairs`.
+
 Several processes may append to one file; a process killed in the middle of a line loses that line alone. Files that
 come back from another machine are merged by `python benchmarks/tables.py merge`.
 """
 
 from ledger.cells import OUTCOMES, Cell, Key
-from ledger.keys import attack_key, data_key, method_key, provenance, training_key
+from ledger.keys import attack_key, data_key, measure_key, method_key, provenance, training_key
 from ledger.store import Contradiction, Ledger, merge
 
 __all__ = [
@@ -45,6 +49,7 @@ __all__ = [
     "Ledger",
     "attack_key",
     "data_key",
+    "measure_key",
     "merge",
     "method_key",
     "provenance",

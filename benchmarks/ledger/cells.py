@@ -32,6 +32,9 @@ RIGHT, WRONG, DECLINED = ".", "w", "d"
 _PLAIN = 600
 """Longest string of outcomes that is written as it is; the 9,824 of SNLI's test split take 1.5 kB packed."""
 _PACKED = "zlib:"
+_STEPS = 1000
+"""Values of single texts are kept to a thousandth."""
+_NONE = -(2**15)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Key:
     """Name, parameters, search and resources; None for clean accuracy."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Budget, time limit, preset: what is given."""
+    measure: Mapping[str, Any] = field(default_factory=dict)
+    """What is measured on the pairs that the attack made, and on whose pairs; empty where outcomes are counted."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, in the order of the fields; empty ones are left out."""
@@ -77,8 +82,13 @@ class Cell:
     row: str = ""
     """What a table calls it."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Of a measure: its value for every text, in sample order; NaN where a text has none."""
 
     def __post_init__(self) -> None:
+        for name, each in self.values.items():
+            if len(each) != self.key.n:
+                raise DataError(f"a cell of {self.key.n} texts needs as many values of {name}, not {len(each)}")
         if len(self.outcomes) != self.key.n:
             raise DataError(f"a cell of {self.key.n} texts needs as many outcomes, not {len(self.outcomes)}")
         allowed = "".join([*OUTCOMES.values(), DECLINED])
@@ -97,7 +107,7 @@ class Cell:
         *,
         row: str = "",
         provenance: Mapping[str, Any] | None = None,
-        **figures: float,
+        **figures: Any,
     ) -> Self:
         """A cell of clean accuracy: whether each text was right; more figures stand in the summary."""
         marks = "".join(RIGHT if each else WRONG for each in right)
@@ -125,6 +135,33 @@ class Cell:
         marks = "".join(_mark(each) for each in rows)
         return cls(key, marks, {**summary, **figures}, row, provenance or {})
 
+    @classmethod
+    def of_pairs(
+        cls,
+        key: Key,
+        ids: Sequence[str],
+        texts: Mapping[str, Sequence[Any]],
+        *,
+        row: str = "",
+        provenance: Mapping[str, Any] | None = None,
+        **figures: Any,
+    ) -> Self:
+        """A cell of a measure of texts before and after an attack.
+
+        `ids` are those of the sample; `texts` has the columns ids, outcomes and one or more of values, None where a
+        text has no value. A text that is not among them has no pair, and is marked like one that was not attacked.
+        """
+        place = {name: number for number, name in enumerate(ids)}
+        where = [place[name] for name in texts["ids"]]
+        marks = [WRONG] * len(place)
+        for at, outcome in zip(where, texts["outcomes"], strict=True):
+            marks[at] = OUTCOMES[outcome]
+        values = {}
+        for name in texts.keys() - {"ids", "outcomes"}:
+            values[name] = np.full(len(place), np.nan)
+            values[name][where] = [np.nan if value is None else value for value in texts[name]]
+        return cls(key, "".join(marks), figures, row, provenance or {}, dict(sorted(values.items())))
+
     @cached_property
     def right(self) -> NDArray[np.bool_]:
         """Whether each text is right at the end."""
@@ -146,6 +183,7 @@ class Cell:
             "key": self.key.to_json(),
             "summary": plain(self.summary),
             "outcomes": pack(self.outcomes),
+            **({"values": {name: pack_values(each) for name, each in self.values.items()}} if self.values else {}),
             "provenance": plain(self.provenance),
         }
 
@@ -154,7 +192,8 @@ class Cell:
         """Read a line back; one whose key does not have its id was changed by hand."""
         try:
             key = Key(**line["key"])
-            cell = cls(key, unpack(line["outcomes"]), line["summary"], line["row"], line["provenance"])
+            values = {name: unpack_values(text) for name, text in line.get("values", {}).items()}
+            cell = cls(key, unpack(line["outcomes"]), line["summary"], line["row"], line["provenance"], values)
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"not a line of a ledger: {error}") from error
         if key.id != line.get("id"):
@@ -166,6 +205,10 @@ class Cell:
         if self.outcomes != other.outcomes:
             places = [i for i, (a, b) in enumerate(zip(self.outcomes, other.outcomes, strict=True)) if a != b]
             return f"{len(places)} of {self.key.n} outcomes differ, the first at text {places[0]}"
+        kept, others = ({name: pack_values(value) for name, value in each.values.items()} for each in (self, other))
+        if kept != others:
+            names = sorted(name for name in {*kept, *others} if kept.get(name) != others.get(name))
+            return f"values of {', '.join(names)} differ"
         ours, theirs = plain(self.summary), plain(other.summary)
         changed = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
         return f"{', '.join(changed)} of the summary differ" if changed else ""
@@ -186,6 +229,23 @@ def unpack(text: str) -> str:
         return zlib.decompress(base64.b85decode(text.removeprefix(_PACKED))).decode()
     except (ValueError, zlib.error) as error:
         raise DataError(f"packed outcomes cannot be read: {error}") from error
+
+
+def pack_values(values: NDArray[np.float64]) -> str:
+    """One number a text, to a thousandth."""
+    steps = np.where(np.isnan(values), _NONE, np.round(np.nan_to_num(values) * _STEPS))
+    if (np.abs(steps) > 2**15).any():
+        raise DataError(f"values of single texts must lie within {2**15 // _STEPS} of 0 to be kept")
+    return _PACKED + base64.b85encode(zlib.compress(steps.astype("<i2").tobytes(), 9)).decode()
+
+
+def unpack_values(text: str) -> NDArray[np.float64]:
+    """One number a text, NaN where it has none."""
+    try:
+        steps = np.frombuffer(zlib.decompress(base64.b85decode(text.removeprefix(_PACKED))), "<i2")
+    except (ValueError, zlib.error) as error:
+        raise DataError(f"packed values cannot be read: {error}") from error
+    return np.where(steps == _NONE, np.nan, steps / _STEPS)
 
 
 def _mark(row: Mapping[str, Any]) -> str:

@@ -62,6 +62,14 @@ def attack_key(
     return {**found, "resources": made_with, "seed": seed, "precision": precision, **({"search": kept} if kept else {})}
 
 
+def measure_key(measure: str, parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A measure with every parameter but the place of its pairs, and what else decides its values."""
+    given = {name: str(value) for name, value in (parameters or {}).items()}
+    found = plain(catalog.build("measures", measure, given))
+    found.pop("attack", None)
+    return {"name": catalog.find("measures", measure).name, **({"parameters": found} if found else {}), **more}
+
+
 def training_key(settings: TrainingSettings, limit: int | None = None) -> dict[str, Any]:
     """What decides a training: the settings that every table names, and every other that is not at its default."""
     usual = TrainingSettings()

@@ -11,6 +11,11 @@ and the accuracy under the attack. Every row is compared with the row `against`,
 with `against=vub:vib` each row of the first name with the row that has the second name in its place.
 Intervals count seeds and texts (`isthmus.core.crossed`), p-values are corrected by Holm over the table, and beside
 every difference that is not significant stands the smallest one that could have been seen.
+
+`preset=NAME` chooses attacks under those limits; without it a table is of attacks without limits.
+`measure=interpretation_consistency` makes a table of a measure of attacked texts (`ledger/measured.py`), chosen by
+`method` and by `pairs` (own, or the row whose attacked texts are explained in all rows). `show=rounds` makes a table of
+the rounds of attacks in training.
 """
 
 from __future__ import annotations
@@ -33,8 +38,21 @@ from ledger.store import Ledger
 
 _MARKED = re.compile(r"(<!-- table: (?P<spec>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
 _OPENED = re.compile(r"<!-- table:")
-_CHOICES = ("data", "split", "backbone", "attack", "n", "rows", "against")
-_NOT_OF_A_KEY = ("rows", "against")
+_CHOICES = (
+    "data",
+    "split",
+    "backbone",
+    "attack",
+    "n",
+    "preset",
+    "measure",
+    "method",
+    "pairs",
+    "show",
+    "rows",
+    "against",
+)
+_NOT_OF_A_KEY = ("show", "rows", "against")
 _LEVEL = 0.05
 
 
@@ -57,9 +75,15 @@ class Spec:
     def wants(self, cell: Cell) -> bool:
         """Whether a cell is one of the table's."""
         key = cell.key
+        if key.measure.get("name", "") != self.choices.get("measure", ""):
+            return False
+        if key.attack is not None and key.limits.get("preset", "") != self.choices.get("preset", ""):
+            return False
         own = {"data": key.data["name"], "split": key.data.get("split", ""), "backbone": key.backbone}
         if key.attack is not None:
-            own |= {"attack": key.attack["name"], "n": str(key.n)}
+            own |= {"attack": key.attack["name"], "n": str(key.n), "preset": key.limits.get("preset", "")}
+        if key.measure:
+            own |= {"method": key.measure["parameters"]["method"], "pairs": key.measure["pairs"]}
         if "rows" in self.choices and not any(fnmatchcase(cell.row, each) for each in self.choices["rows"].split(",")):
             return False
         return all(own.get(name, value) == value for name, value in self.choices.items() if name not in _NOT_OF_A_KEY)
@@ -94,6 +118,16 @@ def _changed(a: Cell, b: Cell) -> str:
 
 def render(spec: Spec, cells: Iterable[Cell]) -> str:
     """The table as Markdown, with the sentence that says how to read it."""
+    if (shown := spec.choices.get("show", "rounds")) != "rounds":
+        raise DataError(f"a table shows rounds or, without show=…, accuracy: not {shown}")
+    if "show" in spec.choices:
+        from ledger.measured import render_rounds
+
+        return render_rounds([cell for cell in cells if spec.wants(cell)])
+    if "measure" in spec.choices:
+        from ledger.measured import render_measured
+
+        return render_measured(spec.choices.get("against", ""), [cell for cell in cells if spec.wants(cell)])
     rows: dict[str, Row] = {}
     for cell in cells:
         if spec.wants(cell):
@@ -237,5 +271,6 @@ def figures(cells: Iterable[Cell]) -> dict[str, Any]:
     for cell in cells:
         attack = cell.key.attack["name"] if cell.key.attack else "no attack"
         name = f"{cell.key.data['name']}, {cell.key.backbone}, {attack}"
+        name += f", {cell.key.measure['name']}" if cell.key.measure else ""
         counts[name] = counts.get(name, 0) + 1
     return counts

@@ -50,6 +50,20 @@ class Way:
 
 
 @dataclass(frozen=True)
+class Explained:
+    """An explanation of texts before and after an attack, and whose attacked texts they are."""
+
+    method: str
+    pairs: str = "own"
+    """``own``: what the attack made against this model; else the row whose attacked texts are explained."""
+    n: int = 1000
+    """Pairs that are explained, in a seeded order."""
+    controls: bool = False
+    """Whether to measure what noise alone does, at about the same cost again."""
+    attack: str = "textfooler"
+
+
+@dataclass(frozen=True)
 class Unit:
     """One training with one seed, and everything that is asked of the trained model."""
 
@@ -68,16 +82,27 @@ class Unit:
     attacks: tuple[str, ...] = ("textfooler",)
     encoder: Unit | None = None
     """The unit whose trained encoder stands still under the heads of this one."""
+    backbone: str | None = None
+    """None: what the command names."""
+    preset: str | None = None
+    """Limits on the attacks that test it."""
+    explained: tuple[Explained, ...] = ()
+    pairs_of: Unit | None = None
+    """The unit whose attacked texts are explained, where they are not its own."""
+    part: str = ""
+    """Ends the title, where several units share a training."""
 
     @property
     def title(self) -> str:
         """What it is called on the terminal."""
-        return f"{self.data} {self.method.name} {'head ' if self.encoder else ''}seed {self.seed}"
+        names = [self.data, self.backbone, self.method.name, "head" if self.encoder else "", f"seed {self.seed}"]
+        return " ".join(name for name in [*names, self.part] if name)
 
     @property
     def folder(self) -> str:
         """Its run folder; units that share a training share it."""
-        return f"{self.data}-{self.method.name}-seed{self.seed}" + ("-head" if self.encoder else "")
+        names = [self.data, self.backbone, self.method.name, f"seed{self.seed}", "head" if self.encoder else ""]
+        return "-".join(name for name in names if name)
 
     def estimate(self, texts: int) -> float:
         """Seconds on one H200 shared by a dozen workers, from earlier runs and from nothing better."""

@@ -20,14 +20,18 @@ from isthmus.core.errors import RunError
 from isthmus.core.files import make_folder
 from isthmus.core.seeds import derive
 from isthmus.data import Dataset, load_data
+from isthmus.measures.base import Asked as AskedOfMeasure
+from isthmus.runs.attack import AttackOutcome
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.measure import MeasureRequest, measure
 from isthmus.runs.request import AttackRequest
 from isthmus.runs.sources import DataRequest
 from isthmus.runs.train import TrainRequest, train
-from ledger import Cell, Key, Ledger, attack_key, data_key, method_key, provenance, training_key
-from proof.plan import Unit, Way
+from ledger import Cell, Key, Ledger, attack_key, data_key, measure_key, method_key, provenance, training_key
+from proof.plan import Explained, Unit, Way
 
 _AT_ONCE = 4096
+MEASURE = "interpretation_consistency"
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,15 @@ class Place:
     def fitted(self, unit: Unit) -> Unit:
         """The unit as it is run here."""
         epochs = {} if self.epochs is None else {"epochs": self.epochs}
-        encoder = None if unit.encoder is None else self.fitted(unit.encoder)
+        encoder, pairs_of = (None if other is None else self.fitted(other) for other in (unit.encoder, unit.pairs_of))
         settings = dataclasses.replace(unit.settings, **epochs)
-        return dataclasses.replace(unit, settings=settings, n=self.n or unit.n, encoder=encoder)
+        return dataclasses.replace(
+            unit, settings=settings, n=self.n or unit.n, encoder=encoder, pairs_of=pairs_of
+        )  # fmt: skip
+
+    def backbone_of(self, unit: Unit) -> str:
+        """What the ledger calls the network of a unit."""
+        return unit.backbone or self.backbone
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,7 @@ class Asked:
     split: str
     way: Way
     attack: str | None
+    explained: Explained | None = None
 
 
 def search_options(place: Place) -> dict[str, Any]:
@@ -83,27 +94,39 @@ def search_options(place: Place) -> dict[str, Any]:
 
 
 def asked(unit: Unit, place: Place) -> list[Asked]:
-    """The cells of a unit: first the accuracy in every way, then the attacks."""
+    """The cells of a unit: first the accuracy in every way, then the attacks, then what is explained."""
     clean = [_asked(unit, place, split, way, None) for split in unit.tests for way in unit.ways]
     attacked = [_asked(unit, place, unit.tests[0], way, attack) for attack in unit.attacks for way in unit.ways]
-    return [*clean, *attacked]
+    explained = [_asked(unit, place, unit.tests[0], Way(), each.attack, each) for each in unit.explained]
+    return [*clean, *attacked, *explained]
 
 
-def _asked(unit: Unit, place: Place, split: str, way: Way, attack: str | None) -> Asked:
+def _asked(
+    unit: Unit, place: Place, split: str, way: Way, attack: str | None, explained: Explained | None = None
+) -> Asked:
     data = loaded(place.data / unit.data, split)
     trained_on = loaded(place.data / unit.data, "train")
     search = {**search_options(place), "precision": place.precision} if way.draws else {}
     key = Key(
         data=data_key(data, trained_on=trained_on),
-        backbone=place.backbone,
+        backbone=place.backbone_of(unit),
         method=method_key(unit.method.defence, unit.method.parameters),
         training=_training(unit, place),
         seed=unit.seed,
         n=len(data) if attack is None else min(unit.n, len(data)),
         way=way.options,
         attack=None if attack is None else _attack(attack, tuple(search.items())),
+        limits={} if attack is None or unit.preset is None else {"preset": unit.preset},
+        measure={} if explained is None else _measure(explained),
     )
-    return Asked(key, "-".join(part for part in (unit.method.name, way.name) if part), split, way, attack)
+    row = "-".join(part for part in (unit.method.name, way.name) if part)
+    return Asked(key, row, split, way, attack, explained)
+
+
+def _measure(explained: Explained) -> dict[str, Any]:
+    given = {"method": explained.method, "controls": explained.controls}
+    # With or without controls the values are the same; what is asked for is part of the key all the same.
+    return measure_key(MEASURE, given, pairs=explained.pairs, most=explained.n)
 
 
 def _training(unit: Unit, place: Place) -> dict[str, Any]:
@@ -140,17 +163,27 @@ def do(unit: Unit, place: Place, may_begin: Callable[[], bool] = lambda: True) -
             told.append("cut at the deadline")
             break
         began = time.monotonic()
-        cell = answered(unit, place, run, each) if each.attack is None else attacked(unit, place, run, each)
+        cell = _filled(unit, place, run, each)
         seconds = time.monotonic() - began
         book.append(dataclasses.replace(cell, provenance=provenance(_device(place), seconds=seconds)))
         name = " ".join(part for part in (each.way.name, each.attack or each.split) if part)
-        told.append(f"{name} {100 * cell.right.mean():.1f} ({seconds:.0f} s)")
+        if each.explained is None:
+            told.append(f"{name} {100 * cell.right.mean():.1f} ({seconds:.0f} s)")
+        else:
+            tau = np.nanmean(cell.values["tau"])
+            told.append(f"{each.explained.method} on {each.explained.pairs} pairs {tau:.2f} ({seconds:.0f} s)")
     return ", ".join(told)
+
+
+def _filled(unit: Unit, place: Place, run: RunFolder, each: Asked) -> Cell:
+    if each.explained is not None:
+        return explained(unit, place, run, each)
+    return answered(unit, place, run, each) if each.attack is None else attacked(unit, place, run, each)
 
 
 def trained(unit: Unit, place: Place) -> RunFolder:
     """The run of a unit, trained now unless that was done; several processes may ask for one."""
-    backbone = place.source or place.backbone
+    backbone = unit.backbone or place.source or place.backbone
     if unit.encoder is not None:
         backbone = str(trained(unit.encoder, place).model_path)
     folder = make_folder(place.runs) / unit.folder
@@ -196,29 +229,83 @@ def answered(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
 
 def attacked(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
     """The outcome of every attacked text."""
-    from isthmus.runs.attack import attack
-
-    search = {**search_options(place), "precision": place.precision} if wanted.way.draws else {}
-    report = attack(
-        AttackRequest(
-            str(run.path),
-            (str(wanted.attack),),
-            data=DataRequest(str(place.data / unit.data)),
-            split=wanted.split,
-            n=wanted.key.n,
-            victim=wanted.way.options,
-            device=place.device,
-            label_check=False,
-            retry_errors=True,
-            **search,
-        )
-    )
-    by_id = {str(row["id"]): row for row in report.outcomes[0].rows}
+    by_id = {str(row["id"]): row for row in _outcome(unit, place, run, wanted).rows}
     sample = loaded(place.data / unit.data, wanted.split).sample(wanted.key.n)
     return Cell.of_attack(wanted.key, [by_id[example.id] for example in sample], row=wanted.row)
 
 
-def _logged(unit: Unit, run: RunFolder) -> dict[str, float]:
+def _outcome(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> AttackOutcome:
+    """The attack on a run, made now unless that was done; several processes may ask for one."""
+    from isthmus.runs.attack import attack
+
+    search = {**search_options(place), "precision": place.precision} if wanted.way.draws else {}
+    with _alone(run.path.with_name(f"{run.path.name}-{wanted.attack}-{unit.preset or 'free'}")):
+        report = attack(
+            AttackRequest(
+                str(run.path),
+                (str(wanted.attack),),
+                data=DataRequest(str(place.data / unit.data)),
+                split=wanted.split,
+                n=wanted.key.n,
+                victim=wanted.way.options,
+                preset=unit.preset,
+                device=place.device,
+                label_check=False,
+                retry_errors=True,
+                **search,
+            )
+        )
+    return report.outcomes[0]
+
+
+def explained(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
+    """Whether the words of this model weigh the same before and after an attack on it, or on another."""
+    asks = wanted.explained
+    assert asks is not None
+    if asks.pairs == "own":
+        outcome = _outcome(unit, place, run, dataclasses.replace(wanted, explained=None))
+    else:
+        if unit.pairs_of is None or unit.pairs_of.method.name != asks.pairs:
+            raise RunError(f"{unit.title}: pairs of {asks.pairs} are asked for, and no unit makes them")
+        other = _asked(unit.pairs_of, place, wanted.split, Way(), asks.attack)
+        outcome = _outcome(unit.pairs_of, place, trained(unit.pairs_of, place), other)
+    (found,) = measure(
+        MeasureRequest(
+            (str(run.path),),
+            (MEASURE,),
+            {"attack": str(outcome.file.rows_path), "method": asks.method, "controls": str(asks.controls).lower()},
+            AskedOfMeasure(n=asks.n),
+            device=place.device,
+        )
+    )
+    figures = {
+        figure.name: [
+            None if value is None else round(value, 4) for value in (figure.estimate, figure.low, figure.high)
+        ]
+        for figure in found.measurement.figures
+    }
+    ids = [example.id for example in loaded(place.data / unit.data, wanted.split).sample(wanted.key.n)]
+    texts = found.measurement.details["runs"][0]["texts"]
+    return Cell.of_pairs(wanted.key, ids, texts, row=wanted.row, **figures)
+
+
+def _logged(unit: Unit, run: RunFolder) -> dict[str, Any]:
+    """What the training says of itself: its rounds of attacks, or InfoBERT's bound."""
+    return {**_rounds(run), **_infonce(unit, run)}
+
+
+def _rounds(run: RunFolder) -> dict[str, Any]:
+    """Of every round of attacks in training: its epoch, texts attacked, fooled, held, and substitutes unknown to it."""
+    rounds = {int(row["epoch"]): row["attack"] for row in run.train_log() if isinstance(row.get("attack"), dict)}
+    names = {"attacked": "attacked", "fooled": "succeeded", "held": "failed", "unknown": "unknown_share"}
+    kept = [
+        {"epoch": epoch, **{name: found[theirs] for name, theirs in names.items() if theirs in found}}
+        for epoch, found in sorted(rounds.items())
+    ]
+    return {"rounds": kept} if kept else {}
+
+
+def _infonce(unit: Unit, run: RunFolder) -> dict[str, float]:
     """Of InfoBERT the InfoNCE N of the anchored words in the last tenth of the training, in nats."""
     alpha = float(unit.method.parameters.get("alpha", 0) or 0)
     terms = [float(row["anchored"]) for row in run.train_log() if row.get("anchored") is not None]

@@ -106,6 +106,16 @@ def test_succeeded_and_failed_are_apart_and_what_cannot_be_aligned_is_counted():
     told = found.details["runs"][0]
     assert (told["pairs"], told["skipped"], told["other number of words"]) == (8, 3, 2)
     assert "3 skipped, 2 of another number of words left out" in found.notes[0]
+    texts = told["texts"]
+    assert sorted(texts["ids"]) == sorted(pair.id for pair in given_pairs[:8])
+    by_outcome = {name: [t for t, o in zip(texts["tau"], texts["outcomes"], strict=True) if o == name] for name in
+                  ("succeeded", "failed")}  # fmt: skip
+    assert by_outcome["failed"] == pytest.approx([1] * 3)
+    assert np.mean(by_outcome["succeeded"]) == pytest.approx(
+        found.figure("tau, the attack succeeded").estimate, abs=1e-4
+    )
+    assert len(texts["top-5"]) == 8
+    json.dumps(found.details, allow_nan=False)
     with pytest.raises(UsageError, match=r"no text that kept its number of words.*such as textfooler"):
         InterpretationConsistency().measure(subject(model, longer))
 

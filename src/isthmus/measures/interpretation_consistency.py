@@ -45,7 +45,7 @@ class InterpretationConsistency(Measure):
 
     What noise alone does is measured beside it: the same number of words replaced at random, an explanation that draws
     against itself with another seed, and two models with random weights on the same texts. Comprehensiveness and
-    sufficiency say whether the words that weigh most decide at all.
+    sufficiency say whether the words that weigh most decide at all. tau and top-5 of every text are in `details`.
 
     References:
         Chen and Ji (2022), Adversarial Training for Improving Model Robustness? Look at Both Prediction and
@@ -147,6 +147,12 @@ class _Run:
         after = self._explained("attacked texts", [(pair.id, pair.perturbed) for pair in self.pairs])
         taus = self._taus(before, after)
         self._check(before, after, taus)
+        self.found.details["texts"] = {
+            "ids": [pair.id for pair in self.pairs],
+            "outcomes": [pair.outcome for pair in self.pairs],
+            "tau": [_short(tau) for tau in taus.tolist()],
+            "top-5": [_short(self._overlap(one, two, 5, False)) for one, two in zip(before, after, strict=True)],
+        }
         for outcome, words in _OUTCOMES.items():
             chosen = [place for place, pair in enumerate(self.pairs) if pair.outcome == outcome]
             if chosen:
@@ -321,6 +327,11 @@ def _mean(values: Sequence[float]) -> float:
     """The mean of what is a number."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
+
+
+def _short(value: float) -> float | None:
+    """As JSON has it, which knows no NaN."""
+    return None if math.isnan(value) else round(value, 4)
 
 
 def _interval(values: Weights, seed: int) -> Interval:

@@ -1,0 +1,261 @@
+"""What `benchmarks/flat.py` runs, in the order of its worth; whole seeds first, so that a cut leaves comparisons.
+
+    search        development data: beta and gamma of `flat`, cnn and minilm, one seed, rounds of 1,000 texts
+    headline      SST-2, TextFooler and PWWS on all test texts: base, adv, adv-frozen, flat; 3 seeds
+    ablation      gamma = 0, beta = 0, both 0; 3 seeds
+    pairs         tau and top-5 by integrated gradients, then by LIME, on each model's own pairs and on those of base
+    pwws          trained and tested with PWWS, 3 seeds
+    vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
+    seeds         seeds 3 and 4 of minilm and lstm, all arms; seeds 5 to 9 of lstm, headline arms
+    textdefender  trained and tested under the limits textdefender-2021: cnn and minilm, 3 seeds
+    transfer      BAE on all texts; genetic, iga, pso and clare on 300; base, adv and flat, seed 0
+    trec6, ag_news  lstm and cnn, headline arms, 3 seeds
+
+All arms of a backbone have the same start, epochs, rounds and points, and the same settings of the training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from isthmus.training.settings import TrainingSettings
+from proof.grid import Method
+from proof.plan import Explained, Unit
+
+STAGES = (
+    "search", "headline", "ablation", "pairs", "pwws", "vocabulary", "seeds", "textdefender", "transfer", "trec6",
+    "ag_news",
+)  # fmt: skip
+PAGE = "flat"
+BACKBONES = ("minilm", "lstm", "cnn")
+"""The longest first."""
+WORDS = ("lstm", "cnn")
+HEADLINE = ("base", "adv", "adv-frozen", "flat")
+ABLATION = ("flat-gamma0", "flat-beta0", "flat-both0")
+TEXTS = 1821
+"""SST-2's test split."""
+GRID = (0.01, 0.1, 1.0)
+"""Of beta and of gamma."""
+CHOSEN: Mapping[str, tuple[float, float]] = {"lstm": (0.1, 0.1), "cnn": (0.1, 0.1), "minilm": (0.1, 0.1)}
+"""beta and gamma of each backbone: the best of `search` once that is complete (`chosen`), the defence's defaults until
+then. lstm takes what cnn takes."""
+PRESET = "textdefender-2021"
+MORE_WORDS = 50_000
+
+_ROUNDS = {"lstm": (12, 4, 4), "cnn": (12, 4, 4), "minilm": (6, 2, 2)}
+"""Epochs, epochs before the first round, epochs from one round to the next: two rounds. The paper has 30, 10, 10."""
+_SETTINGS = TrainingSettings(
+    batch_size=64, warmup=0.1, max_tokens=64, precision="fp32", checkpoint_every=None, information=0
+)
+_SEARCHED = "search"
+
+
+def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
+    """Every unit, in the order of its worth; `points` texts of each round, None: all of them."""
+    found = [
+        *_search(), *_headline(), *_ablation(), *_pairs(pairs), *_pwws(), *_vocabulary(), *_seeds(), *_textdefender(),
+        *_transfer(), *_other("trec6", None, 500), *_other("ag_news", 2000, 1000),
+    ]  # fmt: skip
+    return found if points is None else [_of_points(unit, points) for unit in found]
+
+
+def settings(backbone: str, **more: Any) -> TrainingSettings:
+    """The same for all arms."""
+    epochs, _, _ = _ROUNDS[backbone]
+    rate = 1e-4 if backbone == "minilm" else 1e-3
+    return dataclasses.replace(_SETTINGS, epochs=epochs, learning_rate=rate, **more)
+
+
+def arm(name: str, backbone: str, *, attack: str = "textfooler", ending: str = "", **more: Any) -> Method:
+    """One arm: its parameters, and its name, with an ending where it is trained in another way."""
+    _, start, every = _ROUNDS[backbone]
+    if name == "base":
+        return Method(f"base{ending}")
+    beta, gamma = CHOSEN[backbone]
+    shared = {"attack": attack, "points": "none", "start": start, "every": every, "keep_failed": "true", **more}
+    own: dict[str, dict[str, Any]] = {
+        "adv": {},
+        "adv-frozen": {"freeze_embeddings": "true"},
+        "flat": {"beta": beta, "gamma": gamma},
+        "flat-gamma0": {"beta": beta, "gamma": 0},
+        "flat-beta0": {"beta": 0, "gamma": gamma},
+        "flat-both0": {"beta": 0, "gamma": 0},
+    }
+    return Method(name + ending, "flat" if name.startswith("flat") else "adversarial", {**shared, **own[name]})
+
+
+def unit(stage: str, backbone: str, method: Method, seed: int, **more: Any) -> Unit:
+    """One training on SST-2, tested by both attacks unless something else is said."""
+    given: dict[str, Any] = {"n": TEXTS, "attacks": ("textfooler", "pwws"), "settings": settings(backbone), **more}
+    return Unit(stage, PAGE, given.pop("data", "sst2"), method, seed, backbone=backbone, **given)
+
+
+def _search() -> Iterator[Unit]:
+    """One seed, 1,000 texts a round; 300 development texts are attacked, which no training text repeats."""
+    for backbone in ("cnn", "minilm"):
+        arms = [("adv", {}), ("adv-frozen", {})]
+        arms += [("flat", {"beta": beta, "gamma": gamma}) for beta in GRID for gamma in GRID]
+        for name, parameters in arms:
+            plain = arm(name, backbone, points=1000)
+            ending = "".join(f"-{each}{value:g}" for each, value in parameters.items())
+            method = Method(f"{_SEARCHED}-{name}{ending}", plain.defence, {**plain.parameters, **parameters})
+            yield unit("search", backbone, method, 0, n=300, tests=("dev",), attacks=("textfooler",))
+
+
+def chosen(cells: Iterable[Any], backbone: str) -> tuple[float, float] | None:
+    """beta and gamma with the largest accuracy under attack on development data; None where the search is not whole.
+
+    Of equal ones the first: the smaller beta, then the smaller gamma.
+    """
+    found: dict[tuple[float, float], float] = {}
+    for cell in cells:
+        key = cell.key
+        if key.backbone == backbone and key.attack and key.data["split"] == "dev" and key.method["name"] == "flat":
+            parameters = key.method["parameters"]
+            found[parameters["beta"], parameters["gamma"]] = float(cell.right.mean())
+    grid = [(beta, gamma) for beta in GRID for gamma in GRID]
+    return max(grid, key=lambda each: found[each]) if all(each in found for each in grid) else None
+
+
+def _headline() -> Iterator[Unit]:
+    for seed in range(3):
+        for backbone in BACKBONES:
+            for name in HEADLINE:
+                yield unit("headline", backbone, arm(name, backbone), seed)
+
+
+def _ablation() -> Iterator[Unit]:
+    for seed in range(3):
+        for backbone in BACKBONES:
+            for name in ABLATION:
+                yield unit("ablation", backbone, arm(name, backbone), seed)
+
+
+def _pairs(most: int) -> Iterator[Unit]:
+    """What noise does is measured of the first seed."""
+    for method in ("integrated_gradients", "lime"):
+        for seed in range(3):
+            for backbone in BACKBONES:
+                base = unit("headline", backbone, arm("base", backbone), seed, attacks=("textfooler",))
+                for name in HEADLINE:
+                    explained = (
+                        Explained(method, "base", most),
+                        Explained(method, "own", most, controls=seed == 0),
+                    )
+                    yield unit(
+                        "pairs", backbone, arm(name, backbone), seed, attacks=("textfooler",), explained=explained,
+                        pairs_of=base, part=method,
+                    )  # fmt: skip
+
+
+def _pwws() -> Iterator[Unit]:
+    for seed in range(3):
+        for backbone in BACKBONES:
+            for name in HEADLINE[1:]:
+                method = arm(name, backbone, attack="pwws", ending="-pwws")
+                yield unit("pwws", backbone, method, seed, attacks=("pwws",))
+
+
+def _vocabulary() -> Iterator[Unit]:
+    for seed in range(3):
+        for backbone in WORDS:
+            for name in HEADLINE:
+                method = arm(name, backbone, ending="-words")
+                yield unit("vocabulary", backbone, method, seed, settings=settings(backbone, more_words=MORE_WORDS))
+
+
+def _seeds() -> Iterator[Unit]:
+    for seed in (3, 4):
+        for backbone in ("minilm", "lstm"):
+            for name in (*HEADLINE, *ABLATION):
+                yield unit("seeds", backbone, arm(name, backbone), seed)
+    for seed in range(5, 10):
+        for name in HEADLINE:
+            yield unit("seeds", "lstm", arm(name, "lstm"), seed)
+
+
+def _textdefender() -> Iterator[Unit]:
+    """The model without attacks in training is the same, so it has no training of its own."""
+    for seed in range(3):
+        for backbone in ("minilm", "cnn"):
+            for name in HEADLINE:
+                limits = {} if name == "base" else {"preset": PRESET, "ending": "-limits"}
+                yield unit("textdefender", backbone, arm(name, backbone, **limits), seed, preset=PRESET, part="limits")
+
+
+def _transfer() -> Iterator[Unit]:
+    for attacks, n in ((("bae",), TEXTS), (("genetic", "iga", "pso"), 300), (("clare",), 300)):
+        for backbone in BACKBONES:
+            for name in ("base", "adv", "flat"):
+                part = " ".join(attacks)
+                yield unit("transfer", backbone, arm(name, backbone), 0, attacks=attacks, n=n, part=part)
+
+
+def _other(data: str, points: int | None, n: int) -> Iterator[Unit]:
+    longer = {"max_tokens": 128} if data == "ag_news" else {}
+    for seed in range(3):
+        for backbone in WORDS:
+            for name in HEADLINE:
+                method = arm(name, backbone, **({} if points is None else {"points": points}))
+                yield unit(data, backbone, method, seed, data=data, n=n, settings=settings(backbone, **longer))
+
+
+def _of_points(unit: Unit, points: int) -> Unit:
+    method = unit.method
+    if method.parameters.get("points") != "none":  # A stage that has its own number keeps it.
+        return unit
+    return dataclasses.replace(
+        unit, method=Method(method.name, method.defence, {**method.parameters, "points": points})
+    )
+
+
+def shortened(unit: Unit, epochs: int | None) -> Unit:
+    """The rounds of a unit that is trained for fewer epochs, for a quick look: at a third and two thirds of them."""
+    if epochs is None or "start" not in unit.method.parameters:
+        return unit
+    third = max(1, epochs // 3)
+    parameters = {**unit.method.parameters, "start": third, "every": third}
+    return dataclasses.replace(unit, method=Method(unit.method.name, unit.method.defence, parameters))
+
+
+_ATTACK_S = {
+    "textfooler": 20 / 6920,
+    "pwws": 8 / 6920,
+    "bae": 0.02,
+    "genetic": 0.05,
+    "iga": 0.1,
+    "pso": 0.1,
+    "clare": 0.5,
+}
+"""Seconds a text on an H200 that nobody shares, MiniLM in fp32. That of TextFooler was measured
+(docs/results/attack_speed.md); the others are guesses from its queries."""
+_OF_WORDS = 0.6
+"""The same for lstm and cnn, whose own passes are cheap; the sentence encoder's stay."""
+_STEP_S = {"minilm": 0.02, "lstm": 0.01, "cnn": 0.008}
+_EXPLAINED_S = {"integrated_gradients": 12.0, "lime": 25.0}
+"""Seconds for 1,000 pairs of MiniLM, from its floating-point operations."""
+
+
+def seconds(unit: Unit, texts: int) -> float:
+    """An estimate on one H200 that nobody shares; workers beside each other share its GPU."""
+    backbone = str(unit.backbone)
+    share = 1.0 if backbone == "minilm" else _OF_WORDS
+    parameters = unit.method.parameters
+    epochs = unit.settings.epochs
+    steps = epochs * texts / unit.settings.batch_size
+    training = 0.0
+    if "start" in parameters:
+        points = texts if parameters["points"] == "none" else min(texts, int(parameters["points"]))
+        start, every = int(parameters["start"]), int(parameters["every"])
+        training = len(range(start, epochs, every)) * points * _ATTACK_S[parameters["attack"]] * share
+        steps += (epochs - start) * points / unit.settings.batch_size
+    if unit.part and unit.part != "limits":
+        training, steps = 0.0, 0.0  # Trained in an earlier stage.
+    attacked = sum(unit.n * _ATTACK_S[attack] * share for attack in unit.attacks) if not unit.explained else 0.0
+    explained = sum(
+        _EXPLAINED_S[each.method] * each.n / 1000 * (2.5 if each.controls else 1) * (1 if share == 1 else 0.2)
+        for each in unit.explained
+    )
+    return 3 + training + steps * _STEP_S[backbone] + attacked + explained
