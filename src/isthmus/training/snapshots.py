@@ -29,7 +29,7 @@ _BESIDE = "companions."
 def save_snapshot(
     model: nn.Module, trained: Iterable[nn.Parameter], folder: Path, epoch: int, *, averaged: bool = False
 ) -> None:
-    """Write the parameters of `model` that were trained, after `epoch` epochs; averaged ones have a place of their own."""
+    """Write the parameters of `model` that were trained, after `epoch` epochs; averaged ones apart."""
     chosen = {id(parameter) for parameter in trained}
     tensors = {
         name: parameter.detach().contiguous()
