@@ -34,6 +34,7 @@ from isthmus.core.crossed import Comparison, crossed_difference, crossed_rate
 from isthmus.core.errors import DataError
 from isthmus.core.statistics import holm
 from ledger.cells import Cell
+from ledger.figures import written_figures
 from ledger.store import Ledger
 
 _MARKED = re.compile(r"(<!-- table: (?P<spec>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
@@ -257,7 +258,7 @@ def written(page: str, results: Path) -> str:
             known[spec.ledger] = list(Ledger(results / f"{spec.ledger}.jsonl"))
         return f"{match[1]}{render(spec, known[spec.ledger])}{match[4]}"
 
-    return _MARKED.sub(table, page)
+    return written_figures(_MARKED.sub(table, page), results)
 
 
 def stale(pages: Iterable[Path], results: Path) -> list[Path]:

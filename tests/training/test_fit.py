@@ -332,3 +332,8 @@ def test_odd_texts_train_and_one_the_tokenizer_cannot_read_is_named():
 
 def test_auto_precision_never_ends_the_process():
     assert trained(settings=replace(SHORT, precision="auto", epochs=1, batch_size=32)) is not None
+
+
+def test_averaged_weights_are_for_images():
+    with pytest.raises(UsageError, match="average_weights is for images"):
+        train(toys.splits(8, 4), settings=TrainingSettings(average_weights=0.9))

@@ -1,10 +1,12 @@
 """Images train through the resident loop with every defence that does not need words."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from isthmus import defences
 from isthmus.core.errors import DataError, UsageError
@@ -208,3 +210,53 @@ def test_features_train_a_head_as_in_vub(tmp_path):
     assert max(json.loads(line).get("dev_accuracy", 0) for line in (tmp_path / "run" / "train.jsonl").open()) > 0.9
     with pytest.raises(UsageError, match="fgsm moves pixels, and this model reads features"):
         defences.Adversarial(attack="fgsm").prepare(model, None)
+
+
+AVERAGED = replace(QUICK, average_weights=0.9)
+
+
+def test_an_average_of_the_weights_follows_its_recursion_and_leaves_the_training_as_it_is(tmp_path):
+    """a_t = d a_{t-1} + (1 - d) w_t, recomputed from weights after every step; the weights are those without."""
+    steps = replace(AVERAGED, batch_size=96, epochs=4, snapshots=True)  # One step an epoch: snapshots show them all.
+    start = weights(small())
+    plain = fit(settings=replace(steps, average_weights=None))
+    model = fit(settings=steps, folder=tmp_path)
+    assert same(weights(plain), weights(model))
+    expected = {name: value.double() for name, value in start.items()}
+    for epoch in range(1, 5):
+        raw = load_file(tmp_path / f"snapshots/{epoch}.safetensors")
+        expected = {name: 0.9 * value + 0.1 * raw[name].double() for name, value in expected.items()}
+        kept = load_file(tmp_path / f"snapshots/averaged/{epoch}.safetensors")
+        assert all(torch.allclose(kept[name].double(), value, atol=1e-6) for name, value in expected.items())
+    last = weights(load_model(tmp_path / "averaged"))
+    assert same(last, kept)
+    assert not same(last, weights(load_model(tmp_path / "model")))
+
+
+def test_without_decay_the_average_is_the_last_weights(tmp_path):
+    fit(settings=replace(AVERAGED, average_weights=0.0, snapshots=True), folder=tmp_path)
+    assert same(weights(load_model(tmp_path / "averaged")), load_file(tmp_path / "snapshots/2.safetensors"))
+
+
+def test_a_training_that_stops_half_way_continues_to_the_same_average(tmp_path):
+    class Stop(Exception):
+        pass
+
+    class Watch:
+        def on_step(self, step, total, metrics):
+            if step == 9:
+                raise Stop
+
+    fit(defences.VIB(beta=1e-3, latent=4), folder=tmp_path / "whole", settings=AVERAGED)
+    with pytest.raises(Stop):
+        fit(defences.VIB(beta=1e-3, latent=4), folder=tmp_path / "cut", settings=AVERAGED, progress=Watch())
+    assert not (tmp_path / "cut/averaged").exists()
+    fit(defences.VIB(beta=1e-3, latent=4), folder=tmp_path / "cut", settings=AVERAGED)
+    for part in ("model", "averaged"):
+        assert same(weights(load_model(tmp_path / "whole" / part)), weights(load_model(tmp_path / "cut" / part)))
+
+
+def test_an_average_that_makes_no_sense_is_refused():
+    for value in (1.0, -0.1, "much", True):
+        with pytest.raises(UsageError, match="average_weights"):
+            replace(QUICK, average_weights=value)

@@ -3,6 +3,7 @@
     run.json                    names, parameters, data fingerprints, seed, versions, machine
     model/                      the classifier (absent where a foreign model was attacked)
     train.jsonl                 the training log
+    averaged/                   the classifier with the moving average of its weights, where that was asked for
     snapshots/<epoch>.safetensors  the trainable weights after each epoch, where that was asked for
     attacks/<name>.jsonl        one row per example; <name>.json beside it is the header
     attacks/<name>@<hex>.jsonl  the same attack with other settings

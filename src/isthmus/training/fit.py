@@ -145,6 +145,8 @@ class _Session:
             return self._run_images(backbone)
         if is_image_backbone(backbone):
             raise UsageError(f"{backbone} reads images, and {self.splits.name} holds texts: take minilm, lstm or cnn")
+        if self.settings.average_weights is not None:
+            raise UsageError(f"average_weights is for images, and {self.splits.name} holds texts: leave it out")
         if self.settings.trains == "head":
             return self._run_head(backbone)
         from isthmus.training.arguments import make_arguments, silenced

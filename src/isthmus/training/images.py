@@ -20,7 +20,7 @@ from isthmus.models.images import ImageClassifier
 from isthmus.training.checkpoints import CheckpointFolder
 from isthmus.training.numerics import seed_everything
 from isthmus.training.resident import Resident, train_resident
-from isthmus.training.snapshots import clear_snapshots, snapshots_into
+from isthmus.training.snapshots import AVERAGED, clear_snapshots, save_snapshot, snapshots_into
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits
@@ -66,6 +66,7 @@ def train_images(
         progress=progress,
         whole=False,
         snapshot=snapshots_into(folder, model, model.parameters, settings),
+        averaged=_averages_into(folder, model, settings),
     )
     model.eval()
     _say_what_passes(model, resident, settings.evaluation_batch_size)
@@ -76,6 +77,23 @@ def train_images(
             finish(model)
         CheckpointFolder(folder / "checkpoints").delete()
     return model
+
+
+def _averages_into(
+    folder: Path | None, model: ImageClassifier, settings: TrainingSettings
+) -> Callable[[int | None], None] | None:
+    """What keeps the averaged weights: after an epoch beside its snapshot, at the end as a model of their own."""
+    if folder is None or settings.average_weights is None:
+        return None
+
+    def keep(epoch: int | None) -> None:
+        if epoch is None:
+            model.eval()
+            model.save(folder / AVERAGED)
+        elif settings.snapshots:
+            save_snapshot(model, model.parameters(), folder, epoch, averaged=True)
+
+    return keep
 
 
 def resident_images(data: Dataset, model: ImageClassifier) -> Resident:

@@ -28,6 +28,7 @@ from isthmus.core.lock import hold
 from isthmus.core.seeds import derive
 from isthmus.core.types import Ints
 from isthmus.defences.base import Batch, Defence
+from isthmus.training.averages import AveragedWeights
 from isthmus.training.checkpoints import (
     Checkpoint,
     CheckpointFolder,
@@ -92,12 +93,15 @@ def train_resident(
     progress: Progress | None = None,
     whole: bool = True,
     snapshot: Callable[[int], None] | None = None,
+    averaged: Callable[[int | None], None] | None = None,
 ) -> nn.Module:
     """Train `model`, which maps the inputs to an `Output`, in place; it ends with its best weights on `dev`.
 
     The tensors say on which device. With a folder the run can be killed and continued, and leaves ``train.jsonl`` and
     ``model/model.safetensors``. `Defence.examples` is not asked: it speaks of texts. A model that is not `whole` is
-    part of one that the caller prepares and saves. `snapshot` is called with the number of epochs after each of them.
+    part of one that the caller prepares and saves. `snapshot` is called with the number of epochs after each of them;
+    `averaged` as well, and with None at the end, while the model has the moving average of its weights
+    (`TrainingSettings.average_weights`). A whole model leaves that in ``averaged/model.safetensors``.
     """
     if defence is None:
         from isthmus.defences.standard import Standard
@@ -107,7 +111,8 @@ def train_resident(
         raise DataError(f"{len(data)} training and {len(dev)} development examples: at least one of each is needed")
     place = None if folder is None else Path(folder)
     with contextlib.nullcontext() if place is None else hold(place, "train", exclusive=True), preserved_randomness():
-        loop = _Loop(data, model, defence, dev, settings or TrainingSettings(), place, seed, progress, whole, snapshot)
+        chosen = settings or TrainingSettings()
+        loop = _Loop(data, model, defence, dev, chosen, place, seed, progress, whole, snapshot, averaged)
         return loop.run()
 
 
@@ -123,6 +128,7 @@ class _Loop:
     progress: Progress | None
     whole: bool = True
     snapshot: Callable[[int], None] | None = None
+    averaged: Callable[[int | None], None] | None = None
     step: int = 0
     finished: bool = False
     ledger: Ledger = field(default_factory=Ledger)
@@ -142,6 +148,8 @@ class _Loop:
         self.information = of_resident(self.model, self.data, self.dev, noted, size, self.autocast, self.seed)
         self.optimizer = make_optimizer(self.model, self.settings)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        decay = self.settings.average_weights
+        self.averages = None if decay is None else AveragedWeights(self.model, decay)
         self.checkpoints = checkpoints
         self.selection = Selection(self.settings.patience, checkpoints.path if checkpoints else None)
         path = self.folder / "train.jsonl" if self.folder else None
@@ -153,6 +161,7 @@ class _Loop:
         self.model.train()
         with checkpoints.naming_the_last() if checkpoints else contextlib.nullcontext():
             self._train()
+        self._tell_averages(None)
         self.selection.restore(self.model)
         self.model.eval()
         if self.folder is not None and checkpoints is not None and self.whole:
@@ -212,6 +221,8 @@ class _Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get(OWN, 1.0)
         self.optimizer.step()
+        if self.averages is not None:
+            self.averages.update()
         self._record(rate, norm)
 
     def _record(self, rate: float, norm: Tensor) -> None:
@@ -234,10 +245,25 @@ class _Loop:
             self.finished = self.selection.judge(self.step, metrics.accuracy, self.model)
         if ends and self.snapshot is not None:
             self.snapshot(self.step // self.per_epoch)
+        if ends:
+            self._tell_averages(self.step // self.per_epoch)
         if saves:
             self._save()
         if self.progress is not None:
             self.progress.on_step(self.step, self.per_epoch * settings.epochs, dict(self.latest))
+
+    def _tell_averages(self, epoch: int | None) -> None:
+        """Show the averaged weights, after an epoch or at the end."""
+        if self.averages is None:
+            return
+        saves = epoch is None and self.whole and self.folder is not None
+        if saves or self.averaged is not None:
+            with self.averages.in_place():
+                if saves:
+                    assert self.folder is not None
+                    save_weights(self.model, self.folder / "averaged" / "model.safetensors")
+                if self.averaged is not None:
+                    self.averaged(epoch)
 
     def _write(self, row: dict[str, Any]) -> None:
         self.log.write({"step": self.step, "epoch": round(self.step / self.per_epoch, 6), **row})
@@ -246,7 +272,8 @@ class _Loop:
         assert self.checkpoints is not None
         folder = self.checkpoints.path / "epoch-0" / f"checkpoint-{self.step}"
         save_weights(self.model, folder / "model.safetensors")
-        save_tensors(_optimizer_tensors(self.optimizer) | _random_tensors(), folder / "state.safetensors")
+        averages = {} if self.averages is None else self.averages.tensors()
+        save_tensors(_optimizer_tensors(self.optimizer) | _random_tensors() | averages, folder / "state.safetensors")
         Position(0, 0, self.step, self.log.length, self.selection.state(), self.finished).write(folder)
         self.checkpoints.seal(folder, self.selection.file)
         self.checkpoints.prune()
@@ -257,6 +284,8 @@ class _Loop:
         tensors = load_tensors(start.path / "state.safetensors")
         _load_optimizer(self.optimizer, tensors)
         _load_random(tensors)
+        if self.averages is not None:
+            self.averages.load(tensors)
         self.step, self.finished = start.position.step, start.position.finished
         self.selection.load_state(start.position.selection)
 

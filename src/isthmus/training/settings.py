@@ -76,6 +76,9 @@ class TrainingSettings:
     """Training examples on which, as on dev, spread, rate and label information are noted after each epoch; 0: none."""
     snapshots: bool = False
     """Keep the trainable weights of every epoch, each as large as the model, to measure any of them afterwards."""
+    average_weights: float | None = None
+    """Images: decay of a moving average of the weights over steps, such as 0.999, saved beside the model in
+    ``averaged``; none: no average."""
 
     def __post_init__(self) -> None:
         if str(self.precision) == "fp16":
@@ -104,6 +107,9 @@ class TrainingSettings:
         self._require("learning_rate", _is_number(self.learning_rate) and self.learning_rate > 0, "greater than 0")
         self._require("warmup", _is_number(self.warmup) and 0 <= self.warmup < 1, "at least 0 and less than 1")
         self._require("decay", _is_number(self.decay) and 0 < self.decay <= 1, "greater than 0 and at most 1")
+        averages = self.average_weights
+        valid_average = averages is None or (_is_number(averages) and 0 <= averages < 1)
+        self._require("average_weights", valid_average, "at least 0 and less than 1, or none")
         valid_betas = len(self.betas) == 2 and all(_is_number(beta) and 0 <= beta < 1 for beta in self.betas)
         self._require("betas", valid_betas, "two numbers that are at least 0 and less than 1")
 

@@ -1,6 +1,7 @@
 """The trainable weights after every epoch, so that anything can be measured over a training when it is over.
 
     snapshots/1.safetensors, snapshots/2.safetensors, …     by the name each parameter has in the classifier
+    snapshots/averaged/1.safetensors, …                     their moving average, where that is kept
 
 What a defence keeps beside the model (a critic, a teacher) is left out, as it is of a saved classifier.
 """
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
     from isthmus.training.settings import TrainingSettings
 
 FOLDER = "snapshots"
+AVERAGED = "averaged"
 _BESIDE = "companions."
 
 
-def save_snapshot(model: nn.Module, trained: Iterable[nn.Parameter], folder: Path, epoch: int) -> None:
-    """Write the parameters of `model` that were trained, after `epoch` epochs."""
+def save_snapshot(
+    model: nn.Module, trained: Iterable[nn.Parameter], folder: Path, epoch: int, *, averaged: bool = False
+) -> None:
+    """Write the parameters of `model` that were trained, after `epoch` epochs; averaged ones apart."""
     chosen = {id(parameter) for parameter in trained}
     tensors = {
         name: parameter.detach().contiguous()
         for name, parameter in model.named_parameters()
         if id(parameter) in chosen and not name.startswith(_BESIDE)
     }
-    save_tensors(tensors, folder / FOLDER / f"{epoch}.safetensors")
+    place = folder / FOLDER / AVERAGED if averaged else folder / FOLDER
+    save_tensors(tensors, place / f"{epoch}.safetensors")
 
 
 def snapshots_into(
@@ -65,5 +70,5 @@ def load_snapshot(model: nn.Module, path: Path) -> None:
 
 def clear_snapshots(folder: Path) -> None:
     """Remove what an earlier training in the same folder left."""
-    for path in (folder / FOLDER).glob("*.safetensors"):
+    for path in (*(folder / FOLDER).glob("*.safetensors"), *(folder / FOLDER / AVERAGED).glob("*.safetensors")):
         remove_file(path)

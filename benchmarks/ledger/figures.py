@@ -1,0 +1,195 @@
+"""Tables of many columns, and of figures other than accuracy, between markers.
+
+    <!-- figures: ib_robustness data=mnist rows=ce,ib columns=benign,fgsm-0.1 -->                  accuracy
+    <!-- figures: ib_robustness data=mnist rows=ib* columns=fgsm-0.3 value=rate_bits -->           a figure by its name
+    <!-- figures: ib_robustness data=mnist rows=ib,ib-draws columns=pgd-0.2 against=ib:ce -->      differences
+
+Cells of such a ledger call themselves `row/column`. Rows and columns stand in the order of the marker; a pattern takes
+what it matches in the order of the ledger. Accuracy counts seeds and images (`isthmus.core.crossed`); other figures are
+means over seeds with Student's interval. With `against` every cell holds the difference to the row that has the second
+name in the place of the first (or to the one row that is named), paired by seed and image, and p-values are
+corrected by Holm over the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.core.crossed import crossed_difference, crossed_rate
+from isthmus.core.errors import DataError
+from isthmus.core.statistics import holm
+from ledger.cells import Cell
+from ledger.store import Ledger
+
+_MARKED = re.compile(r"(<!-- figures: (?P<spec>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+_OPENED = re.compile(r"<!-- figures:")
+_CHOICES = ("data", "rows", "columns", "value", "against", "digits")
+Seeds = Mapping[int, Cell]
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """What a marker asks for."""
+
+    ledger: str
+    choices: Mapping[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> FigureSpec:
+        """The words of a marker."""
+        ledger, *words = text.split() or [""]
+        pairs = [word.partition("=") for word in words]
+        if not ledger or any(not value or name not in _CHOICES for name, _, value in pairs):
+            raise DataError(f"figures are named by a ledger and {', '.join(_CHOICES)}=…, not by {text!r}")
+        found = {name: value for name, _, value in pairs}
+        if "columns" not in found:
+            raise DataError(f"figures need columns=…, and {text!r} has none")
+        return cls(ledger, found)
+
+    @property
+    def value(self) -> str:
+        """The name of the figure; empty for accuracy."""
+        return self.choices.get("value", "")
+
+
+def render_figures(spec: FigureSpec, cells: Sequence[Cell]) -> str:
+    """The table as Markdown, with the sentence that says how to read it."""
+    table: dict[str, dict[str, dict[int, Cell]]] = {}
+    for cell in cells:
+        row, _, column = cell.row.rpartition("/")
+        if spec.choices.get("data", cell.key.data["name"]) != cell.key.data["name"] or not row:
+            continue
+        if spec.value and spec.value not in cell.summary:
+            continue
+        known = table.setdefault(row, {}).setdefault(column, {})
+        if cell.key.seed in known:
+            raise DataError(f"two cells of {cell.row!r}, seed {cell.key.seed}: name their rows apart")
+        known[cell.key.seed] = cell
+    rows = _chosen(spec.choices.get("rows", "*"), list(table))
+    columns = _chosen(spec.choices["columns"], list(dict.fromkeys(name for row in table.values() for name in row)))
+    if not any(table[row].get(column) for row in rows for column in columns):
+        return "Not yet run.\n"
+    if "against" in spec.choices:
+        return _differences(spec, table, rows, columns)
+    lines = [["", "seeds", *columns], ["---"] * (len(columns) + 2)]
+    for row in rows:
+        found = [table[row].get(column, {}) for column in columns]
+        counts = sorted({len(each) for each in found if each})
+        if counts:
+            lines.append([row, "-".join(map(str, counts)), *(_shown(spec, each) for each in found)])
+    told = "In per cent; 95 % intervals count seeds and images." if not spec.value else _means(spec)
+    return f"{told} {_sizes(table, rows, columns)}\n\n{_markdown(lines)}\n"
+
+
+def _chosen(patterns: str, known: Sequence[str]) -> list[str]:
+    found = [name for pattern in patterns.split(",") for name in known if fnmatchcase(name, pattern)]
+    return list(dict.fromkeys(found))
+
+
+def _means(spec: FigureSpec) -> str:
+    return f"`{spec.value}`: means, and 95 % intervals over seeds."
+
+
+def _sizes(table: Mapping[str, Mapping[str, Seeds]], rows: Sequence[str], columns: Sequence[str]) -> str:
+    counts = {cell.key.n for row in rows for column in columns for cell in table[row].get(column, {}).values()}
+    return f"n = {' or '.join(f'{count:,}' for count in sorted(counts))} test images."
+
+
+def _shown(spec: FigureSpec, cells: Seeds) -> str:
+    if not cells:
+        return "not yet run"
+    if not spec.value:
+        found = crossed_rate(np.array([cells[seed].right for seed in sorted(cells)], dtype=np.float64))
+        return f"{100 * found.estimate:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+    values = [float(cells[seed].summary[spec.value]) for seed in sorted(cells)]
+    return _mean(values, int(spec.choices.get("digits", "2")))
+
+
+def _mean(values: Sequence[float], digits: int, sign: str = "") -> str:
+    known = np.array(values, dtype=np.float64)
+    mean = f"{known.mean():{sign}.{digits}f}"
+    if len(known) == 1 or np.ptp(known) == 0:
+        return mean
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(known) - 1)) * known.std(ddof=1) / np.sqrt(len(known))
+    return f"{mean} ({known.mean() - half:{sign}.{digits}f} to {known.mean() + half:{sign}.{digits}f})"
+
+
+def _differences(
+    spec: FigureSpec, table: Mapping[str, Mapping[str, Seeds]], rows: Sequence[str], columns: Sequence[str]
+) -> str:
+    """Every row less its base, column by column."""
+    first, _, second = spec.choices["against"].partition(":")
+    texts: dict[tuple[str, str], str] = {}
+    p_values: dict[tuple[str, str], float] = {}
+    for row in rows:
+        base = first if not second else row.replace(first, second)
+        if base == row or base not in table:
+            continue
+        for column in columns:
+            ours, theirs = table[row].get(column, {}), table[base].get(column, {})
+            if seeds := sorted(ours.keys() & theirs.keys()):
+                found = _difference(spec, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+                texts[row, column], p_values[row, column] = found
+    if not texts:
+        return "Not yet run.\n"
+    known = {place: p for place, p in p_values.items() if not np.isnan(p)}
+    corrected = dict(zip(known, holm(list(known.values())), strict=True))
+    shown = [row for row in rows if any((row, column) in texts for column in columns)]
+    lines = [[f"against {second or first}", *columns], ["---"] * (len(columns) + 1)]
+    for row in shown:
+        told = []
+        for column in columns:
+            text, p = texts.get((row, column), "not yet run"), corrected.get((row, column))
+            told.append(text if p is None else f"{text}, p {'< 0.001' if p < 0.001 else f'{p:.3f}'}")
+        lines.append([row, *told])
+    unit = "Differences in points of accuracy, paired by seed and image" if not spec.value else (
+        f"Differences in `{spec.value}`, paired by seed (t)"
+    )  # fmt: skip
+    return f"{unit}; p-values are corrected over the {len(corrected)} of the table (Holm).\n\n{_markdown(lines)}\n"
+
+
+def _difference(spec: FigureSpec, ours: Sequence[Cell], theirs: Sequence[Cell]) -> tuple[str, float]:
+    if not spec.value:
+        for a, b in zip(ours, theirs, strict=True):
+            if (a.key.data["fingerprint"], a.key.n) != (b.key.data["fingerprint"], b.key.n):
+                raise DataError(f"{a.row!r} and {b.row!r} were asked about different images")
+        right = [np.array([cell.right for cell in side], dtype=np.float64) for side in (ours, theirs)]
+        found = crossed_difference(*right)
+        change = found.difference
+        text = f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+        return text, float(found.p_value)
+    values = np.array([[float(cell.summary[spec.value]) for cell in side] for side in (ours, theirs)])
+    change_by_seed = values[0] - values[1]
+    text = _mean(list(change_by_seed), int(spec.choices.get("digits", "2")), sign="+")
+    if len(change_by_seed) < 2 or np.ptp(change_by_seed) == 0:
+        return text, float("nan")
+    from scipy.stats import ttest_rel
+
+    return text, float(ttest_rel(values[0], values[1]).pvalue)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def written_figures(page: str, results: Path) -> str:
+    """The text of a page with every table of figures between markers written from its ledger; the rest stays."""
+    if len(_OPENED.findall(page)) != len(_MARKED.findall(page)):
+        raise DataError("figures are opened and not closed: every `<!-- figures: … -->` needs its `<!-- end -->`")
+    known: dict[str, list[Cell]] = {}
+
+    def table(match: re.Match[str]) -> str:
+        spec = FigureSpec.read(match["spec"])
+        if spec.ledger not in known:
+            known[spec.ledger] = list(Ledger(results / f"{spec.ledger}.jsonl"))
+        return f"{match[1]}{render_figures(spec, known[spec.ledger])}{match[4]}"
+
+    return _MARKED.sub(table, page)

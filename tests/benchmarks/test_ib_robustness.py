@@ -1,0 +1,243 @@
+"""The proof on images: packed data, the plan, its attacks, tables of figures, and what a kill leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from isthmus.attacks.gradient.pgd import PGD
+from isthmus.core import catalog
+from isthmus.core.crossed import crossed_difference, crossed_rate
+from isthmus.core.errors import DataError
+from ledger import Cell, Key, Ledger
+from ledger.figures import FigureSpec, render_figures, written_figures
+from proof.image_attacks import Given, MarginPGD, attacked, united
+from proof.image_pack import SUFFIX, first_of_each, pack, pack_folder, unpack, unpacked
+from proof.image_plan import STAGES, plan, wanted
+from proof.image_units import ImagePlace, asked, ways_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 6), (4, 8, 8, 3), (3, 4, 5, 1), (1, 1, 1, 3)])
+def test_packed_images_come_back_to_the_last_bit(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for images in (rng.integers(0, 256, shape, dtype=np.uint8), np.full(shape, 255, np.uint8)):
+        labels = rng.integers(0, 256, len(images)).astype(np.uint8)
+        found, numbers = unpack(pack(images, labels))
+        assert found.dtype == np.uint8
+        assert np.array_equal(found, images)
+        assert np.array_equal(numbers, labels)
+
+
+def test_what_is_no_pack_is_refused() -> None:
+    with pytest.raises(DataError, match="no packed images"):
+        unpack(b"nothing")
+    with pytest.raises(DataError, match="uint8"):
+        pack(np.zeros((2, 4, 4), np.uint8), np.zeros(3, np.uint8))
+
+
+def toy(folder: Path, rows: int = 60, side: int = 28, channels: int = 0) -> Path:
+    """Images whose bright row is the class."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for split, n in (("train", rows), ("test", rows // 2)):
+        labels = np.arange(n) % 10
+        images = rng.integers(0, 60, (n, side, side) + ((channels,) if channels else ()), dtype=np.uint8)
+        images[np.arange(n), 2 * labels] += 150
+        np.savez(folder / f"{split}.npz", images=images, labels=labels.astype(np.uint8))
+    (folder / "meta.json").write_text('{"labels": ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}')
+    return folder
+
+
+def test_a_folder_is_packed_and_unpacked_once(tmp_path: Path) -> None:
+    source = toy(tmp_path / "cifar10", 60, 20, 3)
+    pack_folder(source, tmp_path / "packed", {"train": 40, "test": 20})
+    assert sorted(path.name for path in (tmp_path / "packed").iterdir()) == [
+        "meta.json", f"test{SUFFIX}", f"train{SUFFIX}",
+    ]  # fmt: skip
+    folder = unpacked(tmp_path / "packed", tmp_path / "there")
+    before, after = np.load(source / "train.npz"), np.load(folder / "train.npz")
+    assert np.array_equal(after["images"], before["images"][:40])
+    assert np.bincount(after["labels"]).tolist() == [4] * 10
+    first = (folder / "train.npz").stat().st_mtime_ns
+    assert unpacked(tmp_path / "packed", tmp_path / "there") == folder
+    assert (folder / "train.npz").stat().st_mtime_ns == first
+    assert unpacked(source, tmp_path / "nowhere") == source  # Plain folders are taken as they are.
+
+
+def test_the_first_of_every_class_are_taken_in_their_order() -> None:
+    assert first_of_each(np.array([1, 1, 1, 0, 0, 1, 0]), 4).tolist() == [0, 1, 3, 4]
+
+
+def test_the_plan_has_whole_seeds_of_everything() -> None:
+    units = plan()
+    assert {unit.stage for unit in units} == set(STAGES)
+    assert len({unit.title for unit in units}) == len(units)
+    seeds = [unit.seed for unit in units if unit.stage != "figures"]
+    assert seeds == sorted(seeds)
+    for unit in units:
+        catalog.build("defences", unit.method.defence, unit.method.parameters)
+    # The same training has the same folder, and another training another one.
+    by_folder: dict[str, set[str]] = {}
+    for unit in units:
+        if not unit.others:
+            made = repr(
+                (unit.backbone, unit.data, unit.method.defence, unit.method.parameters, unit.settings, unit.seed)
+            )
+            by_folder.setdefault(unit.folder, set()).add(made)
+    assert all(len(what) == 1 for what in by_folder.values())
+    assert len({next(iter(what)) for what in by_folder.values()}) == len(by_folder)
+
+
+def test_every_cell_has_a_key_of_its_own(tmp_path: Path) -> None:
+    toy(tmp_path / "mnist")
+    place = ImagePlace(tmp_path, tmp_path / "runs", tmp_path / "results", n=10)
+    units = [place.fitted(unit) for unit in wanted(plan(1), ["*mnist* seed 0"]) if not unit.others]
+    cells: dict[str, str] = {}
+    for unit in units:
+        assert ways_of(unit) == (
+            ("mean", "draws") if "ib" in unit.method.name or "vi" in unit.method.name else ("mean",)
+        )
+        for each in asked(unit, place):
+            assert cells.setdefault(each.key.id, each.row) == each.row
+    assert len(set(cells.values())) == len(cells)  # And every row and column is one cell.
+    assert {"ib/union-0.2", "ib-draws/from-mean-0.1", "ce/cw-search", "beta0.1-ib+adv/pgd-0.3"} <= set(cells.values())
+    assert not any(row.startswith("ce/transfer") for row in cells.values())
+
+
+class Linear(nn.Module):
+    """Two classes, divided by the sum of the pixels."""
+
+    stochastic = False
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        value = pixels.flatten(1).sum(dim=1) - 2.0
+        return torch.stack([value, -value], dim=1)
+
+
+def test_the_margin_attack_fools_exactly_what_can_be_fooled_in_the_ball() -> None:
+    """Of an affine model the worst corner decides: an image falls where its margin is less than 4 epsilon."""
+    sums = torch.tensor([2.05, 2.3, 2.5, 3.0, 1.9])
+    images = (sums / 4).view(-1, 1, 1, 1).expand(-1, 1, 2, 2).contiguous()
+    found = attacked(MarginPGD(epsilon=0.1, rivals=1), Linear(), images, torch.zeros(5, dtype=torch.int64))
+    assert found.marks == "xx..w"
+    assert float((found.points - images).abs().max()) <= 0.1 + 1e-6
+    weaker = attacked(PGD(epsilon=0.1), Linear(), images, torch.zeros(5, dtype=torch.int64))
+    assert united([found.marks, weaker.marks]) == found.marks
+
+
+def test_images_from_elsewhere_are_put_as_they_are() -> None:
+    images = torch.full((3, 1, 2, 2), 0.7)
+    points = images.clone()
+    points[1] = 0.1
+    found = attacked(Given(points=points), Linear(), images, torch.zeros(3, dtype=torch.int64))
+    assert found.marks == ".x."
+    assert torch.equal(found.points, points)
+    assert found.summary["median_l2"] == pytest.approx(1.2, abs=1e-4)
+
+
+def test_an_image_holds_where_it_holds_under_every_attack() -> None:
+    assert united(["..xw", ".x.w"]) == ".xxw"
+
+
+def key(method: str, seed: int, attack: str | None) -> Key:
+    return Key(
+        data={"name": "mnist", "split": "test", "fingerprint": "ab" * 8}, backbone="mlp", method={"name": method},
+        training={"epochs": 3}, seed=seed, n=100, attack=None if attack is None else {"name": attack},
+    )  # fmt: skip
+
+
+def made(method: str, rate: float, figure: float, column: str = "pgd-0.1") -> list[Cell]:
+    rng = np.random.default_rng([len(method), round(100 * rate)])
+    return [
+        Cell(
+            key(method, seed, column),
+            "".join("." if rng.random() < rate else "x" for _ in range(100)),
+            {"rate_bits": figure + seed},
+            f"{method}/{column}",
+        )
+        for seed in range(3)
+    ]
+
+
+def table(cells: list[Cell], words: str) -> list[list[str]]:
+    text = render_figures(FigureSpec.read(words), cells)
+    return [[part.strip() for part in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_figures_are_those_of_the_statistics() -> None:
+    cells = [*made("ib", 0.6, 10.0), *made("ce", 0.2, 4.0), *made("ib", 0.5, 1.0, "fgsm-0.1")]
+    rows = table(cells, "x data=mnist rows=ce,ib columns=fgsm-0.1,pgd-0.1")
+    assert rows[0] == ["", "seeds", "fgsm-0.1", "pgd-0.1"]
+    assert rows[2][0] == "ce"
+    assert rows[2][2] == "not yet run"
+    own = crossed_rate(np.array([cell.right for cell in cells[:3]], dtype=np.float64))
+    assert rows[3][3] == f"{100 * own.estimate:.1f} ({100 * own.low:.1f} to {100 * own.high:.1f})"
+    # 10, 11, 12: mean 11, half width t(0.975, 2) / sqrt(3) = 2.484.
+    assert table(cells, "x rows=ib columns=pgd-0.1 value=rate_bits")[2][2] == "11.00 (8.52 to 13.48)"
+    right = [np.array([cell.right for cell in side], dtype=np.float64) for side in (cells[:3], cells[3:6])]
+    change = crossed_difference(*right).difference
+    shown = table(cells, "x rows=ib columns=pgd-0.1 against=ib:ce")[2]
+    assert shown[1].startswith(f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}), p")
+    assert table(cells, "x rows=ib,ce columns=pgd-0.1 value=rate_bits against=ce")[2:] == [["ib", "+6.00"]]
+
+
+def test_markers_of_figures_are_written_and_the_rest_stays(tmp_path: Path) -> None:
+    for cell in made("ib", 0.6, 10.0):
+        Ledger(tmp_path / "x.jsonl").append(cell)
+    page = "Before.\n<!-- figures: x rows=ib columns=pgd-0.1 -->\nold\n<!-- end -->\nAfter.\n"
+    text = written_figures(page, tmp_path)
+    assert text.startswith("Before.\n<!-- figures: x")
+    assert text.endswith("<!-- end -->\nAfter.\n")
+    assert "| ib | 3 |" in text
+    assert written_figures(text, tmp_path) == text
+    assert "Not yet run." in written_figures(page.replace("figures: x", "figures: y"), tmp_path)
+    with pytest.raises(DataError, match="opened and not closed"):
+        written_figures("<!-- figures: x columns=a -->\n", tmp_path)
+    with pytest.raises(DataError, match="columns"):
+        FigureSpec.read("x rows=ib")
+    with pytest.raises(DataError, match="two cells"):
+        render_figures(FigureSpec.read("x columns=*"), [*made("ib", 0.6, 1.0), *made("ib", 0.6, 1.0)])
+
+
+def command(tmp_path: Path, *words: str) -> list[str]:
+    return [
+        sys.executable, str(ROOT / "benchmarks" / "ib_robustness.py"), "--data", str(tmp_path), "--device", "cpu",
+        "--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--epochs", "2", "--n", "6", *words,
+    ]  # fmt: skip
+
+
+def test_a_killed_run_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
+    toy(tmp_path / "mnist", 200)
+    book = Ledger(tmp_path / "results" / "ib_robustness.jsonl")
+    words = command(tmp_path, "--only", "table2 mnist ib*seed 0", "reference*", "--seeds", "1")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and child.poll() is None and not book.path.is_file():
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    first = set(book.cells())
+    again = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    cells = book.cells()
+    assert first <= set(cells)
+    assert len(cells) == 2 * 3 * 3 + 2  # Three betas, two arms, three attacks; two sets of weights.
+    assert "0 failed, 0 left" in again.stdout
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("0 of ")
+    rates = {cell.row: cell.summary["rate_bits"] for cell in cells.values()}
+    assert rates["beta0.1-ib/fgsm-0.3"] < rates["beta0.001-ib/fgsm-0.3"]
+    assert all(len(cell.outcomes) == cell.key.n for cell in cells.values())
+    assert dataclasses.asdict(next(iter(cells.values())).key)
