@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.files import make_folder, write_atomic, write_json
+from isthmus.core.types import ImageClassification
 from isthmus.data import Dataset, load_data
 from isthmus.data.images import pixels
 from isthmus.models import load_model
@@ -171,6 +172,11 @@ def _columns(unit: ImageUnit, way: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"union-{epsilon:g}", {"name": "union", "epsilon": epsilon, "of": sorted(white)}
 
 
+def _task(unit: ImageUnit) -> ImageClassification:
+    """Pixels, or the vectors of a frozen encoder: defaults of a defence differ between the two."""
+    return ImageClassification((), shape=(1, 1, 1) if unit.encoder is None else (1,))
+
+
 def _key(unit: ImageUnit, place: ImagePlace) -> Key:
     folder = place.folder(unit.data)
     test, trained_on = loaded(folder, "test"), loaded(folder, "train")
@@ -181,7 +187,7 @@ def _key(unit: ImageUnit, place: ImagePlace) -> Key:
     return Key(
         data=data_key(test, trained_on=trained_on),
         backbone=unit.backbone,
-        method=method_key(unit.method.defence, unit.method.parameters),
+        method=method_key(unit.method.defence, unit.method.parameters, _task(unit)),
         training=training,
         seed=unit.seed,
         n=len(test),
