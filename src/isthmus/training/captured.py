@@ -183,17 +183,17 @@ class Steps:
         """An ordinary step; the second of a shape is watched, and the shape recorded after it."""
         if seen.times == 1 or sum(each.recording is not None for each in self._seen.values()) >= LARGEST:
             return self.ordinary(make(rows), rates)
-        before = _Random(self._streams, self.device)
+        before = _Passed(self)
         draws: list[Draw] = []
         try:
             with _noting(self._streams, draws), _refusing_waits():
                 taken = self.ordinary(make(rows), rates)
         except RuntimeError as error:
-            # Nothing has moved: the optimiser comes last, and waits for nothing.
+            # No weight has moved: the optimiser comes last, and waits for nothing.
             self._give_up(f"a step waits for the GPU ({_first_line(error)})")
             before.restore()
             return self.ordinary(make(rows), rates)
-        here, state = torch.cuda.current_stream(self.device), _Random(self._streams, self.device)
+        here, state = torch.cuda.current_stream(self.device), _Passed(self)
         try:
             seen.recording = self._record(rows, make, draws)
         except Exception as error:  # Whatever a library raises here, the training must go on.
@@ -253,7 +253,7 @@ class Steps:
     def _compare(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
         """The recording's step, taken back, then an ordinary one, which counts."""
         assert seen.recording is not None
-        before = _State(self)
+        before = _Stepped(self)
         replayed = self._replay(seen.recording, rows, rates)
         after = [parameter.detach().clone() for parameter in self.parameters]
         before.restore()
@@ -276,37 +276,33 @@ class Steps:
         work.note(f"steps are not recorded as CUDA graphs: {why}. The training goes on step by step")
 
 
-class _Random:
-    """Where all streams of a step stand."""
+class _Passed:
+    """What a forward pass changes: where all streams stand, and the model's buffers."""
 
-    def __init__(self, streams: Sequence[Stream], device: torch.device) -> None:
-        self.streams, self.counts, self.device = streams, [stream.count for stream in streams], device
-        self.state = torch.cuda.get_rng_state(device)
+    def __init__(self, steps: Steps) -> None:
+        self.streams, self.device = steps._streams, steps.device
+        self.counts = [stream.count for stream in self.streams]
+        self.state = torch.cuda.get_rng_state(self.device)
+        self.others = [(buffer, buffer.clone()) for buffer in steps.model.buffers()]
 
     def restore(self) -> None:
+        with torch.no_grad():
+            for place, value in self.others:
+                place.copy_(value)
         torch.cuda.set_rng_state(self.state, self.device)
         for stream, count in zip(self.streams, self.counts, strict=True):
             stream.count = count
 
 
-class _State:
+class _Stepped(_Passed):
     """Everything a step changes."""
 
     def __init__(self, steps: Steps) -> None:
-        self.random = _Random(steps._streams, steps.device)
+        super().__init__(steps)
         self.weights = [parameter.detach().clone() for parameter in steps.parameters]
-        moments = [value for parts in steps.optimizer.state.values() for value in parts.values()]
-        buffers = list(steps.model.buffers())
-        self.others = [(value, value.clone()) for value in (*moments, *buffers) if isinstance(value, Tensor)]
-        self.parameters = steps.parameters
-
-    def restore(self) -> None:
-        with torch.no_grad():
-            for parameter, value in zip(self.parameters, self.weights, strict=True):
-                parameter.copy_(value)
-            for place, value in self.others:
-                place.copy_(value)
-        self.random.restore()
+        self.others += list(zip(steps.parameters, self.weights, strict=True))
+        for parts in steps.optimizer.state.values():
+            self.others += [(value, value.clone()) for value in parts.values() if isinstance(value, Tensor)]
 
 
 @contextlib.contextmanager
