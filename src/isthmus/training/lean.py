@@ -47,7 +47,9 @@ _STATE = "state.safetensors"
 _ROOM = 4 << 30
 """Bytes of tokens that are kept on the device; more than that are sent batch by batch."""
 _SHARE = 0.05
-"""Part of the time that checkpoints within an epoch may take."""
+"""Part of the time that checkpoints may take."""
+_USUAL = 0.5
+"""Seconds that a checkpoint is taken to take before one has been written."""
 
 
 def is_lean(device: torch.device, start: Checkpoint | None) -> bool:
@@ -75,6 +77,8 @@ class LeanTrainer:
         settings = run.settings
         self._size = settings.batch_size * settings.accumulation
         self.steps_per_epoch = math.ceil(len(examples) / self._size)
+        begins, ends = stage.stretch
+        self._schedule = dataclasses.replace(settings, epochs=ends - begins)
         self._rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
         seed_everything(derive(run.seed, "stage", stage.first_epoch) % 2**32)
 
@@ -114,7 +118,7 @@ class LeanTrainer:
             rows = slice(start, start + self._size)
             self._step(order[rows], placed[rows], epoch)
             if run.finished:
-                # Early stopping within an epoch leaves a checkpoint as the end of one does.
+                # Early stopping leaves a checkpoint, as the end of a stage does.
                 if run.checkpoints is not None and self.saved != self.step:
                     self._save()
                 break
@@ -152,10 +156,9 @@ class LeanTrainer:
 
     def _rates_at(self) -> list[float]:
         """The step size of every group; a step takes the rate at its middle."""
-        begins, ends = self.stage.stretch
-        settings = dataclasses.replace(self.run.settings, epochs=ends - begins)
-        rate = settings.rate(self.stage.first_epoch - begins + (self.done + 0.5) / self.steps_per_epoch)
-        return [own * (rate / settings.learning_rate) for own in self._rates]
+        first = self.stage.first_epoch - self.stage.stretch[0]
+        rate = self._schedule.rate(first + (self.done + 0.5) / self.steps_per_epoch)
+        return [own * (rate / self._schedule.learning_rate) for own in self._rates]
 
     def _ordinary(self, order: Sequence[int], rows: Tensor, epoch: int, rates: Sequence[float]) -> Tensor:
         run, step, size = self.run, self.step + 1, self.run.settings.batch_size
@@ -200,8 +203,13 @@ class LeanTrainer:
             self._report()
         if evaluates:
             self._evaluate(ends)
-        if saves and (ends or self._due.is_due()):
+        if saves and (self._is_last or self._due.is_due()):
             self._save()
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether the stage is over: what follows may take long, and begins from here."""
+        return self.run.finished or self.done == self.steps_per_epoch * self.stage.epochs
 
     def _log(self, rate: float, norm: Tensor) -> None:
         row = self._ledger.take()
@@ -213,7 +221,7 @@ class LeanTrainer:
     def _evaluate(self, ends: bool) -> None:
         run = self.run
         last = self.stage.first_epoch + self.stage.epochs >= run.settings.epochs
-        if last and self.done >= self.steps_per_epoch * self.stage.epochs and isinstance(run.progress, Watcher):
+        if last and self._is_last and isinstance(run.progress, Watcher):
             run.progress.on_note("all steps are done; evaluating on the development data")
         with run.information.watching(ends) as watch:
             metrics = self._measure(watch)
@@ -273,7 +281,7 @@ class Due:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.ended, self.took = clock(), 0.0
+        self.ended, self.took = clock(), _USUAL
 
     def is_due(self) -> bool:
         """Whether enough time has passed since the last one."""
