@@ -140,6 +140,15 @@ def attack(
             "--in-flight", help="Examples attacked at once; changes no result.", rich_help_panel=options.MACHINE
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            help="Processes that attack, each with its own copy of the models; changes no result.",
+            rich_help_panel=options.MACHINE,
+        ),
+    ] = None,
 ) -> None:
     """Attack a classifier and say how easily it is fooled. The same command again continues an interrupted run.
 
@@ -182,6 +191,7 @@ def attack(
         masked_lm=masked_lm,
         trace=trace,
         in_flight=in_flight,
+        processes=processes,
         precision=precision,
         victim=options.victim(victim, headers),
         device=options.device(device),

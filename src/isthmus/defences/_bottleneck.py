@@ -81,6 +81,11 @@ class StochasticBottleneck(Ascent):
         """Only an adversary moves the embeddings."""
         return self.adversary != "none"
 
+    @property
+    def is_steady(self) -> bool:
+        """Without an adversary every step is the same work."""
+        return self.adversary == "none"
+
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Fill the bottleneck slot."""
         if self.moves_inputs:

@@ -175,6 +175,15 @@ class Defence:
         return False
 
     @property
+    def is_steady(self) -> bool:
+        """Whether its losses are the same work on the device at every step, so that a GPU may record and replay them.
+
+        That is: no look at a number, no draw but those of the model's own streams and layers, nothing taken from the
+        batch but inputs and labels.
+        """
+        return False
+
+    @property
     def trains_images(self) -> bool:
         """Whether it can train a classifier of images; what needs words or makes texts cannot."""
         return not self.moves_inputs and not self.replaces_examples

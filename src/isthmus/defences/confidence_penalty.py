@@ -46,6 +46,11 @@ class ConfidencePenalty(Defence):
         if not (math.isfinite(self.gamma) and self.gamma >= 0):
             raise UsageError(f"confidence_penalty: gamma is {self.gamma}; it must be a number that is at least 0")
 
+    @property
+    def is_steady(self) -> bool:
+        """Every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Two terms: the cross-entropy, and minus gamma times the mean entropy of the predictions."""
         if self.gamma == 0:

@@ -46,6 +46,11 @@ class LabelSmoothing(Defence):
         if not 0 <= self.epsilon < 1:
             raise UsageError(f"label_smoothing: epsilon is {self.epsilon}; it must be at least 0 and less than 1")
 
+    @property
+    def is_steady(self) -> bool:
+        """Every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """One term, the cross-entropy against the smoothed target."""
         if self.epsilon == 0:

@@ -26,3 +26,8 @@ class Standard(Defence):
     Example:
         ``train(load_data("rotten_tomatoes"), backbone="minilm", defence=defences.Standard())``
     """
+
+    @property
+    def is_steady(self) -> bool:
+        """Every step is the same work."""
+        return True

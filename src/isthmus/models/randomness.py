@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -154,25 +155,62 @@ def _drawn_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
     return pairs.view(torch.float32).view(len(keys), count, 2)
 
 
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What was asked of a stream without row keys."""
+
+    stream: Stream
+    kind: Literal["normal", "uniform"]
+    shape: torch.Size
+    dtype: torch.dtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Draw) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def _parts(self) -> tuple[int, str, torch.Size, torch.dtype]:
+        return id(self.stream), self.kind, self.shape, self.dtype
+
+    def fill(self, place: Tensor) -> Tensor:
+        """Draw into `place` what the stream would hand out next."""
+        generator = self.stream._next(place.device)
+        return place.normal_(generator=generator) if self.kind == "normal" else place.uniform_(generator=generator)
+
+
 class Stream(nn.Module):
-    """A named source of draws. Two streams with the same seed and other names are independent."""
+    """A named source of draws. Two streams with the same seed and other names are independent.
+
+    Draws without row keys can be told to a `listener`, or taken from a `source`, which hands out tensors that somebody
+    else fills: so a recorded step draws what an ordinary one would.
+    """
 
     def __init__(self, name: str, seed: int = 0) -> None:
         super().__init__()
         self.name, self.seed, self.count = name, seed, 0
         self.keys: Tensor | None = None
+        self.listener: Callable[[Draw], None] | None = None
+        self.source: Callable[[Draw], Tensor] | None = None
 
     def normal(self, like: Tensor, tag: int = 0) -> Tensor:
         """Standard normal draws of the shape, device and type of `like`, whose first dimension is the rows."""
         if self.keys is not None:
             return keyed_normal(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
-        return torch.randn(like.shape, generator=self._next(like.device), device=like.device, dtype=like.dtype)
+        return self._drawn(Draw(self, "normal", like.shape, like.dtype), like.device)
 
     def uniform(self, like: Tensor, tag: int = 0) -> Tensor:
         """Uniform draws of the shape, device and type of `like`, whose first dimension is the rows."""
         if self.keys is not None:
             return keyed_uniform(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
-        return torch.rand(like.shape, generator=self._next(like.device), device=like.device, dtype=like.dtype)
+        return self._drawn(Draw(self, "uniform", like.shape, like.dtype), like.device)
+
+    def _drawn(self, draw: Draw, device: torch.device) -> Tensor:
+        if self.source is not None:
+            return self.source(draw)
+        if self.listener is not None:
+            self.listener(draw)
+        return draw.fill(torch.empty(draw.shape, device=device, dtype=draw.dtype))
 
     def _rows(self, like: Tensor) -> Tensor:
         assert self.keys is not None

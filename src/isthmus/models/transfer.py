@@ -48,12 +48,12 @@ def attention_mask(model: PreTrainedModel, mask: Tensor | None) -> Tensor | None
 
     A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
     """
-    if mask is None or not mask.is_cuda or not _takes_final_masks(model):
+    if mask is None or not mask.is_cuda or not takes_final_masks(model):
         return mask
     return mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
 
 
-def _takes_final_masks(model: PreTrainedModel) -> bool:
+def takes_final_masks(model: PreTrainedModel) -> bool:
     """Whether its attention takes a boolean mask [batch, 1, length, length] as it is."""
     home = sys.modules[type(model.base_model).__module__]
     windows = hasattr(home, "create_bidirectional_sliding_window_mask")  # Its layers need masks of two kinds.

@@ -72,6 +72,8 @@ class AttackRequest(SampleRequest):
     trace: bool = False
     """Write down every query."""
     in_flight: int | None = None
+    processes: int | None = None
+    """Processes that attack, each with the models for itself; None: this one alone. Rows do not depend on it."""
     fresh: int = FRESH_DRAWS
     """Fresh draws on which a success against a randomised model must hold."""
     restarts: int = RESTARTS

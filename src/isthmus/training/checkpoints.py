@@ -197,9 +197,26 @@ def _digest(file: Path) -> str:
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the state of `model` to a safetensors file that is either whole or not there."""
-    from safetensors.torch import save_model
+    from safetensors.torch import save_file
 
-    _write(path, lambda temporary: save_model(model, temporary))
+    _write(path, lambda temporary: save_file(_distinct(model), temporary))
+
+
+def _distinct(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model: tied tensors once, and each tensor in memory of its own.
+
+    On a GPU the weights of an LSTM are views of one buffer, which safetensors refuses to write.
+    """
+    found: dict[str, Tensor] = {}
+    seen: set[tuple[object, ...]] = set()
+    for name, value in sorted(model.state_dict().items()):
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype, value.device)
+        if value.numel() and place in seen:
+            continue
+        seen.add(place)
+        whole = value.untyped_storage().nbytes() == value.numel() * value.element_size()
+        found[name] = value.contiguous() if whole else value.contiguous().clone()
+    return found
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -211,10 +228,13 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Read what `save_weights` wrote."""
-    from safetensors.torch import load_model
+    from safetensors.torch import load_file
 
     with _reading(path):
-        load_model(model, path)
+        tensors = load_file(path)
+        missing, unknown = model.load_state_dict(tensors, strict=False)
+        if lacking := sorted({*missing} & _distinct(model).keys()) or unknown:
+            raise RuntimeError(f"its tensors are not those of the model: {', '.join(lacking[:3])}")
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Row = NDArray[Any]
 _CHUNK = 256
 """Texts tokenised at once; they are padded to the longest of the chunk for a moment."""
+BLOCK = 16
+"""Batches for a GPU are padded to multiples of this many tokens: every new length costs it time, padding hardly any."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Padding:
 
 class EncodedExamples:
     """Examples and their token rows; a map-style data set for the Trainer."""
+
+    block = 1
+    """Batches are padded to multiples of this many tokens; 1 pads to the longest row and no further."""
+    limit: int | None = None
+    """Longest input the model reads, which padding does not exceed."""
 
     def __init__(self, model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> None:
         self.examples = tuple(examples)
@@ -65,12 +72,22 @@ class EncodedExamples:
     def _pad(self, rows: Sequence[Row], name: str) -> torch.Tensor:
         import torch
 
-        length = max(1, *(len(row) for row in rows))
+        length = self.padded_length(max(1, *(len(row) for row in rows)))
         padded = np.full((len(rows), length), self.padding.values.get(name, 0), dtype=np.int64)
         for target, row in zip(padded, rows, strict=True):
             start = length - len(row) if self.padding.on_the_left else 0
             target[start : start + len(row)] = row
         return torch.from_numpy(padded)
+
+    def in_blocks_on(self, device: torch.device, limit: int) -> Self:
+        """Pad to few lengths where `device` gains by it: on a GPU."""
+        self.block, self.limit = BLOCK if device.type == "cuda" else 1, limit
+        return self
+
+    def padded_length(self, length: int) -> int:
+        """Tokens of a batch whose longest row has `length`."""
+        blocks = -(-length // self.block) * self.block
+        return blocks if self.limit is None else max(length, min(blocks, self.limit))
 
     def batches(self, size: int, device: torch.device, *, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """The examples of one of `parts` in batches of similar length, for evaluation."""
@@ -94,8 +111,8 @@ def encode_examples(model: Classifier, examples: Sequence[Example], fields: Sequ
     if model.answers_questions:
         from isthmus.training.questions import EncodedWindows
 
-        return EncodedWindows(model, examples)
-    return EncodedExamples(model, examples, fields)
+        return EncodedWindows(model, examples).in_blocks_on(model.device, model.max_tokens)
+    return EncodedExamples(model, examples, fields).in_blocks_on(model.device, model.max_tokens)
 
 
 def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Row]]:

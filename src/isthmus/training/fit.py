@@ -37,6 +37,7 @@ from isthmus.training.numerics import (
     preserved_randomness,
     seed_everything,
     thawed_afterwards,
+    unplanned_attention,
 )
 from isthmus.training.settings import Progress, TrainingSettings, settings_for
 from isthmus.training.snapshots import clear_snapshots, snapshots_into
@@ -159,7 +160,7 @@ class _Session:
             model = self._model(backbone).to(device)
             start = self._open(checkpoints, backbone, model) if self.keeps else None
             seed_everything(derive(self.seed, "prepare"))
-            with thawed_afterwards(model):
+            with thawed_afterwards(model), unplanned_attention(device):
                 self.defence.prepare(model, self.train_data)
                 run = self._shared(model, checkpoints, start)
                 if not run.finished:
@@ -314,8 +315,10 @@ class _Session:
         return of_classifier(model, sample, size, autocast, self.seed, part, parts)
 
     def _run_stages(self, run: Run, start: Checkpoint | None) -> None:
+        from isthmus.training.lean import LeanTrainer, is_lean
         from isthmus.training.trainer import Stage, WalkingTrainer
 
+        driver = LeanTrainer if is_lean(run.model.device, start) else WalkingTrainer
         plan, epochs = self._plan, self.settings.epochs
         length = 1 if self.defence.replaces_examples or plan != Plan() else epochs
         first, steps = (start.position.stage, start.position.steps_before) if start else (0, 0)
@@ -340,7 +343,7 @@ class _Session:
                 examples = self.train_data.examples if examples is None else examples
                 encoded = encode_examples(run.model, examples, self.train_data.fields)
             stage = Stage(epoch, length, steps, plan.stretch(epoch, epochs))
-            trainer = WalkingTrainer(run, stage, encoded, optimizer, self.device)
+            trainer = driver(run, stage, encoded, optimizer, self.device)
             trainer.train(resume_from_checkpoint=str(resumed.path) if resumed else None)
             steps = trainer.step
             if run.finished:

@@ -58,7 +58,8 @@ class Tally:
 
     def _tokens(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if not self.width:  # Images: there is no embedding block to look behind.
-            return torch.zeros(len(batch), 1, 0, device=batch.labels.device), torch.ones(len(batch), 1)
+            device = batch.labels.device
+            return torch.zeros(len(batch), 1, 0, device=device), torch.ones(len(batch), 1, device=device)
         tokens = self.features[0] if self.features else batch.inputs["vectors"].unsqueeze(1)
         self.features.clear()
         mask = batch.inputs.get("attention_mask")

@@ -40,6 +40,22 @@ def autocast_on(device: torch.device, precision: str) -> Autocast:
 
 
 @contextlib.contextmanager
+def unplanned_attention(device: torch.device) -> Iterator[None]:
+    """Leave out cuDNN's attention on a GPU: it plans again for every new shape, a third of a small encoder's step."""
+    import torch
+
+    if device.type != "cuda":
+        yield
+        return
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(enabled)
+
+
+@contextlib.contextmanager
 def preserved_randomness() -> Iterator[None]:
     """Leave the global streams of python, numpy and torch as they were found."""
     import torch

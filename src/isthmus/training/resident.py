@@ -29,6 +29,7 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import Ints
 from isthmus.defences.base import Batch, Defence
 from isthmus.training.averages import AveragedWeights
+from isthmus.training.captured import Steps, is_recordable, own_stream
 from isthmus.training.checkpoints import (
     Checkpoint,
     CheckpointFolder,
@@ -41,7 +42,15 @@ from isthmus.training.checkpoints import (
 from isthmus.training.evaluation import Selection, evaluate
 from isthmus.training.information import of_resident
 from isthmus.training.log import TrainLog
-from isthmus.training.numerics import OWN, autocast_on, digest, make_optimizer, preserved_randomness, seed_everything
+from isthmus.training.numerics import (
+    OWN,
+    autocast_on,
+    digest,
+    make_optimizer,
+    preserved_randomness,
+    seed_everything,
+    unplanned_attention,
+)
 from isthmus.training.settings import Progress, TrainingSettings
 from isthmus.training.shares import GradientShares
 from isthmus.training.walk import Ledger, not_finite, walk
@@ -147,6 +156,10 @@ class _Loop:
         noted, size = self.settings.information, self.settings.evaluation_batch_size
         self.information = of_resident(self.model, self.data, self.dev, noted, size, self.autocast, self.seed)
         self.optimizer = make_optimizer(self.model, self.settings)
+        records = is_recordable(self.model, self.defence, device, self.settings.accumulation)
+        self.steps = Steps(
+            self.model, self.defence, self.optimizer, self.autocast, self.settings.max_grad_norm, device, records
+        )
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         decay = self.settings.average_weights
         self.averages = None if decay is None else AveragedWeights(self.model, decay)
@@ -159,7 +172,11 @@ class _Loop:
             self._load(start)
         # Its parts may be in another mode than itself, which a look at its own flag would not show.
         self.model.train()
-        with checkpoints.naming_the_last() if checkpoints else contextlib.nullcontext():
+        with (
+            checkpoints.naming_the_last() if checkpoints else contextlib.nullcontext(),
+            unplanned_attention(device),
+            own_stream(device, records),
+        ):
             self._train()
         self._tell_averages(None)
         self.selection.restore(self.model)
@@ -204,8 +221,16 @@ class _Loop:
         self.step += 1
         if not self.model.training:
             self.model.train()
-        self.optimizer.zero_grad()
         shares = self.shares if self.shares.wanted(self.step) else None
+        if self.steps.records and shares is None and len(rows) == settings.batch_size:
+            rates = [rate * group.get(OWN, 1.0) for group in self.optimizer.param_groups]
+            taken = self.steps.take(len(rows), rows, self.data.batch, rates)
+            self.ledger.note(self.step, 1.0, taken.names, taken.terms)
+            if self.averages is not None:
+                self.averages.update()
+            self._record(rate, taken.norm)
+            return
+        self.optimizer.zero_grad()
         for number, part in enumerate(torch.split(rows, settings.batch_size)):
             batch = self.data.batch(part, derive(self.seed, "batch", self.step, number, 0))
             batch.opens_step, batch.epoch = number == 0, (self.step - 1) // self.per_epoch
@@ -273,7 +298,7 @@ class _Loop:
         folder = self.checkpoints.path / "epoch-0" / f"checkpoint-{self.step}"
         save_weights(self.model, folder / "model.safetensors")
         averages = {} if self.averages is None else self.averages.tensors()
-        save_tensors(_optimizer_tensors(self.optimizer) | _random_tensors() | averages, folder / "state.safetensors")
+        save_tensors(optimizer_tensors(self.optimizer) | random_tensors() | averages, folder / "state.safetensors")
         Position(0, 0, self.step, self.log.length, self.selection.state(), self.finished).write(folder)
         self.checkpoints.seal(folder, self.selection.file)
         self.checkpoints.prune()
@@ -282,8 +307,8 @@ class _Loop:
     def _load(self, start: Checkpoint) -> None:
         load_weights(self.model, start.path / "model.safetensors")
         tensors = load_tensors(start.path / "state.safetensors")
-        _load_optimizer(self.optimizer, tensors)
-        _load_random(tensors)
+        load_optimizer(self.optimizer, tensors)
+        load_random(tensors)
         if self.averages is not None:
             self.averages.load(tensors)
         self.step, self.finished = start.position.step, start.position.finished
@@ -298,12 +323,14 @@ def _due(step: int, every: int | None) -> bool:
     return every is not None and step % every == 0
 
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser by names."""
     state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
     return {f"optimizer.{index}.{name}": value for index, parts in state.items() for name, value in parts.items()}
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` named."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         kind, _, rest = key.partition(".")
@@ -313,7 +340,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tens
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def _random_tensors() -> dict[str, Tensor]:
+def random_tensors() -> dict[str, Tensor]:
     """The global random streams, as tensors."""
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
@@ -328,7 +355,8 @@ def _random_tensors() -> dict[str, Tensor]:
     return tensors
 
 
-def _load_random(tensors: Mapping[str, Tensor]) -> None:
+def load_random(tensors: Mapping[str, Tensor]) -> None:
+    """Put the global random streams back."""
     rest: dict[str, Any] = json.loads(bytes(tensors["random.rest"].tolist()))
     version, words, gauss = rest["python"]
     random.setstate((version, tuple(words), gauss))

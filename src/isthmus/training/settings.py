@@ -71,7 +71,8 @@ class TrainingSettings:
     log_every: int = 10
     """Steps per line of ``train.jsonl``."""
     checkpoint_every: int | None = 100
-    """Steps between checkpoints; one is written after each epoch in any case."""
+    """Steps between checkpoints; one is written after each epoch in any case. On a GPU those that would take more than
+    a twentieth of the time are left out, but for the last."""
     information: int = 256
     """Training examples on which, as on dev, spread, rate and label information are noted after each epoch; 0: none."""
     snapshots: bool = False

@@ -11,7 +11,6 @@ This module is imported only to train: the Trainer takes seconds to load.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from isthmus.training.flow import Flow
 from isthmus.training.information import Information, Tally
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import Autocast
+from isthmus.training.order import Ordered
 from isthmus.training.questions import AnswerMetrics, EncodedWindows, evaluate_windows
 from isthmus.training.settings import Progress, TrainingSettings
 from isthmus.training.shares import GradientShares
@@ -129,7 +129,7 @@ class WalkingTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
         sampler = super()._get_train_sampler(train_dataset)
-        return None if sampler is None else _Ordered(sampler, lambda: derive(self.run.seed, "order", self.epoch))
+        return None if sampler is None else Ordered(sampler, lambda: derive(self.run.seed, "order", self.epoch))
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> torch.optim.lr_scheduler.LRScheduler:
         """The run's schedule, from the first epoch of this stage on; a step takes the rate at its middle."""
@@ -270,23 +270,3 @@ class WalkingTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         load_weights(self.run.model, Path(resume_from_checkpoint) / _WEIGHTS)
-
-
-class _Ordered(Sampler[int]):
-    """Gives another sampler its own stream, so that the order depends on nothing drawn before."""
-
-    def __init__(self, sampler: Any, seed: Callable[[], int]) -> None:
-        self.sampler, self.seed = sampler, seed
-
-    def __iter__(self) -> Iterator[int]:
-        seed = self.seed()
-        self.sampler.generator = torch.Generator().manual_seed(seed)
-        # Length grouping draws from python's stream in some versions.
-        state = random.getstate()
-        random.seed(seed)
-        order = list(self.sampler)
-        random.setstate(state)
-        return iter(order)
-
-    def __len__(self) -> int:
-        return len(self.sampler)

@@ -104,7 +104,11 @@ class Ledger:
         import torch
 
         names = tuple(terms)
-        self._waiting.append((step, weight, names, torch.stack([terms[name].float() for name in names])))
+        self.note(step, weight, names, torch.stack([terms[name].float() for name in names]))
+
+    def note(self, step: int, weight: float, names: tuple[str, ...], values: Tensor) -> None:
+        """The same, of terms that lie in one tensor [names]."""
+        self._waiting.append((step, weight, names, values))
 
     def settle(self) -> None:
         """Bring what waits on the device to the host; stop at the first term that is not a number."""

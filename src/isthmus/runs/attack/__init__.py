@@ -6,6 +6,7 @@
     trace       every query, where that was asked for
     detection   what a detector still catches after an evasion
     images      gradient attacks on images, in cohorts
+    processes   the same attack by several processes
 
 Everything that can be wrong with the command is found before the model is loaded. Rows are written as they finish; the
 same command again skips what has a row, and ends with the same file.
@@ -18,10 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import isthmus
+from isthmus.core.errors import UsageError
 from isthmus.core.records import write_record
 from isthmus.runs.attack.detection import detect
 from isthmus.runs.attack.images import AdversarialImages, PreparedImageAttacks, attack_cohort, attacks_images
 from isthmus.runs.attack.prepared import PreparedAttacks
+from isthmus.runs.attack.processes import attack_by_workers, check_processes
 from isthmus.runs.attack.suite import Suite, choose
 from isthmus.runs.attack.trace import Trace, is_traced
 from isthmus.runs.effort import measured, summed
@@ -66,7 +69,10 @@ class AttackReport:
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
     """Run every attack of the request."""
+    check_processes(request)
     if attacks_images(request):
+        if request.processes is not None:
+            raise UsageError("--processes is for attacks on texts: those on images move whole cohorts at once")
         return _attack_images(request, observer or Silent())
     with PreparedAttacks(request, observer or Silent()) as prepared:
         prepared.check()
@@ -181,7 +187,16 @@ class _Attack:
             for rejected in ready.sample.rejected:
                 if rejected.id in missing:
                     write(_rejected(rejected, ready.request.seed))
-            if examples:
+            if examples and ready.request.processes is not None:
+                with measured(effort):
+                    watch = attack_by_workers(
+                        ready, self.name, self.search_draws, examples,
+                        trace=trace, write=write, queries=lambda count: observer.queries(key, count),
+                    )  # fmt: skip
+                effort["cpu_s"] += watch.cpu_s
+                for statistics in watch.statistics:
+                    effort = summed(effort, _numbers(statistics))
+            elif examples:
                 run = self._start(examples, trace.note if ready.request.trace else None)
                 run.engine.after_round = lambda: observer.queries(key, run.statistics.scores.logical)
                 with measured(effort):

@@ -15,6 +15,7 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
 from isthmus.runs.attack.companions import Companions, Names, names_of
 from isthmus.runs.attack.detection import Detector, choose_threshold, make_detector
+from isthmus.runs.attack.processes import start_workers
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.goals import make_goal
 from isthmus.runs.observer import Observer
@@ -27,6 +28,7 @@ from isthmus.runs.victims import check_precision, deciding
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
     from isthmus.attacks.parts.limits import Limits
+    from isthmus.attacks.processes import Workers
     from isthmus.core.types import Example
 
 
@@ -174,6 +176,11 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     def companions(self) -> Companions:
         """The models beside the victim."""
         return Companions(self.request.device, self.observer)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """The processes of the command, which end with it."""
+        return self._held.enter_context(start_workers(self))
 
     @property
     def searches(self) -> tuple[int, ...]:

@@ -1,0 +1,130 @@
+"""Queries a second of 1, 2 and 4 processes that share one card, in time slices and by NVIDIA's multi-process service.
+
+    python benchmarks/processes.py --model RUN_OR_FOLDER --data rotten_tomatoes
+    python benchmarks/processes.py --device cpu --n 64 --processes 1 2         a try without a GPU; no figures
+
+Without --model a fresh MiniLM is attacked, without --data texts of random words as long as SST-2's. Processes are
+started once for each way of sharing the card and warmed up by a few texts; loading is not part of the figures. Where
+nvidia-cuda-mps-control is found, a service of this command's own is started and stopped again; it takes a card that
+nobody has set to exclusive use by others. Wall time; each figure is the median of --repeats runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from isthmus import load_data
+from isthmus.attacks.base import AttackSettings
+from isthmus.attacks.processes import Job, Watch, Workers, cohorts_of
+from isthmus.core import catalog
+from isthmus.core.types import Example
+from speed.models import Models
+
+CONTROL = "nvidia-cuda-mps-control"
+
+
+def texts(options: argparse.Namespace) -> list[Example]:
+    if options.data is not None:
+        found = load_data(options.data)["train"].sample(options.n, 0)
+        return list(found)
+    stream = random.Random(0)
+    words = ("good", "bad", "film", "story", "plot", "dull", "fine", "warm", "cold", "quiet", "actor", "scene", "long")
+    sizes = [min(50, max(4, round(stream.lognormvariate(2.8, 0.5)))) for _ in range(options.n)]
+    return [Example(f"x:{n}", {"text": " ".join(stream.choices(words, k=size))}, n % 2) for n, size in enumerate(sizes)]
+
+
+@contextlib.contextmanager
+def service(wanted: bool) -> Iterator[None]:
+    """The multi-process service, for the processes that are started inside."""
+    if not wanted:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        names = {"CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe", "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log"}
+        for path in names.values():
+            Path(path).mkdir()
+        os.environ |= names
+        try:
+            subprocess.run([CONTROL, "-d"], check=True)
+            try:
+                yield
+            finally:
+                subprocess.run([CONTROL], input=b"quit\n", check=False)
+                time.sleep(1)
+        finally:
+            for name in names:
+                os.environ.pop(name, None)
+
+
+def rate(workers: Workers, job: Job, examples: list[Example], on_gpu: bool) -> float:
+    """Queries a second."""
+    watch, began = Watch(), time.perf_counter()
+    cohorts = cohorts_of(examples, workers.processes, on_gpu=on_gpu)
+    for _ in workers.attack(job, cohorts, {example.id for example in examples}, watch):
+        pass
+    queries = sum(each.scores.logical for each in watch.statistics)
+    return queries / (time.perf_counter() - began)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a run, or a folder of a classifier")
+    parser.add_argument("--data", help="anything that isthmus reads as data; its training split is attacked")
+    parser.add_argument("--attack", default="deepwordbug")
+    parser.add_argument("--n", type=int, default=6144)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--no-mps", action="store_true", help="time slices alone")
+    chosen = parser.parse_args()
+    if chosen.device == "cpu":
+        chosen.precision = "fp32"
+    return chosen
+
+
+def main() -> None:
+    options = arguments()
+    started = time.perf_counter()
+    examples, on_gpu = texts(options), options.device != "cpu"
+    job = Job(catalog.build("attacks", options.attack, {}), AttackSettings())
+    ways = {"time slices": False}
+    if on_gpu and not options.no_mps:
+        if shutil.which(CONTROL):
+            ways["multi-process service"] = True
+        else:
+            print(f"{CONTROL} is not installed here: time slices alone")
+    most = max(options.processes)
+    for way, with_service in ways.items():
+        try:
+            with (
+                service(with_service),
+                Workers(Models(options.model, options.device, options.precision), most) as workers,
+            ):
+                few = [[example] for example in examples[: 4 * most]]
+                list(workers.attack(job, few, {each[0].id for each in few}))
+                for count in options.processes:
+                    workers.processes = count
+                    found = [rate(workers, job, examples, on_gpu) for _ in range(options.repeats)]
+                    seconds = time.perf_counter() - started
+                    print(
+                        f"{way:22} {count} process{'es' if count > 1 else '  '} "
+                        f"{statistics.median(found):>12,.0f} queries/s   ({seconds:.0f} s)",
+                        flush=True,
+                    )
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"{way}: {error}")
+
+
+if __name__ == "__main__":
+    main()

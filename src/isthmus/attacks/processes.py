@@ -1,0 +1,388 @@
+"""One attack by several processes: each has the models for itself, and takes cohorts of examples from this one.
+
+    this process        hands out cohorts, takes results, starts another process in the place of one that was killed
+    the others          open the victim, attack a cohort, send every result as it is found
+
+Results are those of one process. What an example gets depends on its own id, and on a GPU, where kernels depend on
+shapes, on what it is packed with: so cohorts are fixed, whatever the number of processes, and a cohort that was cut
+short is attacked again as a whole. A process learns by its closed pipe that this one is gone, and ends.
+
+Processes are started afresh and not forked, which a process that has used a GPU must not do, and they import nothing of
+the main module, so that a script needs no guard. Examples, settings and results travel as pickles between processes of
+one user; nothing else is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
+
+from isthmus.core.errors import IsthmusError, RunError, UsageError
+from isthmus.core.seeds import derive
+from isthmus.core.types import Example, Floats, Victim
+
+if TYPE_CHECKING:
+    from isthmus.attacks.base import AttackSettings, WordAttack
+    from isthmus.attacks.result import AttackResult
+    from isthmus.engine.settings import EngineStatistics
+
+COHORT = 512
+"""Examples of a cohort on a GPU."""
+_LOST = 2
+"""How often a cohort may lose its process before the attack ends."""
+_START = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from isthmus.attacks.processes import serve; serve()"
+)
+
+Query = tuple[int, Mapping[str, str], Floats]
+"""What a trace is told: the key of the example, the text, the scores."""
+
+
+class Source(Protocol):
+    """Opens the models of an attack in another process; it travels there as a pickle."""
+
+    def victim(self) -> Victim:
+        """The victim, loaded."""
+
+    def models(self, names: Any) -> Mapping[str, Any]:
+        """The models beside it, as keyword arguments of an attack."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An attack as another process is told of it."""
+
+    attack: WordAttack
+    settings: AttackSettings
+    names: Any = None
+    """Of the models beside the victim, as `Source.models` knows them."""
+    traced: bool = False
+    """Whether every query is wanted."""
+
+
+@dataclass
+class Watch:
+    """What whoever started an attack is told meanwhile, and what it cost."""
+
+    queries: Callable[[int], None] = lambda count: None
+    """The number of queries so far."""
+    trace: Callable[[int, Mapping[str, str], Floats], None] | None = None
+    """Every query of an example, before its result comes."""
+    statistics: list[EngineStatistics] = field(default_factory=list)
+    """Of every cohort."""
+    cpu_s: float = 0.0
+    """Processor seconds of the other processes."""
+
+
+def cohorts_of(examples: Sequence[Example], processes: int, *, on_gpu: bool) -> list[list[Example]]:
+    """Examples as they are handed out.
+
+    On a GPU always the same ones together; on a CPU, where a result does not depend on that, as few as keep all
+    processes busy to the end.
+    """
+    size = COHORT if on_gpu else max(1, min(32, -(-len(examples) // (4 * processes))))
+    return [list(examples[start : start + size]) for start in range(0, len(examples), size)]
+
+
+class Workers:
+    """Processes that hold the models of a `source`; kept from one attack to the next.
+
+    `processes` may be changed between two attacks; those beyond it then rest.
+    """
+
+    def __init__(self, source: Source, processes: int) -> None:
+        if processes < 1:
+            raise UsageError(f"processes is the number of processes that attack, and at least 1, not {processes}")
+        self.source, self.processes = source, processes
+        self._workers: list[_Worker] = []
+        self._inbox: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+
+    def attack(
+        self, job: Job, cohorts: Sequence[Sequence[Example]], wanted: set[str], watch: Watch | None = None
+    ) -> Iterator[AttackResult]:
+        """Attack every cohort; yield the results of the examples whose ids are `wanted`, each once, as they come."""
+        watch = Watch() if watch is None else watch
+        waiting = deque(_Cohort(list(cohort)) for cohort in cohorts if any(each.id in wanted for each in cohort))
+        left = len(waiting)
+        asked: dict[int, int] = {}
+        done: set[str] = set()
+        try:
+            while left:
+                self._employ(job, waiting, left)
+                worker, message = self._inbox.get()
+                if worker not in self._workers:
+                    continue
+                if isinstance(message, _Found):
+                    if message.result.id in wanted and message.result.id not in done:
+                        done.add(message.result.id)
+                        for query in message.queries if watch.trace is not None else ():
+                            watch.trace(*query)  # type: ignore[misc]
+                        yield message.result
+                elif isinstance(message, _Asked):
+                    asked[worker.number] = worker.finished + message.queries
+                    watch.queries(sum(asked.values()))
+                elif isinstance(message, _Done):
+                    left -= 1
+                    worker.cohort = None
+                    worker.finished = asked[worker.number] = worker.finished + message.statistics.scores.logical
+                    watch.statistics.append(message.statistics)
+                    watch.cpu_s += message.cpu_s
+                elif isinstance(message, _Failed):
+                    raise message.error(worker.number, self.processes)
+                else:
+                    self._replace(worker, waiting)
+        except BaseException:
+            self.close()  # Whatever was under way is of no use to the next attack.
+            raise
+        for worker in self._workers:
+            worker.finished = 0
+
+    def _employ(self, job: Job, waiting: deque[_Cohort], left: int) -> None:
+        """Give everybody something to do; processes are started when there is something for them."""
+        while len(self._workers) < min(self.processes, left):
+            taken = {worker.number for worker in self._workers}
+            number = next(number for number in range(1, self.processes + 1) if number not in taken)
+            self._workers.append(_Worker(number, self.source, self._inbox))
+        for worker in self._workers[: self.processes]:
+            if waiting and worker.cohort is None:
+                worker.take(job, waiting.popleft())
+
+    def _replace(self, worker: _Worker, waiting: deque[_Cohort]) -> None:
+        """Somebody killed it: another one takes its cohort."""
+        self._workers.remove(worker)
+        status = worker.end()
+        cohort = worker.cohort
+        if cohort is not None and cohort.lost >= _LOST:
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            when = "over the same examples" if worker.began else "while it loaded the models"
+            raise RunError(
+                f"process {worker.number} of {self.processes} {how} {when}, for the third time. Is there "
+                f"memory for {self.processes} copies of the models? The same command again continues, also with fewer "
+                "--processes"
+            )
+        if cohort is not None:
+            cohort.lost += 1
+            waiting.appendleft(cohort)
+
+
+def attack_in_processes(
+    source: Source,
+    job: Job,
+    examples: Sequence[Example],
+    processes: int,
+    *,
+    on_gpu: bool = False,
+    watch: Watch | None = None,
+) -> Iterator[AttackResult]:
+    """Attack examples by several processes, which are started for it and end with it."""
+    with Workers(source, processes) as workers:
+        cohorts = cohorts_of(examples, processes, on_gpu=on_gpu)
+        yield from workers.attack(job, cohorts, {example.id for example in examples}, watch)
+
+
+@dataclass
+class _Cohort:
+    examples: list[Example]
+    lost: int = 0
+
+
+# What travels.
+
+
+@dataclass(frozen=True)
+class _Opening:
+    source: Source
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class _Task:
+    job: Job
+    examples: list[Example]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """The models are there."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    result: AttackResult
+    queries: list[Query]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    queries: int
+
+
+@dataclass(frozen=True)
+class _Done:
+    statistics: EngineStatistics
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class _Failed:
+    kind: type[BaseException]
+    message: str
+    details: str
+
+    def error(self, number: int, processes: int) -> Exception:
+        """The same, with the process it comes from."""
+        said = f"process {number} of {processes}: {self.message}"
+        if not issubclass(self.kind, IsthmusError):
+            return RunError(f"{said}\n{self.details}")
+        # An error whose constructor asks for more than a message is told as the one it is a kind of.
+        kinds: list[type[IsthmusError]] = [kind for kind in self.kind.__mro__ if issubclass(kind, IsthmusError)]
+        plain = next(kind for kind in kinds if kind.__init__ is Exception.__init__)
+        return plain(said)
+
+
+# On this side.
+
+
+class _Worker:
+    """Another process, seen from here."""
+
+    def __init__(self, number: int, source: Source, inbox: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+        self.number, self.finished, self.began = number, 0, False
+        self.cohort: _Cohort | None = None
+        self._process = subprocess.Popen([sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        self._send(sys.path)
+        self._send(_Opening(source, _threads()))
+        threading.Thread(target=self._listen, args=(inbox,), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def take(self, job: Job, cohort: _Cohort) -> None:
+        """Give it something to do."""
+        self.cohort = cohort
+        self._send(_Task(job, cohort.examples))
+
+    def end(self) -> int:
+        """Stop it; what it ended with."""
+        with contextlib.suppress(OSError):
+            self._to.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        return self._process.wait()
+
+    def _send(self, message: Any) -> None:
+        # One that is gone is noticed by its silence.
+        with contextlib.suppress(BrokenPipeError):
+            _write(self._to, message)
+
+    def _listen(self, inbox: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+        while True:
+            try:
+                message = pickle.load(self._from)
+            except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+                inbox.put((self, None))
+                return
+            if isinstance(message, _Begun):
+                self.began = True
+            else:
+                inbox.put((self, message))
+
+
+def _write(stream: IO[bytes], message: Any) -> None:
+    stream.write(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+    stream.flush()
+
+
+def _threads() -> int | None:
+    """Threads that torch computes with here: with another number sums may come out in other bits.
+
+    None where nobody has needed torch so far; loading it takes longer than a small attack.
+    """
+    torch = sys.modules.get("torch")
+    return None if torch is None else int(torch.get_num_threads())
+
+
+# On the other side.
+
+
+def serve() -> None:
+    """Attack what comes on standard input until it is closed; what is printed meanwhile goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one.
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        try:
+            opening: _Opening = pickle.load(incoming)
+            _serve(opening, incoming, outgoing)
+        except (EOFError, BrokenPipeError):
+            raise
+        except BaseException as error:
+            _write(outgoing, _Failed(type(error), str(error) or type(error).__name__, traceback.format_exc()))
+    # What is left, threads of libraries and all, has nobody to work for.
+    with contextlib.suppress(OSError):
+        outgoing.flush()
+    os._exit(0)
+
+
+def _serve(opening: _Opening, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
+    if opening.threads is not None:
+        import torch
+
+        torch.set_num_threads(opening.threads)
+    victim = opening.source.victim()
+    _write(outgoing, _Begun())
+    while True:
+        task: _Task = pickle.load(incoming)
+        began = time.process_time()
+        statistics = _attack(opening.source, victim, task, outgoing)
+        _write(outgoing, _Done(statistics, time.process_time() - began))
+
+
+def _attack(source: Source, victim: Victim, task: _Task, outgoing: IO[bytes]) -> EngineStatistics:
+    job, seed = task.job, task.job.settings.seed
+    queries: dict[int, list[Query]] = {}
+
+    def note(key: int, texts: Mapping[str, str], scores: Floats) -> None:
+        queries.setdefault(key, []).append((key, dict(texts), scores.copy()))
+
+    settings = job.settings
+    if job.traced:
+        settings = replace(settings, engine=replace(settings.engine, trace=note))
+    run = job.attack(victim, task.examples, settings, **source.models(job.names))
+    run.engine.after_round = lambda: _write(outgoing, _Asked(run.statistics.scores.logical))
+    for result in run:
+        _write(outgoing, _Found(result, queries.pop(derive(seed, "victim", result.id), [])))
+    return run.statistics

@@ -1,0 +1,110 @@
+"""`--processes`: the attack of a command by several processes, with one journal, which this one keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from isthmus.attacks.processes import Job, Watch, Workers, cohorts_of
+from isthmus.core.errors import UsageError
+from isthmus.runs.attack.companions import Companions, Names
+from isthmus.runs.observer import Silent
+from isthmus.runs.sources import ModelSource
+from isthmus.runs.victims import VERSION, open_victim, suit_fields
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
+    from isthmus.core.types import Example, Victim
+    from isthmus.runs.attack.prepared import PreparedAttacks
+    from isthmus.runs.attack.trace import Trace
+    from isthmus.runs.request import AttackRequest
+
+
+@dataclass
+class CommandSource:
+    """The models of a command, opened in another process."""
+
+    model: str
+    data_labels: tuple[str, ...]
+    fields: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    options: dict[str, Any]
+    device: str | None
+    precision: str
+    _companions: Companions | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, ready: PreparedAttacks) -> CommandSource:
+        """What a command says of its models."""
+        request = ready.request
+        return cls(
+            request.model,
+            tuple(ready.data.labels),
+            tuple(ready.data.fields),
+            request.labels,
+            {key: value for key, value in request.victim.items() if key != VERSION},
+            request.device,
+            request.precision,
+        )
+
+    def victim(self) -> Victim:
+        """The victim, loaded as the command loads it."""
+        source = ModelSource.of(self.model)
+        victim = open_victim(
+            source, self.data_labels, labels=self.labels, options=self.options, device=self.device,
+            precision=self.precision,
+        )  # fmt: skip
+        suit_fields(victim, source, self.fields)
+        return victim
+
+    def models(self, names: Names) -> Mapping[str, Any]:
+        """The models beside it."""
+        if self._companions is None:
+            self._companions = Companions(self.device, Silent())
+        return self._companions.of(names)
+
+
+def check_processes(request: AttackRequest) -> None:
+    """Refuse what several processes cannot do, before anything is loaded."""
+    if request.processes is None:
+        return
+    if request.processes < 1:
+        raise UsageError(f"--processes is the number of processes that attack, and at least 1, not {request.processes}")
+    if request.model.startswith(("http://", "https://")):
+        raise UsageError(
+            "--processes is for models that run on this machine: every process would ask the service at the rate that "
+            "was meant for one. -V concurrency=… asks it several things at once"
+        )
+
+
+def start_workers(ready: PreparedAttacks) -> Workers:
+    """The processes of a command; each starts when there is something for it to do."""
+    assert ready.request.processes is not None
+    return Workers(CommandSource.of(ready), ready.request.processes)
+
+
+def attack_by_workers(
+    ready: PreparedAttacks,
+    name: str,
+    search_draws: int,
+    examples: Sequence[Example],
+    *,
+    trace: Trace,
+    write: Callable[[AttackResult], None],
+    queries: Callable[[int], None],
+) -> Watch:
+    """Attack `examples` and write every result; what it cost."""
+    request, wanted = ready.request, {example.id for example in examples}
+    assert request.processes is not None
+    on_gpu = getattr(ready.victim, "device_type", None) == "cuda"
+    # On a GPU an example is packed with the same others whatever has a row already.
+    together = list(ready.sample.aligned(ready.victim.labels)) if on_gpu else examples
+    settings = ready.attack_settings(name, search_draws)
+    settings = replace(settings, engine=replace(settings.engine, trace=None))
+    job = Job(ready.methods[name], settings, ready.model_names(name), traced=request.trace)
+    watch = Watch(queries, trace.note if request.trace else None)
+    cohorts = cohorts_of(together, request.processes, on_gpu=on_gpu)
+    for result in ready.workers.attack(job, cohorts, wanted, watch):
+        write(result)
+    return watch

@@ -1,0 +1,369 @@
+"""Steps of one shape, recorded once as a CUDA graph and replayed: a GPU then waits for nothing the host does.
+
+    first sight of a shape      an ordinary step, which warms up
+    second                      an ordinary step in which torch reports every wait for the GPU, then the recording
+    third                       the recording against an ordinary step from the same weights and draws
+    from there on               rows, step sizes and noise are filled in, and the recording is replayed
+
+A recording holds everything between two batches: the gather of the rows, the walk of the losses, clipping, Adam. What a
+step takes from the host is put into fixed places before a replay: row numbers, step sizes, and the draws of the model's
+own streams, which come from the same keys as in an ordinary step. Dropout draws from torch's stream, which a replay
+moves on as an ordinary step does.
+
+Only a defence that says so is recorded (`Defence.is_steady`), and only with a model whose forward pass is known to
+leave all decisions to the device. Where a recording cannot be made, or does not agree with an ordinary step, a note
+says so and the training goes on step by step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.core import progress as work
+from isthmus.defences.base import Batch, Defence
+from isthmus.models.randomness import Draw, Stream
+from isthmus.training.walk import walk
+
+if TYPE_CHECKING:
+    from isthmus.models import Classifier
+    from isthmus.training.numerics import Autocast
+
+LARGEST = 24
+"""Recordings kept of one training; shapes that come later take ordinary steps."""
+ENABLED = True
+"""Whether anything is recorded at all."""
+_STEADY_ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+"""Encoders of transformers whose forward pass, with a mask in its final form, asks the host for nothing."""
+_CLOSE = 0.05
+"""How far terms, gradient norm and the way of the weights may be from those of an ordinary step, of their size. Two
+ordinary steps in bfloat16 can be a percent apart."""
+
+
+class Taken(NamedTuple):
+    """What a step leaves behind."""
+
+    names: tuple[str, ...]
+    terms: Tensor  # [names]
+    norm: Tensor
+
+
+def is_recordable(model: nn.Module, defence: Defence, device: torch.device, accumulation: int) -> bool:
+    """Whether steps of this training may be recorded."""
+    if not ENABLED or device.type != "cuda" or accumulation != 1:
+        return False
+    return defence.is_steady and _speaks_for_itself(type(defence)) and has_steady_passes(model)
+
+
+def _speaks_for_itself(kind: type[Defence]) -> bool:
+    """Whether `is_steady` speaks of the losses that are computed, and not of those that a subclass has replaced."""
+    order = kind.__mro__
+    steady, losses = (
+        next(place for place, each in enumerate(order) if name in vars(each)) for name in ("is_steady", "losses")
+    )
+    return steady <= losses
+
+
+def has_steady_passes(model: nn.Module) -> bool:
+    """Whether a forward pass of `model` is the same work on the device every time."""
+    from isthmus.models import Classifier
+    from isthmus.models.backbones import StockBackbone
+    from isthmus.models.bottleneck import GaussianBottleneck
+    from isthmus.models.image_backbones import LibraryNetwork
+    from isthmus.models.images import ImageClassifier
+    from isthmus.models.transfer import takes_final_masks
+    from isthmus.training.head import HeadOnly
+
+    if isinstance(model, HeadOnly):
+        return model.bottleneck is None or isinstance(model.bottleneck, GaussianBottleneck)
+    if not isinstance(model, Classifier | ImageClassifier):
+        return False
+    slots = model.slots.filled()
+    if set(slots) - {"bottleneck"} or not all(isinstance(slot, GaussianBottleneck) for slot in slots.values()):
+        return False
+    if isinstance(model, ImageClassifier):
+        return not isinstance(model.backbone, LibraryNetwork)
+    backbone = model.backbone
+    if not isinstance(backbone, StockBackbone):
+        return False
+    kind = str(backbone.model.config.model_type)
+    return kind in _STEADY_ENCODERS and takes_final_masks(backbone.model)
+
+
+@contextlib.contextmanager
+def own_stream(device: torch.device, wanted: bool) -> Iterator[None]:
+    """Compute on a stream of one's own, which is what can be recorded; elsewhere nothing changes."""
+    if not wanted:
+        yield
+        return
+    side, usual = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(usual)
+    try:
+        with torch.cuda.stream(side):
+            yield
+    finally:
+        usual.wait_stream(side)
+
+
+@dataclass
+class _Recording:
+    graph: Any
+    rows: Tensor
+    names: tuple[str, ...]
+    values: Tensor
+    """Terms and gradient norm of the last replay."""
+    draws: list[tuple[Draw, Tensor]]
+
+
+@dataclass
+class _Seen:
+    """A shape on its way to a recording."""
+
+    times: int = 0
+    recording: _Recording | None = None
+    trusted: bool = False
+
+
+@dataclass
+class Steps:
+    """Takes whole optimiser steps over rows of resident data, recorded where that is possible."""
+
+    model: nn.Module
+    defence: Defence
+    optimizer: torch.optim.Optimizer
+    autocast: Autocast
+    max_norm: float
+    device: torch.device
+    records: bool
+    """Whether recordings may be made; switched off by the first that fails."""
+    _seen: dict[Hashable, _Seen] = field(default_factory=dict)
+    _pool: Any = None
+
+    def __post_init__(self) -> None:
+        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self._streams = [module for module in self.model.modules() if isinstance(module, Stream)]
+        self._rates: list[Tensor] = []
+        self._rates_set: list[float] = []
+
+    def take(self, shape: Hashable, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
+        """One step over `rows`, of which `make` makes the batch, with one step size per group of parameters."""
+        if not self.records:
+            return self.ordinary(make(rows), rates)
+        seen = self._seen.setdefault(shape, _Seen())
+        seen.times += 1
+        if seen.recording is None:
+            return self._approach(seen, rows, make, rates)
+        if not seen.trusted:
+            return self._compare(seen, rows, make, rates)
+        return self._replay(seen.recording, rows, rates)
+
+    def ordinary(self, batch: Batch, rates: Sequence[float]) -> Taken:
+        """A step as it is without recordings."""
+        self.optimizer.zero_grad()
+        names, terms, norm = self._walked(batch)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self.optimizer.step()
+        return Taken(names, terms, norm)
+
+    def _walked(self, batch: Batch) -> tuple[tuple[str, ...], Tensor, Tensor]:
+        terms = walk(self.defence, cast("Classifier", self.model), batch, backward=_backward, autocast=self.autocast)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.max_norm or math.inf)
+        return tuple(terms), torch.stack([value.float() for value in terms.values()]), norm
+
+    # From ordinary steps to a recording.
+
+    def _approach(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
+        """An ordinary step; the second of a shape is watched, and the shape recorded after it."""
+        if seen.times == 1 or sum(each.recording is not None for each in self._seen.values()) >= LARGEST:
+            return self.ordinary(make(rows), rates)
+        before = _Passed(self)
+        draws: list[Draw] = []
+        try:
+            with _noting(self._streams, draws), _refusing_waits():
+                taken = self.ordinary(make(rows), rates)
+        except RuntimeError as error:
+            # No weight has moved: the optimiser comes last, and waits for nothing.
+            self._give_up(f"a step waits for the GPU ({_first_line(error)})")
+            before.restore()
+            return self.ordinary(make(rows), rates)
+        here, state = torch.cuda.current_stream(self.device), _Passed(self)
+        try:
+            seen.recording = self._record(rows, make, draws)
+        except Exception as error:  # Whatever a library raises here, the training must go on.
+            torch.cuda.set_stream(here)
+            _renew_generator(self.device)
+            state.restore()
+            self.optimizer.zero_grad()
+            self._give_up(_first_line(error))
+        return taken
+
+    def _record(self, rows: Tensor, make: Callable[[Tensor], Batch], draws: Sequence[Draw]) -> _Recording:
+        fixed = rows.clone()
+        places = [(draw, torch.zeros(draw.shape, dtype=draw.dtype, device=self.device)) for draw in draws]
+        values = torch.zeros(0, device=self.device)
+        if not self._rates:
+            self._rates = [torch.zeros((), device=self.device) for _ in self.optimizer.param_groups]
+            self._rates_set = [math.nan] * len(self._rates)
+        graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad()
+        here = torch.cuda.current_stream(self.device)
+        with (
+            self._capturable(),
+            _handing_out(self._streams, places),
+            torch.cuda.graph(graph, pool=self._pool, stream=here),
+        ):
+            names, terms, norm = self._walked(make(fixed))
+            self.optimizer.step()
+            values = torch.cat([terms, norm.float().view(1)])
+        self._pool = graph.pool()
+        self.optimizer.zero_grad()
+        return _Recording(graph, fixed, names, values, places)
+
+    @contextlib.contextmanager
+    def _capturable(self) -> Iterator[None]:
+        """The optimiser reads its step sizes from the device inside."""
+        kept = [(group["lr"], group["capturable"]) for group in self.optimizer.param_groups]
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"], group["capturable"] = rate, True
+        try:
+            yield
+        finally:
+            for group, (rate, capturable) in zip(self.optimizer.param_groups, kept, strict=True):
+                group["lr"], group["capturable"] = rate, capturable
+
+    def _replay(self, recording: _Recording, rows: Tensor, rates: Sequence[float]) -> Taken:
+        recording.rows.copy_(rows)
+        for number, rate in enumerate(rates):
+            if rate != self._rates_set[number]:
+                self._rates[number].fill_(rate)
+                self._rates_set[number] = rate
+        for draw, place in recording.draws:
+            draw.fill(place)
+        recording.graph.replay()
+        values = recording.values.clone()
+        return Taken(recording.names, values[:-1], values[-1])
+
+    def _compare(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
+        """The recording's step, taken back, then an ordinary one, which counts."""
+        assert seen.recording is not None
+        before = _Stepped(self)
+        replayed = self._replay(seen.recording, rows, rates)
+        after = [parameter.detach().clone() for parameter in self.parameters]
+        before.restore()
+        taken = self.ordinary(make(rows), rates)
+        way = _length([p.detach() - old for p, old in zip(self.parameters, before.weights, strict=True)])
+        apart = _length([p.detach() - other for p, other in zip(self.parameters, after, strict=True)])
+        differences = torch.cat([replayed.terms - taken.terms, (replayed.norm - taken.norm).view(1)]).abs()
+        sizes = torch.cat([taken.terms, taken.norm.view(1)]).abs()
+        close = (differences <= _CLOSE * sizes.clamp(min=1e-3)).all() & (apart <= 0.5 * way + 1e-12)
+        if replayed.names == taken.names and bool(close):
+            seen.trusted = True
+        elif bool(torch.isfinite(sizes).all()):
+            self._give_up("a recorded step does not agree with an ordinary one")
+        return taken
+
+    def _give_up(self, why: str) -> None:
+        self.records = False
+        self._seen.clear()
+        self._pool = None
+        work.note(f"steps are not recorded as CUDA graphs: {why}. The training goes on step by step")
+
+
+class _Passed:
+    """What a forward pass changes: where all streams stand, and the model's buffers."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.streams, self.device = steps._streams, steps.device
+        self.counts = [stream.count for stream in self.streams]
+        self.state = torch.cuda.get_rng_state(self.device)
+        self.others = [(buffer, buffer.clone()) for buffer in steps.model.buffers()]
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for place, value in self.others:
+                place.copy_(value)
+        torch.cuda.set_rng_state(self.state, self.device)
+        for stream, count in zip(self.streams, self.counts, strict=True):
+            stream.count = count
+
+
+class _Stepped(_Passed):
+    """Everything a step changes."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__(steps)
+        self.weights = [parameter.detach().clone() for parameter in steps.parameters]
+        self.others += list(zip(steps.parameters, self.weights, strict=True))
+        for parts in steps.optimizer.state.values():
+            self.others += [(value, value.clone()) for value in parts.values() if isinstance(value, Tensor)]
+
+
+@contextlib.contextmanager
+def _noting(streams: Sequence[Stream], draws: list[Draw]) -> Iterator[None]:
+    """Inside, what the streams draw is also written down."""
+    for stream in streams:
+        stream.listener = draws.append
+    try:
+        yield
+    finally:
+        for stream in streams:
+            stream.listener = None
+
+
+@contextlib.contextmanager
+def _handing_out(streams: Sequence[Stream], places: Sequence[tuple[Draw, Tensor]]) -> Iterator[None]:
+    """Inside, the streams hand out these tensors instead of drawing."""
+    left = iter(places)
+
+    def hand_out(asked: Draw) -> Tensor:
+        draw, place = next(left, (None, None))
+        if draw is None or place is None or draw != asked:
+            raise RuntimeError(f"{asked.stream.name} drew something else than in the step before")
+        return place
+
+    for stream in streams:
+        stream.source = hand_out
+    try:
+        yield
+    finally:
+        for stream in streams:
+            stream.source = None
+
+
+@contextlib.contextmanager
+def _refusing_waits() -> Iterator[None]:
+    """Inside, torch raises where the host would wait for the GPU."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def _renew_generator(device: torch.device) -> None:
+    """Free torch's stream on the GPU from a recording that broke off."""
+    with contextlib.suppress(Exception):
+        generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+        generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+
+
+def _length(values: list[Tensor]) -> Tensor:
+    length: Tensor = torch.stack(torch._foreach_norm([value.float() for value in values])).norm()
+    return length
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def _backward(loss: Tensor, retain_graph: bool) -> None:
+    torch.autograd.backward(loss, retain_graph=retain_graph)
