@@ -57,11 +57,15 @@ def test_development_data_choose_and_only_a_whole_search_does() -> None:
     def cell(beta: float, gamma: float, rate: float, split: str = "dev") -> SimpleNamespace:
         method = {"name": "flat", "parameters": {"beta": beta, "gamma": gamma}}
         key = SimpleNamespace(backbone="cnn", attack={"name": "textfooler"}, data={"split": split}, method=method)
-        return SimpleNamespace(key=key, right=np.array([rate]))
+        return SimpleNamespace(key=key, right=(np.arange(300) < rate).astype(float))
 
-    cells = [cell(beta, gamma, beta == 1 and gamma == 0.01) for beta in GRID for gamma in GRID]
-    test = [cell(0.1, 0.1, 9.0, "test")]
+    def searched(best: float) -> list[SimpleNamespace]:
+        return [cell(beta, gamma, best if beta == 1 and gamma == 0.01 else 4) for beta in GRID for gamma in GRID]
+
+    cells = searched(12)
+    test = [cell(0.1, 0.1, 99, "test")]
     assert chosen([*cells, *test], "cnn") == (1, 0.01)
+    assert chosen(searched(6), "cnn") == (0.1, 0.1)  # two texts more are no reason
     assert chosen(cells, "minilm") is None
     assert chosen(cells[1:], "cnn") is None
 
