@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.attacks.gradient._embedding_ascent import Ascent
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Classification, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, wrap
-from isthmus.models.embedding_ball import Ascent, answers, movable, random_directions
+from isthmus.models.embedding_ball import answers, movable, random_directions
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import embedding_gradient
 from isthmus.models.randomness import branch, copied
