@@ -34,6 +34,8 @@ from isthmus.runs.provenance import machine
 HERE = Path(__file__).resolve().parent
 OURS = "isthmus"
 PEERS = ("foolbox", "torchattacks")
+BATCH = 1000
+"""Images at once: the peers are given all of them in one batch."""
 EPOCHS = {"mlp": 3, "cnn": 2}
 CLOSE, NEAR, AUTO, BARE = 0.01, 0.03, 0.005, 0.9
 """Targets: success at most 1 point lower, distances within 3 %, `auto` leaves 0.5 points more, 90 % of bare passes."""
@@ -105,7 +107,7 @@ def our_lines(options: argparse.Namespace, epsilons: dict[str, float]) -> list[L
             cases.append(("auto", Auto(epsilon=epsilons[name], queries=options.queries), options.auto_n))
         for case, attack, n in cases:
             pixels, labels = images(options.data, "test", n)
-            result, seconds = timed(partial(attack.run, model, pixels, labels))
+            result, seconds = timed(partial(attack.run, model, pixels, labels, rows=BATCH))
             line = judged(OURS, model, name, case, result.adversarial, options.data, seconds)
             found.append(replace(line, passes=result))
             print(f"{name} {case}: {line.rate:.1%} fooled, {seconds:.1f} s", file=sys.stderr)
@@ -212,7 +214,7 @@ def speed_of(
 ) -> list[str]:
     """One row: seconds of every side, and the share of the bare passes."""
     model = load(ours.model, options.out)
-    pixels, _ = images(options.data, "test", min(512, options.n))
+    pixels, _ = images(options.data, "test", min(BATCH, options.n))
     assert ours.passes is not None
     share = Bare(model, pixels).seconds(ours.passes) / ours.seconds
     row = [ours.model, ours.case, str(len(ours.right)), f"{ours.seconds:.1f}"]

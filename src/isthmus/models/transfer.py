@@ -111,9 +111,9 @@ def picked(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
 
 
 def copied_rows(inputs: Inputs, copies: int) -> Inputs:
-    """Every row once for each of its copies; ``inputs.keys`` has one key for each of these already."""
+    """Every row, those that fill up too, once for each of its copies; ``inputs.keys`` has the keys of these already."""
     if copies == 1:
-        return inputs
+        return inputs._replace(rows=len(inputs.ids))
     rows = torch.arange(len(inputs.ids) * copies, device=inputs.ids.device) // copies
     return picked(inputs._replace(keys=None), rows)._replace(keys=inputs.keys)
 
