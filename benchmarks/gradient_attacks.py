@@ -36,6 +36,8 @@ OURS = "isthmus"
 PEERS = ("foolbox", "torchattacks")
 BATCH = 1000
 """Images at once: the peers are given all of them in one batch."""
+FEW = 200
+"""Images of the rows that bear a side's plain name; others have their number behind it."""
 EPOCHS = {"mlp": 3, "cnn": 2}
 CLOSE, NEAR, AUTO, BARE = 0.01, 0.03, 0.005, 0.9
 """Targets: success at most 1 point lower, distances within 3 %, `auto` leaves 0.5 points more, 90 % of bare passes."""
@@ -250,14 +252,15 @@ def append(lines: list[Line], options: argparse.Namespace, epsilons: dict[str, f
         )  # fmt: skip
         parameters = settings if line.case == "auto" else CASES[line.case]
         key = replace(clean, attack={"name": line.case, "parameters": parameters})
+        row = line.side if len(line.right) == FEW else f"{line.side}-{len(line.right)}"
         pairs = zip(line.right.tolist(), line.fooled.tolist(), strict=True)
         marks = "".join("w" if not right else "x" if fooled else "." for right, fooled in pairs)
         length = line.length[line.fooled].median() if bool(line.fooled.any()) else None
         summary = {"asr": round(line.rate, 5), "median_l2": None if length is None else round(float(length), 5)}
         if clean not in book:
-            book.append(Cell.of_answers(clean, line.right.tolist(), row=line.side, provenance=provenance("cpu")))
+            book.append(Cell.of_answers(clean, line.right.tolist(), row=row, provenance=provenance("cpu")))
         if key not in book:
-            book.append(Cell(key, marks, summary, line.side, provenance("cpu", seconds=line.seconds)))
+            book.append(Cell(key, marks, summary, row, provenance("cpu", seconds=line.seconds)))
 
 
 def main() -> None:
