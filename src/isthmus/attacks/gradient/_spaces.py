@@ -60,7 +60,7 @@ class Ball:
         part.norm, part.epsilon, part.space = self.norm, self.epsilon, self.space.at(rows)
         part._whole, part._rows = self._whole, self._rows[rows]
         if self.norm == "linf":
-            part._low, part._high = self._low[rows], self._high[rows]
+            part._low, part._high = take(self._low, rows), take(self._high, rows)
         return part
 
     def project(self, points: Tensor) -> Tensor:
@@ -148,6 +148,11 @@ def unit(values: Tensor) -> Tensor:
     # The largest number first: squares of small ones would vanish.
     values = values / like(largest(values).clamp_min(tiny), values)
     return values / like(lengths(values).clamp_min(tiny), values)
+
+
+def take(values: Tensor, rows: Tensor) -> Tensor:
+    """Some of the rows, by their numbers or by a mask; numbers are quicker, since whole rows are copied."""
+    return values[rows] if rows.dtype == torch.bool else values.index_select(0, rows)
 
 
 def like(rows: Tensor, points: Tensor) -> Tensor:

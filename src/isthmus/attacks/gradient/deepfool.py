@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.attacks.gradient._problem import Problem
+from isthmus.attacks.gradient._spaces import take
 from isthmus.attacks.gradient.base import GradientAttack
 from isthmus.core.errors import UsageError
 
@@ -68,8 +69,11 @@ class DeepFool(GradientAttack):
         for step in range(self.steps):
             left = ~problem.fooled(rows, problem.logits(rows, points)) if step else None
             if left is not None and not bool(left.all()):
-                found[rows[~left]] = points[~left]
-                rows, rivals, inputs, total, points = (each[left] for each in (rows, rivals, inputs, total, points))
+                done, kept = (~left).nonzero().squeeze(1), left.nonzero().squeeze(1)
+                found[rows[done]] = take(points, done)
+                rows, rivals, inputs, total, points = (
+                    take(each, kept) for each in (rows, rivals, inputs, total, points)
+                )
             if not len(rows):
                 return found
             ahead, slopes = problem.slopes(rows, points, rivals)
