@@ -34,6 +34,10 @@ from isthmus.runs.provenance import machine
 HERE = Path(__file__).resolve().parent
 OURS = "isthmus"
 PEERS = ("foolbox", "torchattacks")
+BATCH = 1000
+"""Images at once: the peers are given all of them in one batch."""
+FEW = 200
+"""Images of the rows that bear a side's plain name; others have their number behind it."""
 EPOCHS = {"mlp": 3, "cnn": 2}
 CLOSE, NEAR, AUTO, BARE = 0.01, 0.03, 0.005, 0.9
 """Targets: success at most 1 point lower, distances within 3 %, `auto` leaves 0.5 points more, 90 % of bare passes."""
@@ -105,7 +109,7 @@ def our_lines(options: argparse.Namespace, epsilons: dict[str, float]) -> list[L
             cases.append(("auto", Auto(epsilon=epsilons[name], queries=options.queries), options.auto_n))
         for case, attack, n in cases:
             pixels, labels = images(options.data, "test", n)
-            result, seconds = timed(partial(attack.run, model, pixels, labels))
+            result, seconds = timed(partial(attack.run, model, pixels, labels, rows=BATCH))
             line = judged(OURS, model, name, case, result.adversarial, options.data, seconds)
             found.append(replace(line, passes=result))
             print(f"{name} {case}: {line.rate:.1%} fooled, {seconds:.1f} s", file=sys.stderr)
@@ -212,7 +216,7 @@ def speed_of(
 ) -> list[str]:
     """One row: seconds of every side, and the share of the bare passes."""
     model = load(ours.model, options.out)
-    pixels, _ = images(options.data, "test", min(512, options.n))
+    pixels, _ = images(options.data, "test", min(BATCH, options.n))
     assert ours.passes is not None
     share = Bare(model, pixels).seconds(ours.passes) / ours.seconds
     row = [ours.model, ours.case, str(len(ours.right)), f"{ours.seconds:.1f}"]
@@ -248,14 +252,15 @@ def append(lines: list[Line], options: argparse.Namespace, epsilons: dict[str, f
         )  # fmt: skip
         parameters = settings if line.case == "auto" else CASES[line.case]
         key = replace(clean, attack={"name": line.case, "parameters": parameters})
+        row = line.side if len(line.right) == FEW else f"{line.side}-{len(line.right)}"
         pairs = zip(line.right.tolist(), line.fooled.tolist(), strict=True)
         marks = "".join("w" if not right else "x" if fooled else "." for right, fooled in pairs)
         length = line.length[line.fooled].median() if bool(line.fooled.any()) else None
         summary = {"asr": round(line.rate, 5), "median_l2": None if length is None else round(float(length), 5)}
         if clean not in book:
-            book.append(Cell.of_answers(clean, line.right.tolist(), row=line.side, provenance=provenance("cpu")))
+            book.append(Cell.of_answers(clean, line.right.tolist(), row=row, provenance=provenance("cpu")))
         if key not in book:
-            book.append(Cell(key, marks, summary, line.side, provenance("cpu", seconds=line.seconds)))
+            book.append(Cell(key, marks, summary, row, provenance("cpu", seconds=line.seconds)))
 
 
 def main() -> None:

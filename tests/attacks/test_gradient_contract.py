@@ -21,6 +21,7 @@ CASES: dict[str, dict[str, Any]] = {
     "auto": {"epsilon": 0.2, "steps": 10, "queries": 30},
     "bim": {"epsilon": 0.2, "steps": 8},
     "pgd": {"epsilon": 0.2, "steps": 8, "restarts": 2},
+    "margin_pgd": {"epsilon": 0.2, "steps": 8, "restarts": 3},
 }
 NAMES = sorted(CASES)
 BOUNDED = [name for name in NAMES if "epsilon" in CASES[name]]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from isthmus.attacks import BIM, CW, FGSM, PGD, Auto, DeepFool, EmbeddingTarget, GradientAttack
+from isthmus.attacks.gradient._embedding_ascent import Ascent
 from isthmus.core.types import Classification
 from isthmus.models import Classifier, ClassifierVictim
-from isthmus.models.embedding_ball import Ascent
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.transfer import Inputs
 

@@ -54,6 +54,10 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "attacks" / f"{name}.jsonl").read_text().splitlines()]
 
 
+def page_of(folder: Path) -> str:
+    return (folder / "report.html").read_text()
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {
         path.name: path.read_bytes() for path in (folder / "attacks").iterdir() if path.suffix in (".jsonl", ".npz")
@@ -87,6 +91,12 @@ def test_attack_writes_rows_images_and_the_union(isthmus: Any, copy: Path) -> No
     assert "largest" in shown.out
     page = (copy / "report.html").read_text()
     assert "pixels moved by at most" in page
+    shown = re.findall(r'<div class="pictures"><svg role="img" aria-label="([^"]*)".*?</svg>', page)
+    assert len(shown) == sum(min(10, sum(row["outcome"] == "succeeded" for row in each)) for each in found.values())
+    assert all(
+        re.match(r"original \d, \d\.\d\d, adversarial \d, \d\.\d\d, and their difference", each) for each in shown
+    )
+    assert page.count("difference, ") >= len(shown)
     assert not re.search(
         r"\b[Tt]exts?\b(?![-:=])", re.sub(r"<(style|svg|script).*?</\1>|<[^>]*>", "", page, flags=re.S)
     )
@@ -176,7 +186,7 @@ def test_towards_a_label(isthmus: Any, copy: Path) -> None:
     [
         (["--attack", "pwws"], "pwws edits words, and these are images"),
         (["--attack", "pgd", "-P", "epsilon=8"], "Pixels are in the scale from 0 to 1"),
-        (["--attack", "fgsm", "--preset", "meaning"], "--preset is for attacks on texts"),
+        (["--attack", "fgsm", "--preset", "meaning"], "--preset is for attacks that edit words"),
         (["--attack", "fgsm", "--precision", "bf16"], "images are attacked in fp32"),
         (["--attack", "fgsm", "--data", "digits"], r"reads inputs of shape \(1, 6, 6\), and those of digits are"),
         (["--attack", "fgsm", "-P", "sigma=1"], "no parameter of fgsm named 'sigma'"),
@@ -198,7 +208,7 @@ def test_texts_and_images_are_kept_apart(isthmus: Any, copy: Path, tmp_path: Pat
     (tmp_path / "toy.py").write_text("def classify(texts):\n    return [[0.4, 0.6]] * len(texts)\n")
     asked = isthmus("attack", "toy:classify", "--data", "texts.csv", "--attack", "fgsm")
     assert asked.code == 2
-    assert "fgsm moves pixels or embeddings, and these are texts" in " ".join(asked.err.split())
+    assert "toy:classify has no embeddings that could be moved" in " ".join(asked.err.split())
     crossed = isthmus("evaluate", copy, "--on", "texts.csv")
     assert crossed.code == 2
     assert "run reads images, and texts holds texts" in " ".join(crossed.err.split())
@@ -303,12 +313,19 @@ def test_damaged_images_beside_the_rows_are_named(isthmus: Any, copy: Path) -> N
     command = ["--attack", "fgsm", "-P", "epsilon=0.1", "--n"]
     assert isthmus("attack", copy, *command, 120).code == 0
     path = copy / "attacks" / "fgsm.npz"
-    before = rows(copy, "fgsm")
+    before, images = rows(copy, "fgsm"), path.read_bytes()
     path.write_bytes(path.read_bytes()[:2000])
     ended = isthmus("attack", copy, *command, 250)
     assert ended.code == 2
-    assert re.search(r"fgsm\.npz cannot be read .* only the images are lost", " ".join(ended.err.split()))
+    assert re.search(r"fgsm\.npz cannot be read .* makes its images again and keeps", " ".join(ended.err.split()))
+    assert isthmus("attack", copy, *command, 120).code == 2, "rows that are finished do not hide it"
+    assert isthmus("report", copy).code == 0
+    assert "its images cannot be shown" in page_of(copy)
     assert rows(copy, "fgsm")[:120] == before
     path.unlink()
+    again = isthmus("attack", copy, *command, 120)
+    assert again.code == 0
+    assert "0 attacked now, 120 read back" in again.out
+    assert path.read_bytes() == images
     assert isthmus("attack", copy, *command, 250).code == 0
     assert len(rows(copy, "fgsm")) == 250

@@ -61,6 +61,13 @@ CASES = {
         ),
         Case("train", TRAIN),
         Case("attack-run", ("attack", "run", "--attack", "deepwordbug,leet", "--n", "4", *OPTIONS), ("train",)),
+        Case("attack-embeddings", ("attack", "run", "--attack", "fgsm", "-P", "epsilon=0.2", "--n", "4", *OPTIONS),
+             ("train",)),
+        Case("train-images", ("train", "--data", "stripes.npz", "--backbone", "mlp", "--epochs", "1", "--out",
+                              "pictures", "--device", "cpu")),
+        Case("attack-images", ("attack", "pictures", "--attack", "fgsm,pgd", "-P", "epsilon=0.2", "-P", "pgd.steps=3",
+                               "--n", "8", *OPTIONS), ("train-images",)),
+        Case("report-images", ("report", "pictures"), ("train-images", "attack-images")),
         Case("evaluate", ("evaluate", "run", *OPTIONS), ("train",)),
         Case("certify", ("certify", "run", "-P", "sigma=0.1", "-P", "n=50", "-P", "pgd=2", "--n", "4", *OPTIONS),
              ("train", "attack-run")),
@@ -82,6 +89,7 @@ def make_inputs(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "toy.py").write_text(TOY)
     write_reviews(folder / "reviews.csv", 40)
+    write_stripes(folder / "stripes.npz", 60)
     write_network(folder / "tiny")
     pickle_network(folder / "tiny", folder / "pickled")
     write_index(folder / "index")
@@ -104,6 +112,16 @@ def write_reviews(path: Path, n: int) -> None:
         telling = " and ".join(words[: 2 if number % 3 == 0 else 1])
         lines.append(f"a {telling} film number {number},{'positive' if number % 2 else 'negative'}")
     path.write_text("\n".join(lines) + "\n")
+
+
+def write_stripes(path: Path, n: int) -> None:
+    """Grey images of one bright stripe each, whose place is the class."""
+    import numpy as np
+
+    labels = np.arange(n) % 3
+    images = np.random.default_rng(0).integers(0, 120, (n, 6, 6))
+    images[np.arange(n), 2 * labels] += 120
+    np.savez(path, images=images.astype(np.uint8), labels=labels)
 
 
 def write_network(folder: Path) -> None:

@@ -46,9 +46,10 @@ def make_files(folder: Path, after: Path) -> dict[str, Path]:
         ("trace", "out"),
         ("rows", "run"),
         ("records", "run"),
+        ("images", "pictures"),
         ("model", "run/model"),
     ):
-        ignored = shutil.ignore_patterns("model", "figures") if part == "run" else None
+        ignored = shutil.ignore_patterns("model", "figures") if part in ("run", "pictures") else None
         shutil.copytree(after / part, places[name] / part, ignore=ignored)
     return places
 

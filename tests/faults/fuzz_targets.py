@@ -106,7 +106,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
     view = read_run(folder)
     found = {
         "run": run_json(view),
-        "complete": {each.key: each.is_complete for each in (*view.attacks, *certificates(folder))},
+        "complete": {each.key: each.is_complete for each in (*view.attacks, *view.embeddings, *certificates(folder))},
         "measures": {each.key: each.measurement.to_json() for each in measurements(folder)},
         "certificates": {each.key: each.summary.to_json() for each in certificates(folder)},
         "explanations": {each.key: [one.to_json() for one in each.explained] for each in kept_explanations(folder)},
@@ -148,6 +148,19 @@ def _trace(place: Path) -> Any:
     from isthmus.runs.attack.trace import Trace
 
     return Trace(place / "out/attacks/deepwordbug.trace.jsonl").counts()
+
+
+def _images(place: Path) -> Any:
+    """What an attack given again makes of its images: those that are there, by id."""
+    from isthmus.runs.attack.images import AdversarialImages, read_images
+    from isthmus.runs.folder import RunFolder
+
+    found = {}
+    for file in RunFolder(place / "pictures").attack_files():
+        lost = AdversarialImages(file).lost(file.rows())
+        images = read_images(file.images_path)
+        found |= {(file.key, key): image.tobytes() for key, image in images.items() if key not in lost}
+    return {"rows": found}
 
 
 def _lock(place: Path) -> Any:
@@ -276,6 +289,7 @@ READERS: dict[str, Reader] = {
     "records": Reader(
         ("run/run.json", "run/*/*.json", "run/measures.json", "run/explanations.json"), _run_figures, _figures_differ
     ),
+    "images": Reader(("pictures/attacks/*.npz",), _images, _rows_differ),
     "lock": Reader(("run/.lock",), _lock),
     "model": Reader(("run/model/*",), _model, _model_differs),
     "csv": Reader(("*",), _data, _data_differ),

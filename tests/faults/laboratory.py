@@ -97,7 +97,10 @@ def _broken_badly(ended: Ended, fault: Fault) -> str | None:
 class Fuzzer:
     """Sound files for every reader, and what becomes of damaged copies."""
 
-    READY = ("train", "attack-run", "evaluate", "certify", "measure", "explain", "attack")
+    READY = (
+        "train", "attack-run", "attack-embeddings", "evaluate", "certify", "measure", "explain", "attack",
+        "train-images", "attack-images",
+    )  # fmt: skip
 
     def __init__(self, laboratory: Laboratory) -> None:
         self._server, self._work = laboratory.server, laboratory.place / "fuzz"

@@ -30,7 +30,9 @@ def test_the_grid_shows_originals_and_differences():
         assert clean.title.split(",")[0] == data["test"].labels[int(example.label)]
         first, second = (torch.tensor(panel.pixels) for panel in (clean, moved))
         assert int((first - second).abs().max()) in range(48, 53)  # 0.2 of 255
-        assert difference.title == "largest change 0.2"
+        moved_by = (first - second).double().norm() / 255
+        assert difference.title.startswith("linf 0.2, l2 ")
+        assert float(difference.title.rpartition(" ")[2]) == pytest.approx(float(moved_by), rel=0.05)
         assert {value for line in difference.pixels for (value,) in line} & {0, 255}
     again = Measurement.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
     assert again.plots == found.plots

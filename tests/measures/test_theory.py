@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from isthmus.core.errors import UsageError
+from isthmus.measures import Theorems
 from isthmus.measures._theory import (
     DiscreteToy,
     TwoGaussians,
@@ -147,3 +148,11 @@ def test_the_pictures_show_truth_and_bounds(gaussians):
     truth, sound, printed = theorems_plot(toys_seed=0, number=40).series
     assert all(t <= s for t, s in zip(truth.y, sound.y, strict=True))
     assert any(t > p for t, p in zip(truth.y, printed.y, strict=True))
+
+
+def test_one_measure_draws_the_theorems():
+    found = Theorems(points=50, toys=20)(None, None, seed=1)  # No model and no data are read.
+    assert [plot.name for plot in found.plots] == ["theorem-1-gaussians", "theorem-2-toys"]
+    truth, sound, _ = found.plots[1].series
+    assert all(below <= above for below, above in zip(truth.y, sound.y, strict=True))
+    assert sum(len(series.x) for series in found.plots[0].series[:2]) == 50

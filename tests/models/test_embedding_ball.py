@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.attacks.gradient._embedding_ascent import Ascent
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Classification, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, wrap
-from isthmus.models.embedding_ball import Ascent, answers, movable, random_directions
+from isthmus.models.embedding_ball import answers, movable, random_directions
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import embedding_gradient
 from isthmus.models.randomness import branch, copied
@@ -223,3 +224,38 @@ def test_where_it_begins_is_where_it_is_told():
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         Ascent(**settings)
+
+
+@pytest.mark.parametrize("masking", ["gradient", "random", "none", None])
+def test_logits_at_embeddings_have_the_gradient_of_the_margin_and_judge_by_the_whole_procedure(masking):
+    """None: a plain classifier with noise."""
+    model = training_toys.classifier(dropout=0.0, seed=2).fill(noise=GaussianNoise(0.2, [0]))
+    if masking is not None:
+        model.deployment = TwoStep(masked=1, candidates=2, masking=masking, k0=3, k1=4)
+    victim, inputs = wrap(model, device="cpu"), rows(model, "the plot was dull", "the film was fine")
+    embeddings = model.embed(inputs.ids).detach()
+    inputs = inputs._replace(embeddings=embeddings)
+    count = len(inputs.ids)
+    target, rival = torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.int64)
+    expected = victim.margin_gradient(inputs, target, rival)
+    leaf = embeddings.clone().requires_grad_(True)
+    logits = victim.logits_at(inputs._replace(embeddings=leaf))[:, 0]
+    (gradient,) = torch.autograd.grad((logits[:, 1] - logits[:, 0]).sum(), leaf)
+    assert torch.allclose(gradient, expected.values, atol=1e-6)
+    assert torch.allclose(logits, expected.logits, atol=1e-6)
+    with torch.no_grad():
+        judged = victim.logits_at(inputs)[:, 0].softmax(dim=-1)
+    assert judged[: inputs.rows].numpy() == pytest.approx(victim.scores_at(inputs), abs=1e-5)
+
+
+def test_copies_of_a_row_are_drawn_with_keys_of_their_own():
+    model = noisy()
+    victim, inputs = ClassifierVictim(model), rows(model, "the plot was dull", "the film was fine")
+    inputs = inputs._replace(embeddings=model.embed(inputs.ids).detach())
+    keys = copied(inputs.keys, 3)
+    with torch.no_grad():
+        together = victim.logits_at(inputs._replace(keys=keys), copies=3)
+        for copy in range(3):
+            alone = victim.logits_at(inputs._replace(keys=keys.view(-1, 3)[:, copy].contiguous()))
+            assert torch.allclose(alone[:, 0], together[:, copy], atol=1e-6)
+    assert not torch.allclose(together[:, 0], together[:, 1])

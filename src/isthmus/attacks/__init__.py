@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isthmus.attacks.gradient.cw import CW
     from isthmus.attacks.gradient.deepfool import DeepFool
     from isthmus.attacks.gradient.fgsm import FGSM
+    from isthmus.attacks.gradient.margin_pgd import MarginPGD
     from isthmus.attacks.gradient.pgd import PGD
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
     from isthmus.attacks.parts.protection import Protection
@@ -71,6 +72,7 @@ __all__ = [
     "HardLabel",
     "HotFlip",
     "Leet",
+    "MarginPGD",
     "ModuleTarget",
     "Protection",
     "Random",

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isthmus.attacks.gradient._embedding_ascent import Ascent
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certify._votes import Ballot
 from isthmus.core.errors import VictimError
@@ -24,7 +25,6 @@ from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import masking
 from isthmus.models.batching import columns_of
-from isthmus.models.embedding_ball import Ascent
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.randomness import keyed_normal

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import options
-from isthmus.core.errors import ExitCode, VictimError
+from isthmus.core.errors import ExitCode, UsageError, VictimError
 
 if TYPE_CHECKING:
     from isthmus.report.view import RunView
-    from isthmus.runs.attack import AttackReport, AttackRequest
+    from isthmus.runs.attack import AttackOutcome, AttackReport, AttackRequest
 
 _GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Auxiliary models", "Randomised models"
 _FEW = 4
@@ -162,7 +162,7 @@ def attack(
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import print_run, read_back, run_json
     from isthmus.report.export import format_of
-    from isthmus.runs.attack import AttackRequest
+    from isthmus.runs.attack import AttackRequest, moves_embeddings
     from isthmus.runs.goals import GoalRequest
 
     bar = Bar.parse(fail_under, over=fail_over, positive=positive)
@@ -202,11 +202,14 @@ def attack(
         search_draws=search_draws,
         command=command_line(),
     )
+    if bar is not None and moves_embeddings(request):
+        raise UsageError("--fail-under and --fail-over judge what somebody can send, and nobody can send an embedding")
     report = _run(request, quiet)
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
-    counts = {outcome.file.key: (outcome.attacked, len(outcome.rows)) for outcome in report.outcomes}
+    every = (*report.outcomes, *report.embeddings)
+    counts = {outcome.file.key: (outcome.attacked, len(outcome.rows)) for outcome in every}
     said = read_back("attacked", counts, report.probe_queries)
     print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0, said=said)
     failure = _all_failed(view)
@@ -215,7 +218,7 @@ def attack(
         write_export(list(view.attacks), export, form, quiet)
     if as_json:
         figures = run_json(view, keys)
-        figures["attacked_now"] = sum(outcome.attacked for outcome in report.outcomes)
+        figures["attacked_now"] = sum(outcome.attacked for outcome in every)
         figures["probe_queries"] = report.probe_queries
         if bar is not None:
             figures["gate"] = {**bar.to_json(), "exit_code": code}
@@ -239,7 +242,7 @@ def _run(request: AttackRequest, quiet: bool) -> AttackReport:
 
 def _all_failed(run: RunView) -> VictimError | None:
     """The error of an attack without a single answer: there is no result that could pass or fail."""
-    for view in run.attacks:
+    for view in (*run.attacks, *run.embeddings):
         without = view.summary.errors + view.summary.timed_out
         if view.rows and without == view.summary.n and all(row.get("prediction_before") is None for row in view.rows):
             reason, _ = view.reasons()[0]
@@ -254,6 +257,8 @@ def _view(report: AttackReport) -> RunView:
 
     from isthmus.report.view import AttackView, read_run
 
-    asked = {each.file.key: AttackView(each.file.key, each.header, each.rows) for each in report.outcomes}
+    def views(outcomes: tuple[AttackOutcome, ...]) -> tuple[AttackView, ...]:
+        return tuple({each.file.key: AttackView(each.file.key, each.header, each.rows) for each in outcomes}.values())
+
     run = read_run(report.folder)
-    return dataclasses.replace(run, attacks=tuple(asked.values()))
+    return dataclasses.replace(run, attacks=views(report.outcomes), embeddings=views(report.embeddings))

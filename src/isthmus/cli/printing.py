@@ -15,7 +15,15 @@ from isthmus.report.numerals import read_interval, three, three_bounds
 from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_table
 from isthmus.report.steps import next_steps
-from isthmus.report.terminal import attack_table, detection_table, footnotes, print_examples, print_steps
+from isthmus.report.terminal import (
+    attack_table,
+    detection_table,
+    embedding_notes,
+    embedding_table,
+    footnotes,
+    print_examples,
+    print_steps,
+)
 from isthmus.report.view import AttackView, RunView
 
 if TYPE_CHECKING:
@@ -63,6 +71,10 @@ def print_run(
         console.print()
         for view in views:
             print_examples(console, view, examples)
+    if any(view.rows for view in run.embeddings):
+        console.print()
+        console.print(embedding_table(run))
+        console.print(embedding_notes(run))
     evaluations = [view for view in run.evaluations if evaluated is None or view.key in evaluated]
     print_evaluations(console, evaluations)
     if keys is None and evaluated is None:
@@ -194,6 +206,16 @@ def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
     if run.record.results:
         found["training"] = dict(run.record.results)
     found["attacks"] = each
+    if run.embeddings:
+        found["embedding_attacks"] = {
+            view.key: {
+                **attack_json(view),
+                "space": "embeddings",
+                "embedding_length": view.header.get("embedding_length"),
+            }
+            for view in run.embeddings
+            if view.rows
+        }
     if run.evaluations and keys is None:
         found["evaluations"] = {view.key: evaluation_json(view) for view in run.evaluations}
     if run.left_out:

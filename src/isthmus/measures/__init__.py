@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from isthmus.measures.latent_distance import LatentDistance
     from isthmus.measures.learned_importance import LearnedImportance
     from isthmus.measures.lipschitz import Lipschitz
+    from isthmus.measures.theorems import Theorems
     from isthmus.measures.trade_off import TradeOff
     from isthmus.measures.transferability import Transferability
     from isthmus.measures.vulnerability import Vulnerability
@@ -47,6 +48,7 @@ __all__ = [
     "Measure",
     "Measurement",
     "Subject",
+    "Theorems",
     "TradeOff",
     "Transferability",
     "Vulnerability",

@@ -19,8 +19,9 @@ class AdversarialImages(Measure):
 
         x,    x' = A(x),    ½ + ½ (x' - x) / max |x' - x|
 
-    Above every image stand the model's answer and its probability. The first images of the split that are fooled are
-    shown, else the first that are answered correctly. The largest difference of a pixel becomes black or white.
+    Above every image stand the model's answer and its probability, above the difference its norms. The first images of
+    the split that are fooled are shown, else the first that are answered correctly. The largest difference of a pixel
+    becomes black or white.
 
     References:
         Goodfellow, Shlens and Szegedy (2015), Explaining and Harnessing Adversarial Examples,
@@ -100,7 +101,7 @@ def _row(clean: Tensor, moved: Tensor, before: Tensor, after: Tensor, names: tup
     return (
         Panel(titles[0], pixels_of(clean)),
         Panel(titles[1], pixels_of(moved)),
-        Panel(f"largest change {largest:.2g}", pixels_of(shown)),
+        Panel(f"linf {largest:.2g}, l2 {float(difference.norm()):.2g}", pixels_of(shown)),
     )
 
 

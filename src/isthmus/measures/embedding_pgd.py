@@ -18,8 +18,9 @@ from isthmus.measures.base import Measure, Measurement, Option, Subject
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from isthmus.attacks.gradient._embedding_ascent import Ascent
     from isthmus.data import Dataset
-    from isthmus.models.embedding_ball import Answering, Ascent
+    from isthmus.models.embedding_ball import Answering
     from isthmus.models.transfer import Inputs
 
 _TEXTS = 200
@@ -88,7 +89,7 @@ class EmbeddingPGD(Measure):
 
     def ascent(self) -> Ascent:
         """The attack; an error where its settings make no sense."""
-        from isthmus.models.embedding_ball import Ascent
+        from isthmus.attacks.gradient._embedding_ascent import Ascent
 
         return Ascent(self.steps, self.step, self.restarts, self.draws, self.tokens)
 

@@ -312,8 +312,10 @@ class Classifier(nn.Module):
 
         A deployment with a front end (a normaliser) reads the texts first, so that training sees what use will see.
         """
-        if self.deployment is not None:
-            texts = self.deployment.read(texts)
+        return self.tokenise(texts if self.deployment is None else self.deployment.read(texts))
+
+    def tokenise(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
+        """The same of texts that were read already."""
         encoded = self.tokenizer(
             *columns_of(texts, self.task.fields),
             truncation="longest_first",

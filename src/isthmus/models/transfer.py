@@ -110,6 +110,14 @@ def picked(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
     return Inputs(count, *(None if value is None else value[rows] for value in inputs[1:]))  # type: ignore[arg-type]
 
 
+def copied_rows(inputs: Inputs, copies: int) -> Inputs:
+    """Every row, those that fill up too, once for each of its copies; ``inputs.keys`` has the keys of these already."""
+    if copies == 1:
+        return inputs._replace(rows=len(inputs.ids))
+    rows = torch.arange(len(inputs.ids) * copies, device=inputs.ids.device) // copies
+    return picked(inputs._replace(keys=None), rows)._replace(keys=inputs.keys)
+
+
 def failed(batches: int, error: Exception) -> VictimError:
     """What stopped a model. Memory that torch keeps for later is given back where there was too little of it.
 

@@ -218,6 +218,21 @@ def unbounded(run: RunView, views: Sequence[AttackView]) -> str:
     return told
 
 
+def of_embeddings(views: Sequence[AttackView]) -> str:
+    """How to read attacks on embeddings, and what a radius compares with; empty where there are none."""
+    views = [view for view in views if view.rows]
+    if not views:
+        return ""
+    lengths = sorted({float(view.header["embedding_length"]) for view in views if view.header.get("embedding_length")})
+    shown = " and ".join(f"{length:g}" for length in lengths)
+    told = (
+        "Gradients moved the word embeddings of the texts, not their words. Nobody can send an embedding: these "
+        "attacks tell how far the answers reach around a text, and are part of no union, no gate and no headline. "
+        "Epsilon, largest change (of one coordinate) and l2 (of all tokens together) are in the unit of the embeddings"
+    )
+    return told + (f", where the vector of a token is {shown} long on average." if shown else ".")
+
+
 def moved_pixels(row: Mapping[str, Any], before: str = "") -> str:
     """How far the pixels of an image were moved; empty for texts."""
     if not isinstance(row.get("linf"), float | int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _SHADES = 16
 """Shades of each channel: enough for the eye at this size; more only make the file larger."""
-_SIDE, _GAP, _LINE = 120, 16, 18
+_SIDE, _LARGE, _GAP, _LINE = 120, 224, 16, 18
 
 
 def svg(plot: Plot) -> str:
@@ -37,12 +38,27 @@ def svg(plot: Plot) -> str:
     return "".join([*parts, "</svg>"])
 
 
+def row_svg(panels: Sequence[Panel], told: str) -> str:
+    """A few images side by side, large: one example of the page."""
+    width, height = len(panels) * (_LARGE + _GAP) - _GAP, _LARGE + _LINE
+    label = escape(visible(told, everything=True), quote=True)
+    # Drawn at its own size: one image alone would else fill the page.
+    parts = [
+        f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'style="width:100%;max-width:{width}px">'
+    ]
+    for column, panel in enumerate(panels):
+        x = column * (_LARGE + _GAP)
+        parts += [_text(x, 12, panel.title, "start", 12), _squares(panel, x, _LINE, _LARGE)]
+    return "".join([*parts, "</svg>"])
+
+
 def _text(x: float, y: float, text: str, anchor: str, size: int) -> str:
     shown = escape(visible(text, everything=True))
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="var(--ink)">{shown}</text>'
 
 
-def _squares(panel: Panel, x: float, y: float) -> str:
+def _squares(panel: Panel, x: float, y: float, side: int = _SIDE) -> str:
     """One path for every colour; neighbours in a line that have the same are one box."""
     pixels = colours_of(panel)
     height, width = pixels.shape[:2]
@@ -53,7 +69,7 @@ def _squares(panel: Panel, x: float, y: float) -> str:
             red, green, blue = (int(value) for value in pixels[line, start])
             path = f"M{start} {line}h{end - start}v1h{start - end}z"
             boxes.setdefault(f"#{red:02x}{green:02x}{blue:02x}", []).append(path)
-    scale = _SIDE / max(height, width)
+    scale = side / max(height, width)
     paths = "".join(f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in boxes.items())
     return f'<g transform="translate({x:g} {y:g}) scale({scale:g})" shape-rendering="crispEdges">{paths}</g>'
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from isthmus.report.describe import (
     headline_sentence,
     is_large,
     moved_pixels,
+    of_embeddings,
     provenance,
     resources,
     settings_line,
@@ -31,6 +32,7 @@ from isthmus.report.describe import (
 )
 from isthmus.report.evaluations import EvaluationView, pooled
 from isthmus.report.explanations import explained_html
+from isthmus.report.image_gallery import ImageGallery
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
 from isthmus.report.questions import question_lines
@@ -42,7 +44,7 @@ from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_SHOWN, _SHOWN_OF_MANY, _MORE = 5, 2, 25
+_SHOWN, _SHOWN_OF_MANY, _MORE, _MORE_IMAGES = 5, 2, 25, 5
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Item:
     words: str
     similarity: float | None
     queries: int
+    pictures: Any = None
+    """Of an image: original, adversarial image and difference."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,12 @@ def render(run: RunView) -> str:
     environment.filters["described"] = settings_line
     environment.filters |= {"measured": measures.shown, "measured_bounds": measures.bounds, "shade": measures.shade}
     attacked = [view for view in run.attacks if view.rows]
+    images = ImageGallery(run)
+    galleries = [
+        gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY, images, Markup)
+        for number, view in enumerate(run.attacks)
+        if view.successes
+    ]
     drawn = {
         "robust_accuracy": figures.robust_accuracy(run) if attacked else "",
         "query_budget": figures.query_budget(run) if attacked else "",
@@ -123,7 +133,7 @@ def render(run: RunView) -> str:
         subtitle=subtitle(run),
         headline=run.headline,
         sentence=headline_sentence(run),
-        warnings=[*warnings(run), *_troubling(attacked)],
+        warnings=[*warnings(run), *_troubling(attacked), *images.problems],
         attacks=attacked,
         together=run.together,
         any_abstained=any(view.summary.abstained for view in attacked),
@@ -144,11 +154,9 @@ def render(run: RunView) -> str:
         evaluations=evaluations_page(run.evaluations, Markup),
         questions=questions_page(run.evaluations),
         speed=speed_page(run.evaluations),
-        galleries=[
-            gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
-            for number, view in enumerate(run.attacks)
-            if view.successes
-        ],
+        galleries=galleries,
+        embeddings=[view for view in run.embeddings if view.rows],
+        of_embeddings=of_embeddings(run.embeddings),
         explanations=[
             {"title": visible(each.title, everything=True), "html": Markup(explained_html(each.explained))}
             for each in kept_explanations(run.folder)
@@ -200,9 +208,13 @@ def speed_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
     return {"headings": found.headings, "lines": found.lines, "note": HOW_FAST, "priced": priced}
 
 
-def gallery(view: AttackView, series: int, shown: int) -> Gallery:
+def gallery(view: AttackView, series: int, shown: int, images: ImageGallery, markup: Any) -> Gallery:
     """The first successes of an attack, in the order of the sample."""
-    items = tuple(item(view, row) for row in view.successes[: shown + _MORE])
+    more = _MORE_IMAGES if view.is_of_images else _MORE  # A picture takes the room of hundreds of words.
+    items = tuple(
+        replace(item(view, row), pictures=markup(images.pictures(view, row))) if view.is_of_images else item(view, row)
+        for row in view.successes[: shown + more]
+    )
     return Gallery(view.key, series, items[:shown], items[shown:])
 
 

@@ -15,6 +15,7 @@ from isthmus.report.describe import (
     coverage,
     is_large,
     moved_pixels,
+    of_embeddings,
     resources,
     searched,
     settings_line,
@@ -68,6 +69,32 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     for name, summary in lines:
         table.add_row(*_line(name, summary, abstained, compared))
     return table
+
+
+def embedding_table(run: RunView) -> Table:
+    """The figures of a run's attacks on embeddings."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("on embeddings", overflow="fold", min_width=12, vertical="top")
+    headings = ("clean\naccuracy", "robust\naccuracy", "attack\nsuccess", "average\nqueries", "largest\nchange", "l2")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for view in run.embeddings:
+        if view.rows:
+            table.add_row(*_line(view.key, view.summary, abstained=False, compared=False))
+    return table
+
+
+def embedding_notes(run: RunView) -> Text:
+    """How to read that table."""
+    from rich.text import Text
+
+    views = [view for view in run.embeddings if view.rows]
+    lines = [of_embeddings(views)]
+    lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view))]
+    lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
+    return Text("\n".join(visible(line) for line in lines), style="dim")
 
 
 def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:

@@ -102,6 +102,11 @@ class AttackView:
         return any("linf" in row for row in self.rows)
 
     @property
+    def is_of_embeddings(self) -> bool:
+        """Whether word embeddings were moved, which nobody can send."""
+        return self.settings.get("space") == "embeddings"
+
+    @property
     def successes(self) -> list[Mapping[str, Any]]:
         """Rows in which the classifier was fooled, in the order of the sample: not picked."""
         return [row for row in self.rows if row["outcome"] == "succeeded"]
@@ -146,6 +151,8 @@ class RunView:
     attacks: tuple[AttackView, ...]
     log: Sequence[Mapping[str, Any]]
     evaluations: tuple[EvaluationView, ...] = ()
+    embeddings: tuple[AttackView, ...] = ()
+    """Attacks on the embeddings of texts: nobody can send one, so they are part of no union and no headline."""
 
     @cached_property
     def alike(self) -> tuple[AttackView, ...]:
@@ -199,4 +206,7 @@ def read_attack(file: AttackFile) -> AttackView:
 def read_run(folder: RunFolder) -> RunView:
     """Everything a report shows."""
     attacks = tuple(read_attack(file) for file in folder.attack_files())
-    return RunView(folder.name, folder, folder.record(), attacks, folder.train_log(), read_evaluations(folder))
+    embeddings = tuple(read_attack(file) for file in folder.embedding_files())
+    return RunView(
+        folder.name, folder, folder.record(), attacks, folder.train_log(), read_evaluations(folder), embeddings
+    )

@@ -232,6 +232,11 @@ class RunFolder:
         return self.path / "attacks"
 
     @property
+    def embeddings_path(self) -> Path:
+        """The folder of the rows of attacks on embeddings: nobody can send one, so they are kept apart."""
+        return self.path / "embeddings"
+
+    @property
     def evaluations_path(self) -> Path:
         """The folder of the evaluations' rows."""
         return self.path / "evaluations"
@@ -333,6 +338,14 @@ class RunFolder:
         another process is about to write it.
         """
         return _file(self.attacks_path, attack, settings)
+
+    def embedding_files(self) -> tuple[AttackFile, ...]:
+        """Every attack on embeddings that has a header."""
+        return _files(self.embeddings_path)
+
+    def embedding_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
+        """Where rows of an attack on embeddings with these settings belong, by the same rule."""
+        return _file(self.embeddings_path, attack, settings)
 
     def evaluation_file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of the set `name` with these settings belong, by the same rule."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.attacks.gradient._losses import cross_entropy
 from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball, Norm, like
+from isthmus.attacks.gradient._spaces import Ball, Norm, like, take
 from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
 from isthmus.core.errors import UsageError
 
@@ -59,9 +59,9 @@ def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int
         slope = problem.slope(rows[left], points, cross_entropy)
         before, points = points, inside.step(points, slope.gradient, length)
         if stop and bool(slope.fooled.any()):
-            found[left[slope.fooled]] = inside.at(slope.fooled).confine(before[slope.fooled])
-            kept = ~slope.fooled
-            left, points, inside = left[kept], points[kept], inside.at(kept)
+            done, kept = slope.fooled.nonzero().squeeze(1), (~slope.fooled).nonzero().squeeze(1)
+            found[left[done]] = inside.at(done).confine(take(before, done))
+            left, points, inside = left[kept], take(points, kept), inside.at(kept)
             if not len(left):
                 return found
     found[left] = inside.confine(points)

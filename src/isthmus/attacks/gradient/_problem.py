@@ -6,6 +6,7 @@ the shared draws of the search; whether a row is fooled there, more than half of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,6 +38,19 @@ class Goal(NamedTuple):
         label = self.label.view(-1, *[1] * (chosen.dim() - 1))
         whole = logits.isfinite().all(dim=-1)
         return whole & ((chosen == label) if self.targeted else (chosen != label))
+
+
+def _most(reached: Tensor) -> Tensor:
+    """Whether more than half of the draws say so [rows]."""
+    return reached.squeeze(1) if reached.shape[1] == 1 else reached.double().mean(dim=1) > 0.5
+
+
+def _numbers(values: Tensor) -> Tensor:
+    """The values with zeros for what is no number, in place."""
+    # On a CPU one sum tells that nothing is to be done, at a third of the price; a GPU would have to be waited for.
+    if values.device.type == "cpu" and math.isfinite(float(values.sum())):
+        return values
+    return values.nan_to_num_(0.0, 0.0, 0.0)
 
 
 class Slope(NamedTuple):
@@ -97,17 +111,18 @@ class Problem:
 
     def fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
         """Whether more than half of the draws answer as wanted."""
-        return self.goal.at(rows).reached(logits).double().mean(dim=1) > 0.5
+        return _most(self.goal.at(rows).reached(logits))
 
     def slope(self, rows: Tensor, points: Tensor, loss: Loss, purpose: str = "search") -> Slope:
         """The gradient of a loss, and what came with it."""
-        leaf = points.detach().requires_grad_(True)
+        leaf, goal = points.detach().requires_grad_(True), self.goal.at(rows)
         with torch.enable_grad():
             logits = self._forward(rows, leaf, purpose)[: len(rows)]
-            value = loss(logits, self.goal.at(rows)).mean(dim=1)
+            each = loss(logits, goal)
+            value = each.squeeze(1) if each.shape[1] == 1 else each.mean(dim=1)
             (gradient,) = self.backward(value, leaf)
         gradient, logits = self.watch(rows, gradient), logits.detach()
-        return Slope(gradient, value.detach(), logits, self.fooled(rows, logits))
+        return Slope(gradient, value.detach(), logits, _most(goal.reached(logits)))
 
     def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:
         """How far each rival class [rows, k] is ahead of the label [rows, k], and the gradients of that [rows, k, ...].
@@ -124,10 +139,11 @@ class Problem:
                 for number, column in enumerate(ahead.unbind(1))
             ]
         found = torch.stack(gradients, dim=1)
-        self.watch(rows, found.abs().amax(dim=1))
+        if self._seen is not None:
+            self.watch(rows, found.abs().amax(dim=1))
         if self.space.movable is not None:
             found = found * self.space.at(rows).movable.unsqueeze(1)  # type: ignore[union-attr]
-        return ahead.detach(), found.nan_to_num_(0.0, 0.0, 0.0)
+        return ahead.detach(), _numbers(found)
 
     def rivals(self, most: int) -> Tensor:
         """The classes that each row could become, the likeliest first where not all are looked at [rows, k]."""
@@ -175,7 +191,7 @@ class Problem:
         return tuple(self.inputs.shape[1:]) if shape is None else shape
 
     def _usable(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        usable = gradient.nan_to_num_(0.0, 0.0, 0.0)
+        usable = _numbers(gradient)
         return usable if self.space.movable is None else self.space.at(rows).free(usable)
 
     def _forward(self, rows: Tensor, points: Tensor, purpose: str) -> Tensor:

@@ -60,7 +60,7 @@ class Ball:
         part.norm, part.epsilon, part.space = self.norm, self.epsilon, self.space.at(rows)
         part._whole, part._rows = self._whole, self._rows[rows]
         if self.norm == "linf":
-            part._low, part._high = self._low[rows], self._high[rows]
+            part._low, part._high = take(self._low, rows), take(self._high, rows)
         return part
 
     def project(self, points: Tensor) -> Tensor:
@@ -76,8 +76,10 @@ class Ball:
         """From each point steepest uphill by `length` in this norm, and back into the ball; the gradient is used up."""
         if self.norm == "l2":
             return self.project(points + steepest(self.norm, gradient, length))
-        moves = gradient.sign_().mul_(like(length, gradient) if isinstance(length, Tensor) else length)
-        return moves.add_(points).clamp_(self._low, self._high)
+        moves = gradient.sign_()
+        if isinstance(length, Tensor):
+            return moves.mul_(like(length, gradient)).add_(points).clamp_(self._low, self._high)
+        return torch.add(points, moves, alpha=length, out=moves).clamp_(self._low, self._high)
 
     def confine(self, points: Tensor) -> Tensor:
         """Points of the balls whose rounded coordinates lie outside by a hair, moved inside."""
@@ -111,9 +113,13 @@ def _interval(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Te
     """The least and the largest value of every coordinate, none further than `epsilon` from the centre."""
     exact = centres.double()
     low, high = (exact - epsilon).to(centres.dtype), (exact + epsilon).to(centres.dtype)
-    inward = torch.full_like(centres, math.inf)
-    low = torch.where(exact - low.double() > epsilon, torch.nextafter(low, inward), low)
-    high = torch.where(high.double() - exact > epsilon, torch.nextafter(high, -inward), high)
+    far_below, far_above = exact - low.double() > epsilon, high.double() - exact > epsilon
+    if space.bounds is not None:  # What the box cuts off needs no care; of MNIST that is most.
+        far_below &= low >= space.bounds[0]
+        far_above &= high <= space.bounds[1]
+    inward = centres.new_tensor(math.inf)
+    low[far_below] = torch.nextafter(low[far_below], inward)
+    high[far_above] = torch.nextafter(high[far_above], -inward)
     if space.movable is not None:
         low, high = torch.where(space.movable, low, centres), torch.where(space.movable, high, centres)
     return space.clip(low), space.clip(high)
@@ -142,6 +148,11 @@ def unit(values: Tensor) -> Tensor:
     # The largest number first: squares of small ones would vanish.
     values = values / like(largest(values).clamp_min(tiny), values)
     return values / like(lengths(values).clamp_min(tiny), values)
+
+
+def take(values: Tensor, rows: Tensor) -> Tensor:
+    """Some of the rows, by their numbers or by a mask; numbers are quicker, since whole rows are copied."""
+    return values[rows] if rows.dtype == torch.bool else values.index_select(0, rows)
 
 
 def like(rows: Tensor, points: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.models.randomness import Stream, keyed
+from isthmus.models.transfer import Inputs
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
@@ -106,19 +107,41 @@ class EncoderTarget:
             return logits_of(self.decode(encoded)).view(rows, count, -1)
 
 
+class Reader(Protocol):
+    """A victim that reads embedding sequences, by whatever procedure it answers with."""
+
+    @property
+    def model(self) -> Classifier:
+        """What it reads with."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the same row may be answered differently twice."""
+
+    def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
+        """Logits at ``inputs.embeddings`` [rows, copies, classes], with one key for every copy of every row."""
+
+
 class EmbeddingTarget:
     """A text classifier on the word embeddings of given texts; there is no box: pass ``bounds=None`` to `run`.
 
         target = EmbeddingTarget(model, model.encode(texts))
         result = PGD(epsilon=0.5, norm="l2").run(target, target.inputs, labels, bounds=None, movable=target.movable)
 
-    Padding is never moved. What the model computes before its first draw is computed once for all draws.
+    Padding is never moved. What the model computes before its first draw is computed once for all draws. A `reader` is
+    the model as it is put to work: it answers in place of a plain forward pass.
     """
 
-    def __init__(self, model: Classifier, tokens: Mapping[str, Tensor], words_only: bool = False) -> None:
+    def __init__(
+        self,
+        model: Classifier,
+        tokens: Mapping[str, Tensor],
+        words_only: bool = False,
+        reader: Reader | None = None,
+    ) -> None:
         if model.answers_questions:
             raise UsageError("gradient attacks look for another class, and this model answers questions")
-        self.module = model
+        self.module, self.reader = model, reader
         self.tokens = {name: value.to(model.device) for name, value in tokens.items()}
         ids, mask = self.tokens["input_ids"], self.tokens.get("attention_mask")
         with torch.no_grad():
@@ -130,14 +153,17 @@ class EmbeddingTarget:
 
     @property
     def stochastic(self) -> bool:
-        """As the model says."""
-        return self.module.stochastic
+        """As the model says, or its reader."""
+        return self.module.stochastic if self.reader is None else self.reader.stochastic
 
     def logits(self, inputs: Tensor, draws: Draws) -> Tensor:
-        """The model's own forward pass, its embeddings replaced."""
+        """The model's own forward pass, or its reader's, with the embeddings replaced."""
         rows, count = draws.keys.shape
         tokens = {name: value[draws.rows] for name, value in self.tokens.items()}
         keys = draws.keys.reshape(-1) if self.stochastic else None
+        if self.reader is not None:
+            mask, types = tokens.get("attention_mask"), tokens.get("token_type_ids")
+            return self.reader.logits_at(Inputs(rows, tokens["input_ids"], mask, types, keys, inputs), count)
         with self.module.keyed(keys):
             found = self.module(**tokens, inputs_embeds=inputs, copies=count).logits
         return found.view(rows, count, -1)  # type: ignore[no-any-return]

@@ -119,7 +119,8 @@ class _Search:
             slope = problem.slope(rows, points, self._climbed)
             moves = points - way.inputs
             distance = lengths(moves).square()
-            self._keep(rows, points, distance, slope.fooled & self._clear(slope.logits, rows))
+            clear = slope.loss >= 0 if slope.logits.shape[1] == 1 else self._clear(slope.logits, rows)
+            self._keep(rows, points, distance, slope.fooled & clear)
             loss = distance.double() - self.c[rows] * slope.loss
             lowest[rows] = torch.minimum(lowest[rows], loss)
             if settings.abort_early and step and step % every == 0:
@@ -131,8 +132,7 @@ class _Search:
                     if not len(rows):
                         return
                     slope = slope._replace(gradient=slope.gradient[going])
-            gradient = moves.mul_(2).sub_(slope.gradient.mul_(like(weight, moves)))
-            gradient = way.back(gradient)
+            gradient = way.back(slope.gradient.mul_(like(-weight, moves)).add_(moves, alpha=2))
             first.lerp_(gradient, 1 - _FIRST)
             second.mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
             scale = math.sqrt(1 - _SECOND ** (step + 1))
@@ -195,4 +195,4 @@ class _Way:
         if self._tanh is None or self.space.bounds is None:
             return gradient
         low, high = self.space.bounds
-        return gradient.mul_(self._tanh.square_().neg_().add_(1).mul_((high - low) / 2))
+        return gradient.mul_(self._tanh.square_().sub_(1).mul_((low - high) / 2))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.attacks.gradient._problem import Problem
+from isthmus.attacks.gradient._spaces import take
 from isthmus.attacks.gradient.base import GradientAttack
 from isthmus.core.errors import UsageError
 
@@ -63,15 +64,22 @@ class DeepFool(GradientAttack):
     def search(self, problem: Problem) -> Tensor:
         """Step by step, rows that are fooled left out."""
         rows, rivals = problem.every, problem.rivals(self.rivals)
-        found, total = problem.inputs.clone(), torch.zeros_like(problem.inputs)
+        found, inputs, total = problem.inputs.clone(), problem.inputs, torch.zeros_like(problem.inputs)
+        points = inputs
         for step in range(self.steps):
-            if step:
-                rows = rows[~problem.fooled(rows, problem.logits(rows, found[rows]))]
+            left = ~problem.fooled(rows, problem.logits(rows, points)) if step else None
+            if left is not None and not bool(left.all()):
+                done, kept = (~left).nonzero().squeeze(1), left.nonzero().squeeze(1)
+                found[rows[done]] = take(points, done)
+                rows, rivals, inputs, total, points = (
+                    take(each, kept) for each in (rows, rivals, inputs, total, points)
+                )
             if not len(rows):
-                break
-            ahead, slopes = problem.slopes(rows, found[rows], rivals[rows])
-            total[rows] += nearest(ahead, slopes, _FURTHER if step else 0.0)
-            found[rows] = problem.space.clip(problem.inputs[rows] + (1 + self.overshoot) * total[rows])
+                return found
+            ahead, slopes = problem.slopes(rows, points, rivals)
+            total += nearest(ahead, slopes, _FURTHER if step else 0.0)
+            points = problem.space.clip(total.mul(1 + self.overshoot).add_(inputs))
+        found[rows] = points
         return found
 
 

@@ -31,7 +31,7 @@ from isthmus.models.masking import Gradient, embedding_gradient
 from isthmus.models.packed import Trial, can_pack, in_passes, packed
 from isthmus.models.padding import BLOCKS, padding_keeps_bits
 from isthmus.models.randomness import copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, failed, filled, index_tensor, on_device, pending
+from isthmus.models.transfer import Inputs, any_shape, copied_rows, failed, filled, index_tensor, on_device, pending
 from isthmus.models.victims._options import flag, whole
 
 if TYPE_CHECKING:
@@ -274,6 +274,26 @@ class ClassifierVictim:
         model, inputs = self._evaluating(exact=True), self._keyed(inputs)
         with model.keyed(inputs.keys), any_shape():
             return _gradient(model, inputs, target, rival)
+
+    def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
+        """Logits of rows whose word embeddings are given, differentiable with respect to those [rows, copies, classes].
+
+        ``inputs.keys`` has one key for every copy of every row, row by row; None where nothing is drawn.
+        """
+        model = self._evaluating(exact=True)
+        # cuDNN's recurrent kernels have no backward pass outside training mode.
+        cudnn: Any = torch.backends.cudnn
+        try:
+            with any_shape(), cudnn.flags(enabled=model.backbone.form != "lstm"):
+                if self.fixed or self.draws > 1:
+                    each = self._keyed(copied_rows(inputs, copies))
+                    found = _averaged(model, each, self.draws if model.stochastic else 1)
+                    return found.clamp_min(torch.finfo(found.dtype).tiny).log().view(len(inputs.ids), copies, -1)
+                with model.keyed(inputs.keys):
+                    logits = model(inputs.ids, inputs.mask, inputs.types, inputs.embeddings, copies=copies).logits
+                return logits.float().view(len(inputs.ids), copies, -1)  # type: ignore[no-any-return]
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model failed on {len(inputs.ids)} rows of embeddings: {error}") from error
 
     def embedding_table(self) -> Floats:
         """Word-piece embeddings as the encoder reads them [vocabulary, width]."""

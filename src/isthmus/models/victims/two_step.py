@@ -25,7 +25,17 @@ from isthmus.models.classifier import Classifier
 from isthmus.models.machine import fewest_rows
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, failed, filled, index_tensor, on_device, pending, picked
+from isthmus.models.transfer import (
+    Inputs,
+    any_shape,
+    copied_rows,
+    failed,
+    filled,
+    index_tensor,
+    on_device,
+    pending,
+    picked,
+)
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
@@ -341,6 +351,31 @@ class TwoStepVictim(ClassifierVictim):
                 return self._gradient(model, self._keyed(inputs), target, rival)
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
+
+    def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
+        """As of any classifier; at a masked word the gradient passes straight through to the word.
+
+        Where no gradient is asked for, the logarithm of what the whole procedure answers.
+        """
+        model, each = self._evaluating(exact=True), self._keyed(copied_rows(inputs, copies))
+        embeddings = each.embeddings
+        assert embeddings is not None
+        assert each.keys is not None
+        if not torch.is_grad_enabled():
+            scores = torch.from_numpy(self.scores_at(each)).to(embeddings.device)
+            return scores.clamp_min(torch.finfo(scores.dtype).tiny).log().view(len(inputs.ids), copies, -1)
+        try:
+            with any_shape():
+                if self.settings.masks:
+                    with torch.no_grad():
+                        places = self._places(model, each)
+                        masked = masking.masked_embeddings(model, each.ids, places, embeddings)
+                    embeddings = masked + (embeddings - embeddings.detach())
+                with model.keyed(copied(branch(each.keys, "first step"), 1)):
+                    logits: Tensor = model(each.ids, each.mask, each.types, embeddings).logits
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
+        return logits.float().view(len(inputs.ids), copies, -1)
 
     def _gradient(
         self, model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None

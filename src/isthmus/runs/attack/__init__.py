@@ -5,8 +5,10 @@
     companions  the models an attack needs beside its victim
     trace       every query, where that was asked for
     detection   what a detector still catches after an evasion
-    images      gradient attacks on images, in cohorts
     processes   the same attack by several processes
+    gradient    what gradient attacks share: cohorts, rows
+    images      gradient attacks on images
+    embeddings  gradient attacks on the word embeddings of texts, by name alone
 
 Everything that can be wrong with the command is found before the model is loaded. Rows are written as they finish; the
 same command again skips what has a row, and ends with the same file.
@@ -22,7 +24,9 @@ import isthmus
 from isthmus.core.errors import UsageError
 from isthmus.core.records import write_record
 from isthmus.runs.attack.detection import detect
-from isthmus.runs.attack.images import AdversarialImages, PreparedImageAttacks, attack_cohort, attacks_images
+from isthmus.runs.attack.embeddings import PreparedEmbeddingAttacks, divide
+from isthmus.runs.attack.gradient import Cohort, PreparedGradientAttacks
+from isthmus.runs.attack.images import AdversarialImages, PreparedImageAttacks, attacks_images
 from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.processes import attack_by_workers, check_processes
 from isthmus.runs.attack.suite import Suite, choose
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
-__all__ = ["AttackOutcome", "AttackReport", "AttackRequest", "attack"]
+__all__ = ["AttackOutcome", "AttackReport", "AttackRequest", "attack", "moves_embeddings"]
 
 
 @dataclass(frozen=True)
@@ -65,16 +69,42 @@ class AttackReport:
     outcomes: tuple[AttackOutcome, ...]
     probe_queries: int = 0
     """Texts the model was asked for to know it again."""
+    embeddings: tuple[AttackOutcome, ...] = ()
+    """Attacks on embeddings of texts, which nobody can send: part of no union."""
 
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
     """Run every attack of the request."""
     check_processes(request)
+    observer = observer or Silent()
     if attacks_images(request):
         if request.processes is not None:
             raise UsageError("--processes is for attacks on texts: those on images move whole cohorts at once")
-        return _attack_images(request, observer or Silent())
-    with PreparedAttacks(request, observer or Silent()) as prepared:
+        return _attack_images(request, observer)
+    of_words, of_embeddings = divide(request)
+    if of_embeddings is not None and request.processes is not None:
+        raise UsageError("--processes is for word attacks: those on embeddings move whole cohorts at once")
+    if of_embeddings is None:
+        assert of_words is not None
+        return _attack_words(of_words, observer)
+    with PreparedEmbeddingAttacks(of_embeddings, observer) as prepared:
+        prepared.check()
+        suite = prepared.suite()
+        if any(map(prepared.has_work, suite.attacks)):
+            _ = prepared.victim  # Refuses what cannot be moved, before anything is attacked.
+        first = None if of_words is None else _attack_words(of_words, observer)
+        outcomes = tuple(_GradientAttack(prepared, suite, name, 0).run() for name in suite.attacks)
+        probed = prepared.probe_queries + (0 if first is None else first.probe_queries)
+        return AttackReport(prepared.folder, () if first is None else first.outcomes, probed, outcomes)
+
+
+def moves_embeddings(request: AttackRequest) -> bool:
+    """Whether a command asks for attacks on the embeddings of texts; nothing is loaded."""
+    return not attacks_images(request) and divide(request)[1] is not None
+
+
+def _attack_words(request: AttackRequest, observer: Observer) -> AttackReport:
+    with PreparedAttacks(request, observer) as prepared:
         prepared.check()
         _ = prepared.search_draws  # Refuses a model that has none, before anything is written.
         suite = choose(prepared)
@@ -105,13 +135,14 @@ class _Attack:
         ready = self.ready
         settings = ready.settings(self.name, self.search_draws)
         asked = ids(ready.sample)
-        if not ready.folder.attack_file(self.name, settings).rows_path.exists():
+        if not ready.file(self.name, settings).rows_path.exists():
             _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
-        file, opened, known = claim(lambda: ready.folder.attack_file(self.name, settings), settings)
+        file, opened, known = claim(lambda: ready.file(self.name, settings), settings)
         with opened as journal:
             self._forget(file, journal)
             missing = [key for key in asked if key not in journal.rows]
-            if not missing and known.get("summary"):
+            lost = self._lost(file, journal)
+            if not missing and not lost and known.get("summary"):
                 if known.get("suite") != self._suite():
                     write_record(file.header_path, known := {**known, "suite": self._suite()})
                 return AttackOutcome(file, tuple(journal.rows[key] for key in asked), known, 0)
@@ -119,7 +150,7 @@ class _Attack:
                 ready.check_labels()
             header = self._header(settings, known, len(asked))
             write_record(file.header_path, header)
-            effort = self._attack(file, journal, set(missing))
+            effort = self._attack(file, journal, set(missing) | lost)
             journal.finish(ids(ready.first(header["n"])))
             if ready.request.trace:
                 Trace(file.trace_path).order(list(journal.rows))
@@ -133,6 +164,11 @@ class _Attack:
         }
         write_record(file.header_path, header)
         return AttackOutcome(file, rows, header, len(missing))
+
+    def _lost(self, file: AttackFile, journal: Journal) -> set[str]:
+        """Ids of rows that are there while what belongs to them is not: they are attacked again."""
+        del file, journal
+        return set()
 
     def _suite(self) -> dict[str, Any]:
         return self.suite.to_json(self.ready.request.attacks)
@@ -214,34 +250,57 @@ class _Attack:
 
 
 @dataclass(frozen=True)
-class _ImageAttack(_Attack):
+class _GradientAttack(_Attack):
     """One gradient attack of the command."""
 
-    ready: PreparedImageAttacks
+    ready: PreparedGradientAttacks
 
     def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
-        """Attack the cohorts that hold missing rows, and keep the images they ended with."""
+        """Attack the cohorts that hold missing rows."""
         ready, observer, key = self.ready, self.ready.observer, file.key
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-        images = AdversarialImages(file)
-        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
+        new = missing - set(journal.rows)
+        observer.begin(key, len(new) + len(journal), list(journal.rows.values()))
+        effort: dict[str, float] = {"examples": len(new), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
         for rejected in ready.sample.rejected:
-            if rejected.id in missing:
+            if rejected.id in new:
                 row = _rejected(rejected, ready.request.seed).to_row()
                 journal.append(row)
                 observer.row(key, row)
         with measured(effort):
             for number, cohort in ready.cohorts(missing):
-                made = attack_cohort(ready, self.name, cohort)
-                images.keep(number, made.images)
+                made = ready.attack_cohort(self.name, cohort)
+                self._keep(file, number, made)
                 for row in made.rows:
-                    if row["id"] in missing:
+                    if row["id"] in new:
                         journal.append(row)
                         observer.row(key, row)
         journal.finish(ids(ready.first(None)))
-        images.finish(ready.aligned, list(journal.rows.values()))
+        self._finish(file, journal)
         observer.end(key)
         return effort
+
+    def _header(self, settings: dict[str, Any], known: Mapping[str, Any], asked: int) -> dict[str, Any]:
+        return {**super()._header(settings, known, asked), **self.ready.facts()}
+
+    def _keep(self, file: AttackFile, number: int, made: Cohort) -> None:
+        """Keep what a cohort ended with, before its rows are written."""
+
+    def _finish(self, file: AttackFile, journal: Journal) -> None:
+        """Put in order what was kept."""
+
+
+@dataclass(frozen=True)
+class _ImageAttack(_GradientAttack):
+    """One gradient attack on images, which are kept."""
+
+    def _lost(self, file: AttackFile, journal: Journal) -> set[str]:
+        return AdversarialImages(file).lost(journal.rows.values())
+
+    def _keep(self, file: AttackFile, number: int, made: Cohort) -> None:
+        AdversarialImages(file).keep(number, made.images)
+
+    def _finish(self, file: AttackFile, journal: Journal) -> None:
+        AdversarialImages(file).finish(self.ready.aligned, list(journal.rows.values()))
 
 
 def _rejected(row: Rejected, seed: int) -> AttackResult:

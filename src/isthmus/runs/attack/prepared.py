@@ -93,10 +93,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             raise UsageError(f"name at least one attack: --attack {','.join(known)}")
         for entry in entries.values():
             if entry.kind != "words":
-                raise UsageError(
-                    f"{entry.name} moves pixels or embeddings, and these are texts: choose an attack that edits words, "
-                    f"or call isthmus.attacks.{entry.class_name} from Python"
-                )
+                raise UsageError(f"{entry.name} moves pixels or embeddings: it does not edit words")
         given = parameters_of(self.request.parameters, entries)
         name_models(self.request, entries, given)
         built: dict[str, WordAttack] = {}
@@ -254,9 +251,13 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         """By which the engine knows an example."""
         return derive(self.request.seed, "victim", example.id)
 
+    def file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
+        """Where rows of an attack with these settings belong."""
+        return self.folder.attack_file(name, settings)
+
     def has_work(self, name: str) -> bool:
         """Whether examples of an attack have no row yet, as far as the files tell."""
-        files = [self.folder.attack_file(name, self.settings(name, search)) for search in self.searches]
+        files = [self.file(name, self.settings(name, search)) for search in self.searches]
         return any(map(self._lacks_rows, files))
 
     def _lacks_rows(self, file: AttackFile) -> bool:
