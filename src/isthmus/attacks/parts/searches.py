@@ -97,7 +97,7 @@ def proposed(
     trial: Trial, draft: Draft, edits: Edits | Generator[Request, Any, Edits]
 ) -> Generator[Request, Any, Candidates]:
     """What was proposed, as candidates that satisfy the trial's rules."""
-    if isinstance(edits, Generator):
+    if not isinstance(edits, np.ndarray):
         edits = yield from edits
     return (yield from allowed(trial, Candidates(draft, edits)))
 
@@ -126,7 +126,7 @@ def by_importance(
 ) -> Generator[Request, Any, list[int]]:
     """Positions, the ones whose absence helps most first."""
     importance = yield from saliency(trial, positions, blank)
-    order: list[int] = positions[np.argsort(-importance, kind="stable")].tolist()
+    order: list[int] = positions[(-importance).argsort(kind="stable")].tolist()
     return order
 
 
