@@ -116,6 +116,18 @@ def allowed(
 
     Rules of the types in `passing` are seen to by whoever proposes.
     """
+    candidates = plainly_allowed(trial, candidates, passing)
+    for asking in trial.asking_rules:
+        if not candidates.count:
+            return candidates
+        mask = yield from asking.ask(trial, candidates)
+        candidates = candidates.kept(mask)
+    trial.candidates += candidates.count
+    return candidates
+
+
+def plainly_allowed(trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()) -> Candidates:
+    """The candidates that satisfy the plain rules; they are counted by whoever has asked the others."""
     for rule in trial.plain_rules:
         if not candidates.count:
             return candidates
@@ -124,10 +136,4 @@ def allowed(
         if (cannot_fail := getattr(rule, "cannot_fail", None)) is not None and cannot_fail(trial):
             continue
         candidates = candidates.kept(rule.holds(trial, candidates))
-    for asking in trial.asking_rules:
-        if not candidates.count:
-            return candidates
-        mask = yield from asking.ask(trial, candidates)
-        candidates = candidates.kept(mask)
-    trial.candidates += candidates.count
     return candidates
