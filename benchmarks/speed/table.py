@@ -81,7 +81,7 @@ UNPADDED = "textattack unpadded"
 LEAST_OF_IDEAL = {"fp32": 0.9, "bf16": 0.85}
 """Share of the ideal's rate that isthmus must reach; confirmations in fp32 are part of the bf16 ideal."""
 MOST_GROWTH = 1.5
-"""How many times as much a query may cost on texts of 2,000 words as on texts of 200."""
+"""How many times as much a row may cost the host on texts of 2,000 words as on texts of 200."""
 LEAST_HOST = {"bare": 200_000, "everything on": 120_000}
 """Queries a second that the engine must reach on one core with a victim that costs nothing."""
 
@@ -108,11 +108,11 @@ def missed_targets(recipe: str, records: Sequence[Record]) -> list[str]:
 
 
 def missed_by_length(records: Sequence[Record]) -> list[str]:
-    """Whether a query about a long text costs too much."""
-    short, long = (record.notes["us a query"] for record in records)
+    """Whether a row of a long text costs too much."""
+    short, long = (record.notes["us a row"] for record in records)
     if long <= MOST_GROWTH * short:
         return []
-    return [f"a query costs {long / short:.2f} times as much at 2,000 words as at 200, {MOST_GROWTH} is the target"]
+    return [f"a row costs {long / short:.2f} times as much at 2,000 words as at 200, {MOST_GROWTH} is the target"]
 
 
 def missed_by_host(records: Sequence[Record]) -> list[str]:
