@@ -7,7 +7,7 @@ SST2   ?= data/sst2
 MINUTES ?= 60
 SOAK   ?= soak
 
-.PHONY: help install demo test lint types imports unit soak dist bench-textattack bench clean
+.PHONY: help install demo test lint types imports unit soak compiled dist bench-textattack bench clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -44,7 +44,10 @@ unit: install    ## the tests
 soak: install    ## kills, full disks, damaged files and memory for MINUTES=60; figures in SOAK=soak
 	@$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) --out $(SOAK)
 
-dist: install    ## build the wheel; two builds of one commit are the same file, byte for byte
+compiled:        ## compile the engine's innermost loops beside their source, for a checkout that is not installed
+	@$(PYTHON) hatch_build.py
+
+dist: install    ## build the wheel; two builds of one commit with one compiler are the same file, byte for byte
 	@$(BIN)/python -m hatchling build -t wheel -d dist && sha256sum dist/*.whl
 
 bench-textattack: ## TextAttack in its own environment, for benchmarks

@@ -5,6 +5,9 @@
     python benchmarks/attack_speed.py ... --recipes textfooler iga --vectors VECTORS --nltk-data NLTK       others
     python benchmarks/attack_speed.py ... --recipes deepwordbug pwws textfooler bae --targets   exit 1 if one is missed
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side host    the engine without a model
+    python benchmarks/attack_speed.py --data SST2 --model MODEL --side lengths texts of 200 and of 2,000 words, the same
+    python benchmarks/attack_speed.py --data SST2 --runs 3 --results results   three runs of each, kept in the ledger
+    python benchmarks/attack_speed.py --data SST2 --side page --results results   write the page from the ledger
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side gpu     on a machine with CUDA
     python benchmarks/attack_speed.py --data IMDB --model MODEL --side memory --recipes clare     peak memory
 
@@ -31,12 +34,14 @@ from rich.console import Console
 
 from agreement.attacks import ATTACKS, Resources
 from isthmus.core.hardware import bfloat16_works
+from speed import ledger
 from speed.record import Record, pinned_environment
-from speed.table import missed_targets, show_rates, show_sides
+from speed.table import UNPADDED, missed_by_host, missed_by_length, missed_targets, show_rates, show_sides
 
 HERE = Path(__file__).resolve().parent
 TEXTATTACK = HERE.parent / ".venv-textattack" / "bin" / "python"
-SIDES = ("all", "textattack", "isthmus", "ideal", "host", "gpu", "memory")
+PAGE = HERE.parent / "docs" / "results" / "attack_speed.md"
+SIDES = ("all", "textattack", UNPADDED, "isthmus", "ideal", "host", "lengths", "gpu", "memory", "page")
 console = Console(width=120)
 
 
@@ -57,11 +62,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=128, help="what TextAttack pads every batch to")
     parser.add_argument("--in-flight", type=int, help="attacks at once (default: the engine's choice; host: 1024)")
     parser.add_argument("--cores", default="0", help="comma-separated; as many threads are used as cores are named")
+    parser.add_argument("--runs", type=int, default=1, help="of every side, one after the other; all of them are kept")
+    parser.add_argument(
+        "--results", type=Path, help="keep what was measured in times/attack_speed.jsonl of this folder"
+    )
     parser.add_argument("--repeats", type=int, default=1, help="of isthmus and of the ideal; the fastest run counts")
     parser.add_argument(
         "--targets",
         action="store_true",
-        help="exit 1 below 90 %% of the fp32 ideal's rate, or slower than TextAttack where its environment exists",
+        help="exit 1 below 90 %% of the fp32 ideal's rate or 85 %% of the bf16 ideal's, or slower than TextAttack with "
+        "or without its padding where its environment exists; of host and lengths below what speed/table.py says",
     )
     parser.add_argument("--textattack", type=Path, default=TEXTATTACK, help="python of TextAttack's environment")
     parser.add_argument("--profile", type=Path, help="write a cProfile of the host or GPU run there")
@@ -72,14 +82,17 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    options.n = options.n or {"host": None, "gpu": None, "memory": 16}.get(options.side, 100)
+    options.n = options.n or {"host": None, "gpu": None, "memory": 16, "lengths": 16}.get(options.side, 100)
     options.threads = len(options.cores.split(","))
     if options.alone:
         measure_here(options)
         return
+    if options.side == "page":
+        write_page(options.results or HERE.parent / "results")
+        return
     check(options)
-    if options.side == "host":
-        show_rates("engine alone, a victim that costs nothing", measured(options, "host", "deepwordbug"), console)
+    if options.side in ("host", "lengths"):
+        judged(options, alone(options))
         return
     if options.side == "gpu":
         for recipe in options.recipes:
@@ -90,11 +103,40 @@ def main() -> None:
         for recipe in options.recipes:
             show_rates(f"{recipe}: peak memory", measured(options, "memory", recipe), console)
         return
-    missed = [line for recipe in options.recipes for line in compare(options, recipe)]
+    judged(options, [line for recipe in options.recipes for line in compare(options, recipe)])
+
+
+def judged(options: argparse.Namespace, missed: Sequence[str]) -> None:
+    """Name what was missed, where that was asked for."""
     if options.targets:
         for line in missed:
             console.print(f"[red]missed[/red] {line}")
         sys.exit(bool(missed))
+
+
+def alone(options: argparse.Namespace) -> list[str]:
+    """The engine with a victim that costs nothing; the targets that every run missed."""
+    runs = [measured(options, options.side, "deepwordbug") for _ in range(options.runs)]
+    for records in runs:
+        show_rates("engine alone, a victim that costs nothing", records, console)
+    keep(options, options.side, runs)
+    judge = missed_by_host if options.side == "host" else missed_by_length
+    return min((judge(records) for records in runs), key=len)
+
+
+def keep(options: argparse.Namespace, kind: str, runs: Sequence[Sequence[Record]]) -> None:
+    """The runs of every side as lines of the ledger."""
+    if options.results is None:
+        return
+    sides = [side for side in zip(*runs, strict=True) if not any("failed" in record.notes for record in side)]
+    lines = [ledger.line_of(kind, side, options.n, options.threads) for side in sides]
+    ledger.add(options.results / "times" / "attack_speed.jsonl", lines)
+
+
+def write_page(results: Path) -> None:
+    """The tables of the page from the ledger."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(ledger.written(text, ledger.read(results / "times" / "attack_speed.jsonl")), encoding="utf-8")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -103,7 +145,7 @@ def check(options: argparse.Namespace) -> None:
         sys.exit(
             f"{options.data} holds no test.jsonl or test.jsonl.gz: give the folder of the SST-2 splits with --data"
         )
-    needs_textattack = options.side in ("all", "textattack") and not options.targets
+    needs_textattack = options.side in ("all", "textattack", UNPADDED) and not options.targets
     if needs_textattack and not options.textattack.exists():
         sys.exit(f"{options.textattack} is missing: run `make bench-textattack` first, or measure --side isthmus")
     if not Path(options.model).exists():
@@ -122,37 +164,41 @@ def train(data: Path, model: Path) -> None:
 
 
 def compare(options: argparse.Namespace, recipe: str) -> list[str]:
-    """isthmus, TextAttack and the ideal on one recipe, in one table; the targets that were missed."""
-    sides = ("textattack", "isthmus", "ideal") if options.side == "all" else (options.side,)
+    """isthmus, both ways of TextAttack and the ideal on one recipe, a table a run; what the best run missed."""
+    sides: tuple[str, ...] = ("textattack", UNPADDED, "isthmus", "ideal") if options.side == "all" else (options.side,)
     if options.targets:
-        sides = ("textattack", "isthmus", "ideal") if options.textattack.exists() else ("isthmus", "ideal")
-    records: list[Record] = []
-    if "textattack" in sides:
-        records += measured(options, "textattack", recipe)
-    for side in ("isthmus", "ideal"):
-        if side in sides:
-            records += [record for kind in options.precisions for record in measured(options, side, recipe, kind)]
-    show_sides(recipe, records, console)
-    return missed_targets(recipe, records)
+        theirs = ("textattack", UNPADDED) if options.textattack.exists() else ()
+        sides = (*theirs, "isthmus", "ideal")
+    runs: list[list[Record]] = []
+    for _ in range(options.runs):
+        records: list[Record] = []
+        for side in sides:
+            kinds = options.precisions if side in ("isthmus", "ideal") else ["fp32"]
+            records += [record for kind in kinds for record in measured(options, side, recipe, kind)]
+        show_sides(recipe, records, console)
+        runs.append(records)
+    keep(options, "cpu", runs)
+    return min((missed_targets(recipe, records) for records in runs), key=len)
 
 
 def measured(options: argparse.Namespace, side: str, recipe: str, precision: str = "fp32") -> list[Record]:
     """The records of one side, measured in a process pinned to the chosen cores."""
-    name = f"{side}-{recipe}-{precision}"
+    name = f"{side.replace(' ', '-')}-{recipe}-{precision}"
     console.print(f"[dim]measuring {name} on core {options.cores}[/dim]")
     for stale in (*options.out.glob(f"{name}-*.json"), options.out / f"{name}.jsonl"):
         stale.unlink(missing_ok=True)
     if precision == "bf16" and side != "gpu" and not bfloat16_works("cpu"):
         return [Record(side, recipe, precision, notes={"failed": "no bf16 here"})]
-    if side == "textattack":
+    if side in ("textattack", UNPADDED):
         command = textattack_command(options, recipe, options.out / f"{name}.jsonl")
+        command += ["--quick"] if side == UNPADDED else []
     else:
         command = [sys.executable, __file__, "--alone", *forwarded(options, side, recipe, precision)]
     status = subprocess.run(pinned(command, options.cores), env=pinned_environment(options.threads), check=False)
     if status.returncode:
         return [Record(side, recipe, precision, notes={"failed": f"exit {status.returncode}"})]
-    if side == "textattack":
-        from_textattack(options.out / f"{name}.jsonl", options.out / f"{name}-0.json")
+    if side in ("textattack", UNPADDED):
+        from_textattack(options.out / f"{name}.jsonl", options.out / f"{name}-0.json", side)
     return [Record.read(path) for path in sorted(options.out.glob(f"{name}-*.json"))]
 
 
@@ -192,16 +238,18 @@ def forwarded(options: argparse.Namespace, side: str, recipe: str, precision: st
     return [str(part) for pair in pairs.items() if pair[1] is not None for part in pair]
 
 
-def from_textattack(raw: Path, path: Path) -> None:
+def from_textattack(raw: Path, path: Path, side: str = "textattack") -> None:
     """TextAttack's own file as a record like the others."""
     header, *rows = (json.loads(line) for line in raw.read_text(encoding="utf-8").splitlines())
     wall_s, cpu_s = (sum(row[key] for row in rows) for key in ("wall_s", "cpu_s"))
-    record = Record("textattack", header["recipe"], "fp32", len(rows), wall_s, cpu_s)
+    record = Record(side, header["recipe"], "fp32", len(rows), wall_s, cpu_s)
     record.model_s = sum(row["model_cpu_s"] + row["encoder_cpu_s"] for row in rows)
     record.peak_memory_mb = max(row["peak_memory_mb"] for row in rows)
     batches = [batch for row in rows for batch in row.pop("batches")]
     record.rows, record.batches = sum(map(len, batches)), len(batches)
     record.tokens, record.padded_tokens = sum(map(sum, batches)), record.rows * header["max_tokens"]
+    if side == UNPADDED:
+        record.padded_tokens = sum(len(batch) * max(batch) for batch in batches if batch)
     record.outcomes = rows
     record.notes = {"queries counted": sum(row["queries"] for row in rows), "versions": header["versions"]}
     record.notes |= {"tool": header["tool"], "stand_ins": header["stand_ins"]}
@@ -231,6 +279,8 @@ def records_of(options: argparse.Namespace) -> list[Record]:
     rows = options.out / f"rows-{recipe}-{precision}.npz"
     if options.side == "host":
         return sides.host_alone(model, options.data, options.n, options.in_flight or 1024, options.profile)
+    if options.side == "lengths":
+        return sides.lengths(model, options.data, options.n, options.in_flight)
     attack = sides.method(recipe, resources(options))
     if options.side == "isthmus":
         runs = [

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 def built(place: Path, mask: int) -> Path:
     """A wheel of a copy of the sources, made under another path, other times and another file mask."""
     place.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         (place / name).write_bytes((ROOT / name).read_bytes())
     shutil.copytree(
         ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy

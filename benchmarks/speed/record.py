@@ -35,6 +35,8 @@ class Record:
     batches: int = 0
     tokens: int = 0
     padded_tokens: int = 0
+    filled: int = 0
+    """Rows forwarded that nobody asked for, repeated to fill a batch."""
     peak_memory_mb: float = 0.0
     clock: str = "cpu"
     """Which of the two times the rates use: ``cpu`` on processors, ``wall`` where a GPU works beside it."""
@@ -81,7 +83,7 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Self:
         row = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{name: row[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: row[name] for name in cls.__dataclass_fields__ if name in row})
 
 
 class Clock:

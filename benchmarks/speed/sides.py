@@ -15,7 +15,7 @@ from typing import Any
 from agreement.attacks import ATTACKS, Resources, parameters
 from isthmus.attacks.base import AttackRun, AttackSettings
 from isthmus.attacks.result import AttackResult
-from isthmus.core import catalog
+from isthmus.core import catalog, compiled
 from isthmus.core.types import Example, TokenVictim
 from isthmus.data import load_data
 from isthmus.engine.scheduler import EngineSettings
@@ -48,8 +48,10 @@ def isthmus_on_cpu(
     run = _prepared(attack, victim, texts, AttackSettings(engine=EngineSettings(in_flight=in_flight)), beside)
     with Clock() as clock:
         results = list(run)
-    ideal.save_rows(rows_to, {"victim": victim.sent} | {kind: one.sent for kind, one in beside.watched.items()})
+    sent = {"victim": victim.sent, "exact": victim.sent_exactly}
+    ideal.save_rows(rows_to, sent | {kind: one.sent for kind, one in beside.watched.items()})
     record = _record("isthmus", recipe, precision, _in_order(results, texts), clock, victim)
+    record.filled = victim.victim.filled
     record.model_s = victim.cpu_s + sum(one.cpu_s for one in beside.watched.values())
     record.notes["unconfirmed"] = run.statistics.scores.unconfirmed
     record.notes |= {f"{kind} rows": one.rows for kind, one in beside.watched.items()}
@@ -66,7 +68,9 @@ def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: str, repeats: i
 
 def _models(model: str, attack: Any, precision: str, device: str) -> ideal.Models:
     beside = {kind: partial(stock, kind, attack) for kind in ("encoder", "masked_lm")}
-    return {"victim": partial(ideal.load_stock, model, precision, device), **beside}
+    # Successes found in bfloat16 are confirmed in float32, so the ideal does that, too.
+    exact = partial(ideal.load_stock, model, "fp32", device)
+    return {"victim": partial(ideal.load_stock, model, precision, device), "exact": exact, **beside}
 
 
 def memory(model: str, data: Path, attack: Any, n: int, in_flight: int | None, budget: int) -> Record:
@@ -111,8 +115,35 @@ def host_alone(tokenizer_folder: str, data: Path, n: int | None, in_flight: int,
             record = Record(side, "deepwordbug", "none", len(texts), clock.wall_s, clock.cpu_s, victim.seconds)
             record.rows, record.batches, record.peak_memory_mb = victim.rows, victim.batches, peak_memory_mb()
             record.notes = {"in flight": in_flight, "logical queries": run.statistics.scores.logical}
+            record.notes["compiled"] = int(compiled.part is not None)
             records.append(record)
     return records
+
+
+def lengths(tokenizer_folder: str, data: Path, n: int, in_flight: int | None) -> list[Record]:
+    """DeepWordBug on a victim that costs nothing and is hardly ever fooled, on texts of 200 and of 2,000 words."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    words = [word for example in examples(data, "train", None) for word in " ".join(example.texts.values()).split()]
+    found: list[Record] = []
+    for size in (200, 200, 2000):  # What is imported and looked up at first use counts for neither.
+        texts = [
+            Example(f"{size}:{number}", {"text": " ".join(words[number * size : (number + 1) * size])}, 1)
+            for number in range(min(n, len(words) // size))
+        ]
+        victim = FreeVictim(tokenizer, flipped=0.01, max_tokens=512)
+        settings = AttackSettings(engine=EngineSettings(in_flight=in_flight))
+        run = _prepared(catalog.build("attacks", "deepwordbug"), victim, texts, settings)
+        with Clock() as clock:
+            list(run.raw())
+        record = Record(f"{size} words", "deepwordbug", "none", len(texts), clock.wall_s, clock.cpu_s, victim.seconds)
+        record.rows, record.batches, record.peak_memory_mb = victim.rows, victim.batches, peak_memory_mb()
+        logical = run.statistics.scores.logical
+        record.notes = {"us a query": 1e6 * clock.cpu_s / logical, "us a row": 1e6 * clock.cpu_s / victim.rows}
+        record.notes |= {"logical queries": logical}
+        found.append(record)
+    return found[1:]
 
 
 def on_gpu(
@@ -201,7 +232,7 @@ def _record(
         wall_s=clock.wall_s,
         cpu_s=clock.cpu_s,
         rows=victim.rows,
-        batches=len(victim.sent),
+        batches=len(victim.sent) + len(victim.sent_exactly),
         tokens=victim.tokens,
         padded_tokens=victim.padded_tokens,
         peak_memory_mb=peak_memory_mb(),

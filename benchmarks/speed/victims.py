@@ -32,6 +32,7 @@ class NotingVictim:
     def __init__(self, victim: TokenVictim) -> None:
         self.victim = victim
         self.sent: list[Sent] = []
+        self.sent_exactly: list[Sent] = []
         self.tokens = self.padded_tokens = self.rows = self.exact_rows = 0
         self.starting_s = self.waiting_s = self.cpu_s = 0.0
 
@@ -82,7 +83,9 @@ class NotingVictim:
     def _note(self, batch: TokenBatch, exact: bool) -> None:
         rows, length = batch.ids.shape
         lengths = np.full(rows, length) if batch.mask is None else batch.mask.sum(axis=1)
-        self.sent.append(Sent(batch.ids.copy(), lengths))  # The engine may use its buffer again.
+        half = getattr(self.victim, "precision", "fp32") != "fp32"
+        sent = self.sent_exactly if exact and half else self.sent
+        sent.append(Sent(batch.ids.copy(), lengths))  # The engine may use its buffer again.
         self.rows += rows
         self.exact_rows += rows if exact else 0
         self.padded_tokens += rows * length
@@ -101,10 +104,9 @@ class FreeVictim:
     labels = ("negative", "positive")
     stochastic = False
     device_type = "cuda"
-    max_tokens = 128
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, flipped: float = 0.1) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, flipped: float = 0.1, max_tokens: int = 128) -> None:
+        self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self._scale = np.float32(0.5 / (1 - flipped) / 2**32)
         self.rows = self.batches = 0
         self.seconds = 0.0

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from speed import ledger
 from speed.record import Record
-from speed.table import missed_targets
+from speed.table import UNPADDED, missed_by_host, missed_by_length, missed_targets
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "attack_speed.md"
 
 
 def records(ours: float, theirs: float | None = None) -> list[Record]:
@@ -15,10 +20,10 @@ def records(ours: float, theirs: float | None = None) -> list[Record]:
 
 @pytest.mark.parametrize(("ours", "theirs", "missed"), [
     (9.9, None, []),
-    (10.1, None, ["89.1% of the ideal"]),
+    (10.1, None, ["89.1% of the fp32 ideal"]),
     (9.9, 20.0, []),
-    (9.9, 5.0, ["TextAttack has 2.00"]),
-    (18.0, 5.0, ["50.0% of the ideal", "TextAttack has 2.00"]),
+    (9.9, 5.0, ["textattack has 2.00"]),
+    (18.0, 5.0, ["50.0% of the fp32 ideal", "textattack has 2.00"]),
 ])  # fmt: skip
 def test_targets(ours: float, theirs: float | None, missed: list[str]) -> None:
     found = missed_targets("pwws", records(ours, theirs))
@@ -29,6 +34,51 @@ def test_targets(ours: float, theirs: float | None, missed: list[str]) -> None:
 def test_what_was_not_measured_is_missed() -> None:
     (line,) = missed_targets("pwws", [Record("isthmus", "pwws", notes={"failed": "exit 1"}), records(9.9)[1]])
     assert "not both measured" in line
+
+
+def test_bfloat16_and_unpadded_rivals_count() -> None:
+    half = [Record("isthmus", "pwws", "bf16", 10, cpu_s=6.0), Record("ideal", "pwws", "bf16", 10, cpu_s=5.0)]
+    (line,) = missed_targets("pwws", [*records(9.9), *half])
+    assert "83.3% of the bf16 ideal" in line
+    (line,) = missed_targets("pwws", [*records(9.9, 20.0), Record(UNPADDED, "pwws", "fp32", 10, cpu_s=9.0)])
+    assert "unpadded has 1.11" in line
+
+
+def test_long_texts_and_the_host_have_targets() -> None:
+    def lengths(short: float, long: float) -> list[Record]:
+        return [Record("", "", notes={"us a row": short}), Record("", "", notes={"us a row": long})]
+
+    assert missed_by_length(lengths(100.0, 150.0)) == []
+    assert "1.51 times" in missed_by_length(lengths(100.0, 151.0))[0]
+    host = [Record("bare", "", rows=200_000, cpu_s=1.0), Record("everything on", "", rows=119_000, cpu_s=1.0)]
+    (line,) = missed_by_host(host)
+    assert line.startswith("everything on: 119,000")
+
+
+def test_times_are_kept_by_processor_and_written_into_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "times" / "attack_speed.jsonl"
+    for processor, seconds in (("one", 5.0), ("other", 7.0), ("one", 6.0)):
+        runs = [Record(side, "pwws", "fp32", 10, cpu_s=scale * seconds, rows=90, processor=processor)
+                for side, scale in (("isthmus", 1.0), ("ideal", 0.9), ("textattack", 4.0))]  # fmt: skip
+        ledger.add(path, [ledger.line_of("cpu", [record, record], 10, 1) for record in runs])
+    lines = ledger.read(path)
+    assert len(lines) == 6
+    assert {line["seconds"][0] for line in lines if line["side"] == "isthmus"} == {6.0, 7.0}
+    page = "before\n<!-- times: cpu -->\nold\n<!-- end of times -->\nbehind\n"
+    text = ledger.written(page, lines)
+    assert "old" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("<!-- end of times -->\nbehind\n")
+    assert text.count("90 (90–90) %") == 2
+    assert text.count("4.00 (4.00–4.00) times in fp32") == 2
+    assert ledger.written(text, lines) == text
+    assert "Not yet run." in ledger.written(page.replace("cpu", "host"), lines)
+
+
+def test_the_page_is_what_the_ledger_says() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert "<!-- times: cpu -->" in text
+    assert ledger.written(text, ledger.read(PAGE.parents[2] / "results" / "times" / "attack_speed.jsonl")) == text
 
 
 def test_the_processor_is_named() -> None:

@@ -4,7 +4,7 @@ import gc
 import time
 import weakref
 from collections.abc import Generator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -220,6 +220,32 @@ def test_successes_found_in_half_precision_are_checked() -> None:
     statistics = engine.statistics.scores
     assert statistics.confirmed == Half.exact_rows > 0
     assert 0 < statistics.unconfirmed < statistics.confirmed
+
+
+def test_what_is_asked_for_exactly_is_scored_once() -> None:
+    class Half(BertVictim):
+        precision = "bf16"
+        rows: ClassVar[dict[bool, int]] = {True: 0, False: 0}
+
+        def launch(self, batches: Any, *, exact: bool = False) -> Any:
+            Half.rows[exact] += sum(len(batch.ids) for batch in batches)
+            wait = super().launch(batches, exact=exact)
+            return wait if exact else lambda: wait() * np.float32(0.5)
+
+    class Twice:
+        """Asks for a text exactly, then for the same text otherwise."""
+
+        key, budget, label = 1, None, 0
+
+        def start(self, vocabulary: Vocabulary) -> Any:
+            draft = Draft.of({"text": "a great film"}, vocabulary)
+            first = yield Score(draft, exact=True)
+            return first, (yield Score(draft))
+
+    (finished,) = Engine(Half()).run([Twice()])
+    first, second = finished.value
+    assert Half.rows == {True: 1, False: 1}
+    assert np.array_equal(first * np.float32(0.5), second)  # The cache holds nothing of the other precision.
 
 
 def test_the_vocabulary_is_renewed_without_a_trace() -> None:

@@ -99,8 +99,10 @@ def test_a_pass_that_fails_leaves_the_model_as_it_was() -> None:
 
 def test_few_rows_are_tried_nothing() -> None:
     victim = victim_of("bert")
-    victim.launch(rows_of(LENGTHS))
+    victim.launch(rows_of(LENGTHS[:3]))
     assert not packs(victim)
+    victim.launch(rows_of(LENGTHS[:4]))
+    assert packs(victim)
 
 
 def test_segments_and_keys_go_along() -> None:

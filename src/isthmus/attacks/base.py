@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, final
 
+import numpy as np
+
 from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted, bound
 from isthmus.attacks.parts.limits import Limits
@@ -75,7 +77,7 @@ class AttackSettings:
                 raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reached:
     """What an attack's generator returns."""
 
@@ -325,7 +327,7 @@ class AttackRun:
             why: Outcome = "timed_out" if finished.timed_out else "error"
             return build(outcome=why, original=texts, perturbed=texts, reason=finished.error or "unknown")
         edits = aligned(reached.original, reached.draft)
-        words = int(reached.original.editable.sum())
+        words = int(np.count_nonzero(reached.original.editable))
         return build(
             outcome=reached.outcome,
             original=example.texts,

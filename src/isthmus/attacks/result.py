@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import accumulate
 from typing import Any, Literal, get_args
-
-import numpy as np
 
 from isthmus.core.errors import RunError
 from isthmus.core.statistics import clopper_pearson
@@ -108,15 +107,18 @@ class AttackResult:
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready record; it holds no clock times, so that equal runs give equal files."""
-        row = asdict(self)
+        # Field by field: `asdict` copies whatever it meets, which took longer than an attack on a fast model.
+        row = {name: getattr(self, name) for name in _FIELDS}
         row["original"], row["perturbed"] = dict(self.original), dict(self.perturbed)
         if row["perturbed"] == row["original"]:
             row["perturbed"] = None
-        row["edits"] = list(row["edits"])
+        row["edits"] = [{name: getattr(edit, name) for name in _EDIT_FIELDS} for edit in self.edits]
         row["score_before"], row["score_after"] = list(self.score_before), list(self.score_after)
         for name in ("fresh", "clean"):
             if row[name] is None:
                 del row[name]  # Of a deterministic model there is nothing to say.
+            else:
+                row[name] = asdict(row[name])
         return row
 
     @classmethod
@@ -141,6 +143,10 @@ class AttackResult:
         return f"{self.id}: {self.outcome} after {self.logical_queries} queries" + (f" ({changed})" if changed else "")
 
 
+_FIELDS = tuple(field.name for field in fields(AttackResult))
+_EDIT_FIELDS = tuple(field.name for field in fields(Edit))
+
+
 def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
     """The edits that lead from the original text to the final one, in reading order."""
     if final is original:
@@ -160,19 +166,32 @@ def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
 
 def _replacements(original: Draft, final: Draft) -> tuple[Edit, ...]:
     """Words were replaced and nothing else: every edit shifts what follows it by the difference in length."""
-    parsed, starts = original.parsed(), original.structure.starts
+    structure, strings = original.structure, original.structure.vocabulary.strings
+    starts = structure.starts
     edits: list[Edit] = []
     field, shift = -1, 0
-    offsets: tuple[tuple[int, int], ...] = ()
-    for position in np.flatnonzero(original.ids != final.ids).tolist():
-        if field != (field := original.field_of(position)):
-            offsets, shift = parsed[field].offsets(), 0
-        local, new = position - starts[field], final.word(position)
-        start, end = offsets[local]
-        name, old = original.structure.fields[field], parsed[field][local]
+    ends: list[int] = []
+    for position in (original.ids != final.ids).nonzero()[0].tolist():
+        if not edits or position >= starts[field + 1]:
+            field, shift = original.field_of(position), 0
+            ends = _ends(original, field)
+        local, old, new = position - starts[field], original.word(position), strings[final.ids[position]]
+        start, end = ends[2 * local], ends[2 * local + 1]
+        name = structure.fields[field]
         edits.append(Edit(name, local, "replace", old, new, start, end, start + shift, start + shift + len(new)))
         shift += len(new) - len(old)
     return tuple(edits)
+
+
+def _ends(draft: Draft, field: int) -> list[int]:
+    """Where the pieces of a field end: gap, word, gap, …, word, gap."""
+    structure = draft.structure
+    strings, gaps = structure.vocabulary.strings, structure.gaps[field]
+    sizes = [0] * (2 * len(gaps) - 1)
+    sizes[::2] = map(len, gaps)
+    own = draft.ids[structure.starts[field] : structure.starts[field + 1]].tolist()
+    sizes[1::2] = [len(strings[word]) for word in own]
+    return list(accumulate(sizes))
 
 
 def _field_edits(name: str, before: Words, after: Words, origin: list[int | None], count: int) -> list[Edit]:

@@ -77,10 +77,16 @@ def _libraries() -> Iterator[Finding]:
     import platform
 
     import isthmus
+    from isthmus.core import compiled
     from isthmus.runs.provenance import library_version
 
     yield Finding("installed", "isthmus", "ok", isthmus.__version__)
     yield Finding("installed", "python", "ok", platform.python_version())
+    if compiled.part is None:
+        remedy = "attacks on a GPU are faster with it: install isthmus from its sources where a C compiler is"
+        yield Finding("installed", "compiled part", "missing", f"not used: {compiled.why_not()}", remedy)
+    else:
+        yield Finding("installed", "compiled part", "ok", "used by the attack engine")
     for name in _CORE:
         version = library_version(name)
         if version is None:

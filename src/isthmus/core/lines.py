@@ -36,10 +36,14 @@ class Line:
     """Whether the checksum, or what is left of it, does not fit the rest."""
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+"""What `json.dumps` does, without making an encoder for every row."""
+
+
 def encode(row: Mapping[str, Any]) -> bytes:
     """One line that any JSON reader takes: keys in the order given, NaN as null, half a surrogate pair escaped."""
     try:
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        line = _encode(row)
     except ValueError:
         line = json.dumps(_finite(row), ensure_ascii=False, allow_nan=False)
     # The backslash form of a lone surrogate is also its JSON escape.

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isthmus.core import compiled
 from isthmus.core.types import Ints
 from isthmus.engine.cache import Keys
-from isthmus.engine.changes import Candidates, Changes, Laid, LaidTexts, changes_of, edited
+from isthmus.engine.changes import Candidates, Changes, Int32, Laid, LaidTexts, changes_of, edited
 from isthmus.engine.rows import Cuts, Int64, Rows, gathered, spread
 from isthmus.engine.template import Template
 from isthmus.text.draft import NOT_PLAIN, Draft, Units
@@ -86,6 +87,47 @@ class Assembler:
 
     def rows(self, requests: Sequence[Candidates]) -> Rows:
         """The token rows of all candidates, request after request."""
+        made = None if compiled.part is None else self._compiled_rows(requests)
+        return self.spliced_rows(requests) if made is None else made
+
+    def _compiled_rows(self, requests: Sequence[Candidates]) -> Rows | None:
+        """The same in one pass over all tokens, where texts have one field and every word is a unit; None elsewhere."""
+        if not requests or len(requests[0].base.structure.fields) != 1 or self.template(1).uses_types:
+            return None
+        units, words = list[Int32](), list[Int32]()
+        for request in requests:
+            laid = self._plain(request.base)
+            if laid is None:
+                return None
+            units.append(laid[0])
+            words.append(laid[1])
+        edits = [request.edits for request in requests]
+        number, splicer, template = len(requests), self.splicer, self.template(1)
+        splicer.flush()
+        found = compiled.part.rows(
+            np.concatenate(units), np.fromiter(map(len, units), np.int64, number),
+            np.concatenate(words), np.fromiter(map(len, words), np.int64, number),
+            np.concatenate(edits), np.fromiter(map(len, edits), np.int64, number),
+            np.fromiter((request.count for request in requests), np.int64, number),
+            splicer.starts, splicer.lengths, splicer.tokens,
+            *(np.array(own, np.int64) for own in template.specials),
+            self._token_keys, self._place_keys, max(0, template.room),
+        )  # fmt: skip
+        if found is None:
+            return None
+        total, order, ids = (np.frombuffer(array, np.int64) for array in found[:3])
+        return Rows(total, order, ids, None, np.frombuffer(found[3], np.uint64))
+
+    def _plain(self, draft: Draft) -> tuple[Int32, Int32] | None:
+        """The units of a draft and where its words are among them; None where some word shares its unit."""
+        known, splicer = draft.structure.units, self.splicer
+        if draft.units is not None and known is not None and known.separators == splicer.separators:
+            return (draft.units, known.unit_of) if splicer.mode == "bare" else None
+        laid = self.laid(draft)
+        return None if laid.whole or laid.frames is not None else (laid.units, laid.unit_of)
+
+    def spliced_rows(self, requests: Sequence[Candidates]) -> Rows:
+        """The same by array operations: for every text, tokenizer and kind of edit."""
         texts = LaidTexts([self.laid(request.base) for request in requests])
         counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
         changes = changes_of(self.splicer, requests, texts, counts)
@@ -129,6 +171,8 @@ class Assembler:
 
     def row_keys(self, rows: Rows) -> Keys:
         """The keys of all rows."""
+        if rows.keys is not None:
+            return rows.keys
         if not len(rows):
             return np.zeros(0, np.uint64)
         keys = np.empty(len(rows), np.uint64)

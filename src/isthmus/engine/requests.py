@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.core import compiled
 from isthmus.core.types import Floats, Ints
 from isthmus.text.draft import DELETE, INSERT, MERGE, REPLACE, UNKNOWN, Draft
+from isthmus.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from isthmus.engine.spelling import Spelling
@@ -43,7 +45,7 @@ class Score:
     unless `as_deployed` asks for the votes.
     """
 
-    __slots__ = ("as_deployed", "asked", "base", "count", "draws", "edits", "exact", "fresh")
+    __slots__ = ("as_deployed", "asked", "base", "count", "draws", "each", "edits", "exact", "fresh", "rows")
 
     def __init__(
         self,
@@ -56,18 +58,16 @@ class Score:
         as_deployed: bool = False,
     ) -> None:
         self.base, self.edits, self.count, self.exact, self.fresh = base, edits, count, exact, fresh
-        self.draws, self.as_deployed = draws, as_deployed
+        self.as_deployed = as_deployed
         self.asked = count  # candidates that the victim was asked about: fewer where the budget ended
+        self.draws, self.each, self.rows = draws, 1, count
+        if draws:
+            self.ask_for(draws)
 
-    @property
-    def each(self) -> int:
-        """Rows, and queries, that one candidate takes."""
-        return max(1, self.draws)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the answer."""
-        return self.count * self.each
+    def ask_for(self, draws: int) -> None:
+        """Ask for so many draws: `each` rows, and queries, a candidate, and `rows` of the answer."""
+        self.draws, self.each = draws, max(1, draws)
+        self.rows = self.count * self.each
 
 
 class Similarity:
@@ -185,6 +185,14 @@ def replacing(position: int, words: NDArray[np.int32]) -> Edits:
     return edits
 
 
+def replacing_by(position: int, words: list[str], vocabulary: Vocabulary) -> Edits:
+    """Edits: candidate i has the string `words[i]` at `position`."""
+    if compiled.part is None:
+        return replacing(position, vocabulary.ids(words))
+    made = np.frombuffer(compiled.part.replacing(position, words, vocabulary.table, vocabulary.strings), np.int32)
+    return made.reshape(-1, 4)
+
+
 def at_each(positions: NDArray[np.int32], word: int, span: int = REPLACE) -> Edits:
     """Edits: candidate i has `word` at `positions[i]`."""
     edits = _one_each(len(positions))
@@ -217,5 +225,5 @@ _TEMPLATE[:, 0], _TEMPLATE[:, 2] = np.arange(1024), REPLACE
 
 __all__ = [
     "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Likelihood",
-    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing", "sliced_edits",
+    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing", "replacing_by", "sliced_edits",
 ]  # fmt: skip

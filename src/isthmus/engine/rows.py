@@ -44,9 +44,12 @@ class Cuts:
 class Rows:
     """Rows of tokens as matrices, one for every length."""
 
-    __slots__ = ("group_of", "matrices", "order", "place", "total")
+    __slots__ = ("group_of", "keys", "matrices", "order", "place", "total")
 
-    def __init__(self, total: Int64, order: Int64, ids: Ints, types: Ints | None) -> None:
+    def __init__(
+        self, total: Int64, order: Int64, ids: Ints, types: Ints | None, keys: NDArray[np.uint64] | None = None
+    ) -> None:
+        self.keys = keys  # [rows] what tells rows apart, where it is known already
         self.total = total  # [rows] tokens, the special ones included
         self.order = order  # rows, the shortest first
         self.group_of = np.zeros(len(total), np.int64)

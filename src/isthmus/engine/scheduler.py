@@ -15,6 +15,7 @@ that the host resumes one while the device scores the other.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -69,6 +70,8 @@ class Engine:
         self.after_round: Callable[[], None] | None = None
         """Called after every round, by whoever shows how a run comes along."""
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
+        # Of a long text a victim of tokens reads the beginning: the rest weighs nothing.
+        self.reads = victim.max_tokens if isinstance(victim, TokenVictim) else sys.maxsize
         self.tokens_at_once = 1 << (24 if on_gpu else 17)  # in a round
 
     def _scorer(self, victim: Victim, statistics: ScoreStatistics | None = None) -> Scorer:
@@ -131,8 +134,9 @@ class Engine:
         left, beyond = self.tokens_at_once, False
         served, later = list[Task[Value]](), list[Task[Value]]()
         for task in cohort:
-            if task.cost <= left:
-                left -= task.cost
+            cost = task.cost(self.reads)
+            if cost <= left:
+                left -= cost
                 served.append(task)
             elif not beyond:
                 beyond = True
@@ -237,14 +241,18 @@ class Engine:
 
     def _launch(self, cohort: list[Task[Value]]) -> Later:
         """Start answering what the cohort asks for; the result waits for one answer per task."""
-        scores = [index for index, task in enumerate(cohort) if isinstance(task.request, Score)]
-        scoring = [index for index in scores if not _is_fresh(cohort[index])]
-        for index in scoring:
-            task = cohort[index]
+        scores, scoring = list[int](), list[int]()
+        rows_at_once, tokens = self.scorer.rows_at_once, self.tokens_at_once
+        for index, task in enumerate(cohort):
             request = task.request
-            assert isinstance(request, Score)
-            most = min(self.scorer.rows_at_once(request.base), self._rows_of(len(request.base)))
-            task.logical += task.asked.take(request, task.logical, most)
+            if not isinstance(request, Score):
+                continue
+            scores.append(index)
+            if not request.fresh:
+                scoring.append(index)
+                words = min(len(request.base.ids), self.reads)
+                most = min(rows_at_once(request.base), max(16, tokens // (words + 2)))
+                task.logical += task.asked.take(request, task.logical, most)
         began = time.perf_counter()
         climbing = [index for index in scoring if self.graded is not None and _climbs(cohort[index])]
         deployed = [index for index in scoring if not _climbs(cohort[index])] if climbing else scoring

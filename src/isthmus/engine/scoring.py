@@ -160,7 +160,7 @@ class Scorer(ABC):
     def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
         sizes = [self._size(item) for item in asked]
-        if max(sizes, default=0) * sum(item.request.rows for item in asked) <= MOST_UNITS:
+        if max(sizes, default=0) * sum([item.request.rows for item in asked]) <= MOST_UNITS:
             yield list(enumerate(asked))
             return
         part: list[tuple[int, Asked]] = []
@@ -180,10 +180,10 @@ class Scorer(ABC):
             yield part
 
     def _plan(self, asked: Sequence[Asked], keys: Keys, streams: Keys | None) -> Plan:
-        at = 0
+        at, names = 0, keys.tolist()
         for item in asked:
             stop = at + item.request.rows
-            item.seen.update(keys[at : stop : item.request.each].tolist())
+            item.seen.update(names[at : stop : item.request.each])
             at = stop
         cache = None if asked and asked[0].request.fresh else self.cache
         if cache is not None and streams is not None:

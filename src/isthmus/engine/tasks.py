@@ -49,7 +49,7 @@ class Program(Protocol[Value]):
         """The generator to be run."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished(Generic[Value]):
     """A program that ended: its value, or why it has none."""
 
@@ -100,12 +100,12 @@ class Task(Generic[Value]):
         self.asked.done = 0 if stop == request.count else stop
         return request if stop - start == request.count else request.sliced(start, stop)
 
-    @property
-    def cost(self) -> int:
-        """About how many tokens models will read for its request."""
+    def cost(self, limit: int) -> int:
+        """About how many tokens models will read for its request; the victim reads no more than `limit` of a text."""
         request = self.request
-        if isinstance(request, Score):
-            return (request.count - self.asked.done) * request.each * (len(request.base) + 2)
+        if type(request) is Score:
+            words = len(request.base.ids)
+            return (request.count - self.asked.done) * request.each * ((words if words < limit else limit) + 2)
         if isinstance(request, Similarity):
             return (request.count - self.asked.done) * (_compared(request) + 2)
         if isinstance(request, Fill | Likelihood):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.core.types import Floats, TokenVictim
 from isthmus.engine.assembly import Assembler
@@ -65,6 +66,9 @@ class TokenScorer(Scorer):
         return MOST_UNITS // (2 * self.assembler.max_tokens)
 
     def _size(self, item: Asked) -> int:
+        units = item.request.base.units
+        if units is not None:
+            return min(len(units), 2 * self.assembler.max_tokens)
         laid = self.assembler.laid(item.request.base)
         if laid.whole:
             return sum(map(len, item.request.base.structure.gaps))
@@ -78,13 +82,20 @@ class TokenScorer(Scorer):
         else:
             keys = keys[owner]
         plan = self._plan(asked, keys, streams)
+        if not self.inexact:
+            wait = self._forward(work, owner, plan.wanted, streams)
+            return lambda: handed_out(asked, *self._settle(plan, *wait()))
+        exact = np.repeat([item.request.exact for item in asked], [item.request.rows for item in asked])
+        if exact.any():
+            # What is asked for exactly, and by nobody otherwise, is scored in full precision only.
+            otherwise = np.zeros(len(plan.fresh), bool)
+            otherwise[plan.inverse[~exact]] = True
+            plan.missing = plan.missing[otherwise[plan.missing]]
         wait = self._forward(work, owner, plan.wanted, streams)
 
         def finish() -> Answers | Later:
             scores, failures = self._settle(plan, *wait())
-            if self.inexact:
-                return self._confirm(asked, work, owner, scores, failures, streams)
-            return handed_out(asked, scores, failures)
+            return self._confirm(asked, work, owner, exact, scores, failures, streams)
 
         return finish
 
@@ -93,15 +104,15 @@ class TokenScorer(Scorer):
         asked: Sequence[Asked],
         work: Rows,
         owner: Int64,
+        exact: NDArray[np.bool_],
         scores: Floats,
         failures: Failures,
         streams: Keys | None,
     ) -> Answers | Later:
         """Start scoring again, in full precision, what was asked for exactly and what counts as a success."""
         counts = [item.request.rows for item in asked]
-        exact = np.repeat([item.request.exact for item in asked], counts)
         labels = np.repeat([item.label for item in asked], counts)
-        claimed = np.zeros(len(scores), bool) if self.reached is None else self.reached(scores, labels)
+        claimed = np.zeros(len(scores), bool) if self.reached is None else self.reached(scores, labels) & ~exact
         again = np.flatnonzero(claimed | exact)
         if not len(again):
             return handed_out(asked, scores, failures)

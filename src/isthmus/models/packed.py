@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 2048
 """Tokens of one pass: beyond that nothing is gained, and caches overflow."""
-WORTH_TRYING = 64
-"""Rows from which on it pays to find out whether lengths may share a pass."""
+WORTH_TRYING = 12
+"""Rows from which on it pays to find out whether lengths may share a pass: the trial costs about as much as thirty rows
+do, and a dozen rows of as many lengths, batched by length and filled up, cost that, too."""
 _NAME = "isthmus_packed"
 _TRIED = ((3, 1), (4, 2), (8, 1), (15, 2), (16, 1), (17, 2), (24, 1), (33, 2), (48, 1))
 """Length and number of the rows on which it is tried: as many tokens as a dozen texts have."""

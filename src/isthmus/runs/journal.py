@@ -132,21 +132,26 @@ class Journal:
         if not self._is_sealed:  # Written before there were checksums: all of its lines get theirs now.
             self._rewrite(list(self.rows))
         plain = encode(row)
-        line = seal(plain)
-        with appending(self.path):
-            start = os.lseek(self._handle, 0, os.SEEK_END)
-            try:
-                _write_all(self._handle, line)
-            except OSError:
-                # A full disk may take half a line; the rows before it stay good.
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._handle, start)
-                raise
-            # Waiting for the disk after every row would cost more than a fast attack itself.
-            if time.monotonic() - self._synced > _SYNC_EVERY_S:
-                self._sync()
+        self._write(seal(plain))
         # What was written is what a resumed run would read.
         self.rows[str(row["id"])] = json.loads(plain)
+
+    def _write(self, line: bytes) -> None:
+        start = -1
+        try:
+            start = os.lseek(self._handle, 0, os.SEEK_END)
+            _write_all(self._handle, line)
+        except OSError:
+            # A full disk may take half a line; the rows before it stay good.
+            with appending(self.path):
+                if start >= 0:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(self._handle, start)
+                raise
+        # Waiting for the disk after every row would cost more than a fast attack itself.
+        if time.monotonic() - self._synced > _SYNC_EVERY_S:
+            with appending(self.path):
+                self._sync()
 
     def forget(self, ids: Sequence[str]) -> None:
         """Drop rows so that their work is done again."""

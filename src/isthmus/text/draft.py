@@ -7,6 +7,7 @@ remembered, so that the final draft can be laid beside the original word for wor
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +111,7 @@ class Draft:
 
     def field_of(self, position: int) -> int:
         """Index of the field in which a position lies."""
-        return int(np.searchsorted(self.structure.starts, position, side="right")) - 1
+        return bisect_right(self.structure.starts, position) - 1
 
     def parsed(self) -> list[Words]:
         """Each field as `Words`."""
@@ -123,7 +124,12 @@ class Draft:
     @property
     def texts(self) -> dict[str, str]:
         """Each field as a string."""
-        return {name: str(words) for name, words in zip(self.structure.fields, self.parsed(), strict=True)}
+        words, starts, texts = self.words, self.structure.starts, {}
+        for field, (name, gaps) in enumerate(zip(self.structure.fields, self.structure.gaps, strict=True)):
+            pieces = [""] * (2 * len(gaps) - 1)
+            pieces[::2], pieces[1::2] = gaps, words[starts[field] : starts[field + 1]]
+            texts[name] = "".join(pieces)
+        return texts
 
     # ------------------------------------------------------------------ edits
 
@@ -190,7 +196,9 @@ class Draft:
 
     def apply(self, edits: Iterable[tuple[int, int, int]]) -> Draft:
         """The draft after several edits (position, span, word), all counted in this draft's positions."""
-        draft = self
+        draft, edits = self, list(edits)
+        if len(edits) == 1 and edits[0][1] == REPLACE:
+            return self.replace(edits[0][0], edits[0][2])
         # From the right, so that an edit does not move the positions of those still to come.
         for position, span, word in sorted(edits, reverse=True):
             if span == INSERT:

@@ -208,13 +208,13 @@ class Splicer:
         known, total = self._known, len(self.units)
         if known == total:
             return
-        pieces = self._tokenise(self.units.strings[known:total])
+        counts, flat = self._tokenise(self.units.strings[known:total])
         if known == 0:
-            pieces[DELETE] = []
-            if self.subwords.unknown is not None:
-                pieces[UNKNOWN] = [self.subwords.unknown]
-        counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        flat = list(chain.from_iterable(pieces))
+            # No word has no tokens; the unknown word is one, whatever the tokenizer makes of its spelling.
+            first = counts[: UNKNOWN + 1].sum()
+            unknown = flat[counts[DELETE] : first] if self.subwords.unknown is None else [self.subwords.unknown]
+            counts[DELETE], counts[UNKNOWN] = 0, len(unknown)
+            flat = np.concatenate([unknown, flat[first:]])
         self.starts = _grown(self.starts, total)
         self.lengths = _grown(self.lengths, total)
         self.tokens = _grown(self.tokens, self._used + len(flat))
@@ -224,10 +224,13 @@ class Splicer:
         self._used += len(flat)
         self._known = total
 
-    def _tokenise(self, strings: Sequence[str]) -> list[list[int]]:
+    def _tokenise(self, strings: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many tokens each unit has, and all of them in a row."""
         if self.mode == "spaced":
-            return self._tokenise_spaced(strings)
-        return self.subwords.encode_words(strings)
+            pieces = self._tokenise_spaced(strings)
+            counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+            return counts, np.fromiter(chain.from_iterable(pieces), np.int64, int(counts.sum()))
+        return self.subwords.count_words(strings)
 
     def _tokenise_spaced(self, strings: Sequence[str]) -> list[list[int]]:
         """Units that do not start a field are read behind an anchor, whose own ids are then taken off."""

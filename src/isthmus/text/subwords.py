@@ -7,9 +7,14 @@ neighbours of every kind (`_ANCHORS`) on both sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core import compiled
 from isthmus.text.words import SPACES
 
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ class SubWords:
         self.backend = _backend(tokenizer)
         self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
         self._folds_case = _folds_case(self.backend)
+        self._pieces = _compiled_pieces(self.backend) if self._folds_case is not None else None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokenizer's own ids, without special tokens, of whole texts."""
@@ -43,6 +49,25 @@ class SubWords:
         for index, ids in zip(rest, self._ids([strings[index] for index in rest]), strict=True):
             pieces[index] = ids
         return pieces
+
+    def count_words(self, strings: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What `encode_words` gives, as arrays: how many sub-words each string has, and all of them in a row."""
+        if self._pieces is None:
+            return _counted(self.encode_words(strings))
+        counts, ids = (
+            np.frombuffer(array, np.int64)
+            for array in compiled.part.split_words(self._pieces, strings, bool(self._folds_case))
+        )
+        others = np.flatnonzero(counts < 0)
+        if not len(others):
+            return counts, ids
+        counts[others], rest = _counted(self.encode_words([strings[index] for index in others.tolist()]))
+        is_plain = np.ones(len(strings), bool)
+        is_plain[others] = False
+        of_plain = np.repeat(is_plain, counts)
+        joined = np.empty(len(of_plain), np.int64)
+        joined[of_plain], joined[~of_plain] = ids, rest
+        return counts, joined
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
@@ -87,6 +112,24 @@ def _folds_case(backend: Any) -> bool | None:
         return None
     seen = plain if backend.normalizer is None else backend.normalizer.normalize_str(plain)
     return {plain: False, plain.lower(): True}.get(seen)
+
+
+def _counted(pieces: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    return counts, np.fromiter(chain.from_iterable(pieces), np.int64, int(counts.sum()))
+
+
+def _compiled_pieces(backend: Any) -> object | None:
+    """The pieces of a WordPiece model for the compiled part; None where there is no such part, or no unknown piece."""
+    model = backend.model
+    unknown = model.token_to_id(model.unk_token)
+    if compiled.part is None or unknown is None:
+        return None
+    pieces = backend.get_vocab(with_added_tokens=False)
+    found: object = compiled.part.piece_table(
+        pieces, model.continuing_subword_prefix, unknown, model.max_input_chars_per_word
+    )
+    return found
 
 
 def identity(tokenizer: PreTrainedTokenizerBase) -> int:

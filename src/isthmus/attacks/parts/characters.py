@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import string
 
+from isthmus.core import compiled
+
 LETTERS = string.ascii_letters
 
 
@@ -33,6 +35,17 @@ def insert(word: str, rng: random.Random) -> str:
 
 
 EDITS = {"swap": swap, "substitute": substitute, "delete": delete, "insert": insert}
+
+
+def one_of_each(word: str, rng: random.Random) -> list[str]:
+    """A word of two characters or more after each of the four edits, drawn one after the other."""
+    if compiled.part is not None and (found := compiled.part.misspelt(word, rng.random)) is not None:
+        made: list[str] = found
+        return made
+    return [edit(word, rng) for edit in _EDITS]
+
+
+_EDITS = tuple(EDITS.values())
 
 # ---------------------------------------------------------------------- TextBugger: first and last character stay
 

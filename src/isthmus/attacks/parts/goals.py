@@ -69,6 +69,8 @@ class Untargeted:
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
         """Another class is the likeliest."""
+        if scores.ndim == 1 and self.abstains is None:
+            return int(scores.argmax()) != label
         top = scores.argmax(axis=-1)
         return top != label if self.abstains is None else (top != label) & (top != self.abstains)
 

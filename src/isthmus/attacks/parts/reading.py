@@ -21,14 +21,16 @@ def readable(example: Example) -> dict[str, str]:
     for name, value in example.fields.items():
         if not isinstance(value, str | np.ndarray):
             raise DataError(f"{name!r} holds {kind(value)}, not a text")
-    if not example.texts:
+    if not (texts := example.texts):
         raise DataError("it has no text")
-    for name, text in example.texts.items():
+    for name, text in texts.items():
+        if text.isascii():
+            continue
         try:
             text.encode()
         except UnicodeEncodeError:
             raise DataError(f"{name!r} holds half of a surrogate pair, which no tokenizer can read") from None
-    return example.texts
+    return texts
 
 
 def texts_of(example: Example) -> dict[str, str]:

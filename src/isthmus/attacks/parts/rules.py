@@ -85,9 +85,13 @@ class MaxEdits:
         if self.limit < 1:
             raise UsageError(f"the edit distance must be at least 1, not {self.limit}")
 
+    def cannot_fail(self, trial: Trial) -> bool:
+        """Whether even the dearest next step stays within the limit."""
+        return self.each is not None and self.each * (trial.moves + 1) <= self.limit
+
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Compare the words that changed first: the sum of their distances is never less than the texts' own."""
-        if self.each is not None and self.each * (trial.moves + 1) <= self.limit:
+        if self.cannot_fail(trial):
             return np.ones(candidates.count, bool)
         base, old = candidates.base, trial.original
         mask = np.zeros(candidates.count, bool)

@@ -184,7 +184,7 @@ def _voted(trial: Trial, request: Score, rows: Floats) -> Search:
 def _drawn(request: Request, draws: int) -> Request:
     """The request, for shared draws where it is one to the victim."""
     if isinstance(request, Score):
-        request.draws = draws
+        request.ask_for(draws)
     elif isinstance(request, Gradient):
         return Gradient(request.base, request.label, draws, shared=True)
     return request

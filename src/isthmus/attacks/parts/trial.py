@@ -8,8 +8,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.attacks.parts.candidates import AskingRule, PlainRule, Rule
+from isthmus.attacks.parts.candidates import Rule, by_kind
 from isthmus.attacks.parts.goals import Goal
+from isthmus.core import compiled
 from isthmus.core.types import Floats
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -36,8 +37,7 @@ class Trial:
         self.original = self.draft = original
         self.scores = scores  # [classes] of the draft as it stands
         self.progress = float(goal.progress(scores, label))
-        self.plain_rules = tuple(rule for rule in rules if isinstance(rule, PlainRule))
-        self.asking_rules = tuple(rule for rule in rules if isinstance(rule, AskingRule))
+        self.plain_rules, self.asking_rules = by_kind(rules)
         self.candidates = 0  # candidates that passed the rules so far
         self.moves = 0  # candidates accepted so far
 
@@ -82,6 +82,9 @@ class Trial:
         free = draft.editable if repeat else draft.editable & ~self.changed(draft)
         if not frozen:
             return np.flatnonzero(free).astype(np.int32)
+        if compiled.part is not None and isinstance(frozen, frozenset):
+            found = compiled.part.positions(draft.ids, strings, frozen, free)
+            return np.frombuffer(found, np.int32)
         ids = draft.ids.tolist()
         if free.all():
             return np.array([at for at, word in enumerate(ids) if strings[word] not in frozen], np.int32)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
 from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
-from isthmus.attacks.parts.characters import EDITS
+from isthmus.attacks.parts.characters import EDITS, one_of_each
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.rules import MaxEdits
 from isthmus.attacks.parts.searches import Search, by_importance, greedy, saliency
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
-from isthmus.engine.requests import DELETE, NO_EDITS, REPLACE, Edits, Request, Score, replacing
+from isthmus.engine.requests import DELETE, NO_EDITS, REPLACE, Edits, Request, Score, replacing, replacing_by
 from isthmus.lexicon.stopwords import stop_words
 
 Scorer = Literal["combined", "head", "tail", "replace"]
@@ -88,9 +88,9 @@ class DeepWordBug(WordAttack):
         word, rng = trial.draft.word(position), trial.rng
         if len(word) < 2:
             return NO_EDITS
-        words = dict.fromkeys([edit(word, rng) for edit in _EDITS])
+        words = dict.fromkeys(one_of_each(word, rng))
         words.pop(word, None)
-        return replacing(position, trial.vocabulary.ids(words))
+        return replacing_by(position, list(words), trial.vocabulary)
 
     # ------------------------------------------------------------------ the paper's algorithm
 
@@ -141,6 +141,3 @@ def _cut(positions: NDArray[np.int32], side: Literal["head", "tail"]) -> Edits:
             block[:, 0], block[:, 1], block[:, 2], block[:, 3] = 2 * index + without, gone, REPLACE, DELETE
             blocks.append(block)
     return np.concatenate(blocks)
-
-
-_EDITS = tuple(EDITS.values())

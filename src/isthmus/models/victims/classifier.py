@@ -85,6 +85,8 @@ class ClassifierVictim:
         self._trials: dict[bool, Trial | None] = {}  # By whether arithmetic is float32.
         self.passes = 0
         """Texts that went through the network so far, copies included; one with a gradient counts twice."""
+        self.filled = 0
+        """Rows that nobody asked for and that went through the encoder all the same: repeated to fill a batch."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -212,6 +214,7 @@ class ClassifierVictim:
                 yield _read_once(model, batch, draws)
             return
         for inputs in on_device(batches, model.device, model):
+            self.filled += len(inputs.ids) - inputs.rows
             yield _averaged(model, self._keyed(inputs), draws)
 
     def _in_passes(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
@@ -220,6 +223,7 @@ class ClassifierVictim:
         least, pad = fewest_rows(model), self.tokenizer.pad_token_id or 0
         for batch, count, packing in in_passes(batches, least, pad):
             (inputs,) = on_device([batch], model.device, model)
+            self.filled += sum(rows for _, rows in packing.groups) - count
             with packed(stock, model.backbone.blocks(), packing):
                 yield _averaged(model, self._keyed(inputs._replace(rows=count)), draws)
 

@@ -1,0 +1,140 @@
+"""Times that were measured, kept in `results/times/attack_speed.jsonl`, and the tables of the page written from them.
+
+A time belongs to its machine, so the processor's name is part of what a line is about; a line that is measured again
+on the same processor takes the place of the old one. Tables stand on the page between
+
+    <!-- times: cpu -->                     … every recipe, side and precision …
+    <!-- end of times -->
+
+with `cpu`, `host` or `lengths`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.files import write_atomic
+from speed.record import Record
+
+Line = dict[str, Any]
+_KEY = ("kind", "processor", "recipe", "side", "precision", "n", "threads")
+_MARKED = re.compile(r"(<!-- times: (?P<kind>\w+) -->\n)(?P<table>.*?)(<!-- end of times -->)", re.DOTALL)
+_ORDER = ("textattack", "textattack unpadded", "isthmus", "ideal", "bare", "everything on", "200 words", "2000 words")
+
+
+def line_of(kind: str, runs: Sequence[Record], n: int | None, threads: int) -> Line:
+    """What several runs of one side measured: the median of the seconds, and all of them."""
+    seconds = [record.seconds for record in runs]
+    middle = min(runs, key=lambda record: abs(record.seconds - statistics.median_low(seconds)))
+    kinds = [row["outcome"] for row in middle.outcomes]
+    return {
+        "kind": kind, "processor": middle.processor, "recipe": middle.recipe, "side": middle.side,
+        "precision": middle.precision, "n": n, "threads": threads, "seconds": [round(each, 3) for each in seconds],
+        "examples": middle.examples, "rows": middle.rows, "filled": middle.filled,
+        "mean_batch": round(middle.mean_batch, 2), "padding": round(middle.padding_waste, 4),
+        "succeeded": kinds.count("succeeded"), "attacked": kinds.count("succeeded") + kinds.count("failed"),
+        "notes": {name: value for name, value in middle.notes.items() if isinstance(value, int | float)},
+    }  # fmt: skip
+
+
+def read(path: Path) -> list[Line]:
+    """All lines; none where there is no file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def add(path: Path, lines: Iterable[Line]) -> None:
+    """Take lines in; each replaces what was measured of the same thing on the same processor."""
+    known = {_key(line): line for line in (*read(path), *lines)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(known.values(), key=lambda line: json.dumps(_key(line)))
+    write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in ordered).encode())
+
+
+def _key(line: Line) -> tuple[Any, ...]:
+    return tuple(line[name] for name in _KEY)
+
+
+def written(page: str, lines: Sequence[Line]) -> str:
+    """The page with every table as the lines have it."""
+    return _MARKED.sub(lambda found: f"{found[1]}{table(found['kind'], lines)}{found[4]}", page)
+
+
+def table(kind: str, lines: Sequence[Line]) -> str:
+    """One table as Markdown."""
+    own = sorted(
+        (line for line in lines if line["kind"] == kind),
+        key=lambda line: (line["processor"], line["recipe"], line["precision"], _ORDER.index(line["side"])),
+    )
+    if not own:
+        return "Not yet run.\n"
+    rows = {"cpu": _cpu_rows, "host": _host_rows, "lengths": _length_rows}[kind](own)
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cpu_rows(lines: Sequence[Line]) -> list[list[str]]:
+    head = ["processor", "recipe", "texts", "side", "precision", "CPU s", "rows", "filled", "mean batch", "padding"]
+    rows = [[*head, "success", "isthmus against it"], ["---"] * 12]
+    for line in lines:
+        success = f"{line['succeeded']} of {line['attacked']}" if line["attacked"] else ""
+        cells = [line["processor"], line["recipe"], str(line["n"]), line["side"], line["precision"]]
+        cells += [
+            _spread(line["seconds"]),
+            f"{line['rows']:,}",
+            f"{line['filled']:,}" if line["side"] == "isthmus" else "",
+        ]
+        cells += [f"{line['mean_batch']:.1f}", f"{line['padding']:.1%}", success, _against(line, lines)]
+        rows.append(cells)
+    return rows
+
+
+def _against(line: Line, lines: Sequence[Line]) -> str:
+    """How many times as fast isthmus is, run by run; of an ideal the share that it reaches."""
+    if line["side"] == "isthmus":
+        return ""
+    same = [each for each in lines if all(each[name] == line[name] for name in ("processor", "recipe", "n", "threads"))]
+    found = []
+    for ours in same:
+        if ours["side"] != "isthmus" or (line["side"] == "ideal" and ours["precision"] != line["precision"]):
+            continue
+        ratios = [theirs / own for theirs, own in zip(line["seconds"], ours["seconds"], strict=False)]
+        if line["side"] == "ideal":
+            found.append(f"{_spread([100 * ratio for ratio in ratios], 0)} %")
+        else:
+            found.append(f"{_spread(ratios)} times in {ours['precision']}")
+    return ", ".join(found)
+
+
+def _spread(values: Sequence[float], digits: int = 2) -> str:
+    """The median, and in brackets the least and the most where there are several."""
+    middle = f"{statistics.median(values):.{digits}f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def _host_rows(lines: Sequence[Line]) -> list[list[str]]:
+    rows = [["processor", "", "texts", "compiled part", "queries/s", "µs a text"], ["---"] * 6]
+    for line in lines:
+        rates = [line["rows"] / seconds for seconds in line["seconds"]]
+        cells = [
+            line["processor"],
+            line["side"],
+            f"{line['examples']:,}",
+            "yes" if line["notes"].get("compiled") else "no",
+        ]
+        rows.append([*cells, _spread(rates, 0), f"{1e6 * statistics.median(line['seconds']) / line['examples']:.0f}"])
+    return rows
+
+
+def _length_rows(lines: Sequence[Line]) -> list[list[str]]:
+    rows = [["processor", "texts of", "texts", "queries", "µs a query", "µs a row forwarded"], ["---"] * 6]
+    for line in lines:
+        notes = line["notes"]
+        cells = [line["processor"], line["side"], str(line["n"]), f"{notes['logical queries']:,}"]
+        rows.append([*cells, f"{notes['us a query']:.0f}", f"{notes['us a row']:.0f}"])
+    return rows

@@ -1,0 +1,290 @@
+"""The compiled part: the same as Python, bit for bit, and nothing read or written outside an array."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus.attacks.parts import characters
+from isthmus.attacks.parts.candidates import Candidates
+from isthmus.core import compiled
+from isthmus.engine import assembly
+from isthmus.engine.requests import INSERT, MERGE, REPLACE, Score, replacing, replacing_by
+from isthmus.text import subwords
+from isthmus.text.draft import Draft
+from isthmus.text.vocabulary import Vocabulary
+
+ROOT = Path(__file__).parents[2]
+WORDS = ("a", "film", "unbelievable", "Zzq7", "great", "x", "don't", "é", "", "[UNK]", "réussi", "q" * 300)
+TEXT = "the movie, which isn't well-known, was (almost) great!"
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The module, compiled here and now from the source, so that what is tested is what the source says."""
+    if os.name != "posix" or shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    root = tmp_path_factory.mktemp("compiled")
+    (root / "src/isthmus/core").mkdir(parents=True)
+    shutil.copy(ROOT / "src/isthmus/core/_compiled.c", root / "src/isthmus/core")
+    hook = _module("hatch_build", ROOT / "hatch_build.py")
+    made = hook.compile_extension(root)
+    if made is None:
+        pytest.skip("no headers of this Python")
+    return _module("_compiled", made)
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!,.()'-?", *letters, *(f"##{each}" for each in letters)]
+    pieces += ["the", "movie", "great", "film", "un", "##believ", "##able", "known", "well", "which", "##sn", "almo"]
+    backend = Tokenizer(WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    backend.normalizer, backend.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    backend.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"
+    )
+
+
+edit = st.tuples(st.integers(0, 5), st.integers(0, 7), st.sampled_from([INSERT, REPLACE, MERGE]), st.integers(0, 11))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.lists(edit, max_size=6)), min_size=1, max_size=4), st.integers(3, 40))
+def test_rows_are_those_of_array_operations(
+    part: ModuleType, tokenizer: Any, asked: list[tuple[int, list[tuple[int, int, int, int]]]], limit: int
+) -> None:
+    vocabulary = Vocabulary()
+    numbers = vocabulary.ids(WORDS)
+    requests = []
+    for text, (count, edits) in zip([TEXT, "great film", TEXT.upper(), "x " * 60], asked, strict=False):
+        draft = Draft.of({"text": text}, vocabulary)
+        own = sorted((at, place % (len(draft) - 1), span, int(numbers[word])) for at, place, span, word in edits)
+        # A merger changes where the words behind it stand: it comes alone.
+        merged = {at for at, _, span, _ in own if span == MERGE}
+        own = [each for at, each in enumerate(own) if each[0] not in merged or each[0] not in {o[0] for o in own[:at]}]
+        array = np.array([each for each in own if each[0] < count], np.int32).reshape(-1, 4)
+        requests.append(Score(draft, array, count))
+    assembler = assembly.Assembler(tokenizer, vocabulary, limit)
+    expected = assembler.spliced_rows(requests)
+    before, compiled.part = compiled.part, part
+    try:
+        found = assembler._compiled_rows(requests)
+    finally:
+        compiled.part = before
+    if found is None:  # Mergers, and edits of one place, are left to the other way.
+        assert any(MERGE in request.edits[:, 2] or _touches_twice(request.edits) for request in requests)
+        return
+    assert found.keys is not None
+    assert np.array_equal(found.total, expected.total)
+    assert np.array_equal(found.order, expected.order)
+    assert np.array_equal(found.keys, assembler.row_keys(expected))
+    assert len(found.matrices) == len(expected.matrices)
+    for (ids, types), (other, _) in zip(found.matrices, expected.matrices, strict=True):
+        assert types is None
+        assert np.array_equal(ids, other)
+        assert ids.dtype == other.dtype
+        assert ids.flags.writeable
+
+
+def _touches_twice(edits: Any) -> bool:
+    return len({(candidate, place) for candidate, place, *_ in edits.tolist()}) < len(edits)
+
+
+def test_ordinary_edits_take_the_compiled_way(part: ModuleType, tokenizer: Any, monkeypatch: Any) -> None:
+    vocabulary = Vocabulary()
+    assembler = assembly.Assembler(tokenizer, vocabulary, 64)
+    draft = Draft.of({"text": TEXT}, vocabulary)
+    edits = np.array([[0, 1, REPLACE, 5], [1, 0, INSERT, 6], [1, 4, REPLACE, 0], [2, 2, REPLACE, 1]], np.int32)
+    monkeypatch.setattr(compiled, "part", part)
+    vocabulary.ids(WORDS)
+    assert assembler._compiled_rows([Score(draft, edits, 4)]) is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_numbers_lead_outside_the_arrays(part: ModuleType, data: st.DataObject) -> None:
+    """Arrays of any numbers: an error, None, or rows whose lengths and tokens are possible ones."""
+    small = st.integers(-3, 9)
+
+    def array(kind: Any, most: int = 12) -> Any:
+        numbers = data.draw(st.lists(small | st.integers(-(2**31), 2**31 - 1), max_size=most))
+        return np.array(numbers, np.int64).astype(kind)
+
+    arrays = [array(np.int32), array(np.int64, 3), array(np.int32), array(np.int64, 3), array(np.int32, 16)]
+    arrays += [array(np.int64, 3), array(np.int64, 3), array(np.int64), array(np.int64), array(np.int32)]
+    arrays += [array(np.int64, 2), array(np.int64, 2), array(np.uint64), array(np.uint64)]
+    if data.draw(st.booleans()):  # Mostly the sizes would not add up, and nothing else would be looked at.
+        for of, sizes, width in ((0, 1, 1), (2, 3, 1), (4, 5, 4)):
+            arrays[of] = arrays[of][: len(arrays[of]) // width * width]
+            arrays[sizes] = np.array([len(arrays[of]) // width], np.int64)
+        arrays[6] = np.array([data.draw(st.integers(0, 5))], np.int64)
+        arrays[8] = np.resize(arrays[8], len(arrays[7])) if len(arrays[8]) else np.zeros(len(arrays[7]), np.int64)
+    try:
+        found = part.rows(*arrays, data.draw(st.integers(-2, 20)))
+    except (ValueError, MemoryError):
+        return
+    if found is not None:
+        total, order, ids = (np.frombuffer(each, np.int64) for each in found[:3])
+        assert sorted(order) == list(range(len(total)))
+        assert total.sum() == len(ids)
+        assert set(ids) <= {*arrays[9].tolist(), *arrays[10].tolist(), *arrays[11].tolist()}
+
+
+def test_arrays_of_another_kind_are_refused(part: ModuleType) -> None:
+    good = [np.zeros(0, kind) for kind in (np.int32, np.int64) * 3] + [np.zeros(0, np.int64)] * 3
+    good += [np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)] + [np.zeros(0, np.uint64)] * 2
+    assert part.rows(*good, 5) is not None
+    for at in range(len(good)):
+        for other in (np.zeros(2, np.float32), np.zeros(4, np.int16), "text", None, b"12345678", [1, 2]):
+            with pytest.raises((BufferError, TypeError, ValueError)):
+                part.rows(*good[:at], other, *good[at + 1 :], 5)
+    odd = np.frombuffer(b"\0" * 17, np.uint8)[1:].view(np.int64)  # begins at an odd address
+    with pytest.raises(BufferError):
+        part.rows(*good[:6], odd, *good[7:], 5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(max_size=12) | st.sampled_from(WORDS) | st.from_regex(r"[a-zA-Z0-9]{1,9}", fullmatch=True)))
+def test_words_are_split_as_the_tokenizer_splits_them(part: ModuleType, tokenizer: Any, words: list[str]) -> None:
+    pure = subwords.SubWords(tokenizer)
+    pure._pieces = None
+    words = [word for word in words if word.isprintable()]
+    expected = pure.count_words(words)
+    before, compiled.part = compiled.part, part
+    try:
+        found = subwords.SubWords(tokenizer).count_words(words)
+    finally:
+        compiled.part = before
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_vocabulary_is_checked(part: ModuleType) -> None:
+    for bad in ({"a": -1}, {"a": 2**40}, {"a": "b"}, {1: 2}):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            part.piece_table(bad, "##", 0, 100)
+    table = part.piece_table({}, "##", 7, 100)
+    counts, ids = part.split_words(table, ["abc", "", "é", "a" * 101, "a" * 1000], True)
+    assert np.frombuffer(counts, np.int64).tolist() == [1, -1, -1, 1, -1]
+    assert np.frombuffer(ids, np.int64).tolist() == [7, 7]
+    with pytest.raises(ValueError, match="PyCapsule"):
+        part.split_words("no table", ["abc"], True)
+    with pytest.raises(TypeError):
+        part.split_words(table, [b"abc"], True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=70), st.integers(0, 2**32))
+def test_misspellings_are_those_of_the_four_edits(part: ModuleType, word: str, seed: int) -> None:
+    found = part.misspelt(word, random.Random(seed).random)
+    if not word.isascii() or not 2 <= len(word) < 64:
+        assert found is None
+        return
+    rng = random.Random(seed)
+    assert found == [edit(word, rng) for edit in characters.EDITS.values()]
+
+
+@pytest.mark.parametrize("wrong", [lambda: 1.0, lambda: -0.5, lambda: float("nan"), lambda: "x", lambda: 1 / 0])
+def test_randomness_that_is_none_is_an_error(part: ModuleType, wrong: Any) -> None:
+    with pytest.raises((ValueError, TypeError, ZeroDivisionError)):
+        part.misspelt("word", wrong)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=4), max_size=20), st.sets(st.text(max_size=4)), st.data())
+def test_positions_are_those_that_may_be_edited(
+    part: ModuleType, words: list[str], frozen: set[str], data: st.DataObject
+) -> None:
+    vocabulary = Vocabulary()
+    ids = vocabulary.ids(words)
+    free = np.array([data.draw(st.booleans()) for _ in words], bool)
+    found = np.frombuffer(part.positions(ids, vocabulary.strings, frozenset(frozen), free), np.int32)
+    expected = [at for at, word in enumerate(words) if free[at] and word not in frozen]
+    assert found.tolist() == expected
+    if words:
+        with pytest.raises(ValueError, match="one byte"):
+            part.positions(ids, vocabulary.strings, frozenset(), free[1:])
+        with pytest.raises(IndexError):
+            part.positions(ids - 2**30, vocabulary.strings, frozenset(), np.ones(len(words), bool))
+        with pytest.raises(IndexError):
+            part.positions(ids + 2**30, vocabulary.strings, frozenset(), np.ones(len(words), bool))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=5), max_size=9), st.integers(0, 99))
+def test_edits_are_made_as_in_python(part: ModuleType, words: list[str], position: int) -> None:
+    one, other = Vocabulary(), Vocabulary()
+    before, compiled.part = compiled.part, part
+    try:
+        found = replacing_by(position, words, one)
+    finally:
+        compiled.part = before
+    assert np.array_equal(found, replacing(position, other.ids(words)))
+    assert one.strings == other.strings
+    assert dict(one.table) == dict(other.table)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 2), st.integers(0, 9)), max_size=9))
+def test_the_edits_of_a_candidate_are_found(part: ModuleType, edits: list[tuple[int, int, int, int]]) -> None:
+    array = np.array(sorted(edits), np.int32).reshape(-1, 4)
+    draft = Draft.of({"text": TEXT}, Vocabulary())
+    for index in (-1, *range(6)):
+        assert part.edits_of(array, index) == [tuple(own[1:]) for own in array.tolist() if own[0] == index]
+    before, compiled.part = compiled.part, None
+    try:
+        for index in range(5):
+            assert part.edits_of(array, index) == Candidates(draft, array, 5).edits_of(index)
+    finally:
+        compiled.part = before
+    with pytest.raises(ValueError, match="four"):
+        part.edits_of(np.zeros(3, np.int32), 0)
+
+
+def test_an_environment_variable_leaves_it_unused() -> None:
+    code = "from isthmus.core import compiled; print(compiled.part is None, compiled.why_not())"
+    environment = {**os.environ, "ISTHMUS_PURE": "1", "PYTHONPATH": str(ROOT / "src")}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True ISTHMUS_PURE is set"
+
+
+def test_a_build_without_a_compiler_leaves_it_out(tmp_path: Path, monkeypatch: Any) -> None:
+    hook = _module("hatch_build", ROOT / "hatch_build.py")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    target = tmp_path / hook.TARGET
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"of another build")
+    assert hook.compile_extension(tmp_path) is None
+    assert not target.exists()
