@@ -111,8 +111,8 @@ def _search() -> Iterator[Unit]:
 def chosen(cells: Iterable[Any], backbone: str) -> tuple[float, float] | None:
     """beta and gamma with the largest accuracy under attack on development data; None where the search is not whole.
 
-    The defaults stay unless the best pair leaves significantly more texts (McNemar, 5 %): one text more or less among 300
-    is no reason. Of equal ones the first: the smaller beta, then the smaller gamma.
+    The defaults stay unless the best pair leaves significantly more texts (McNemar, 5 %). Of equal ones the first: the
+    smaller beta, then the smaller gamma.
     """
     found: dict[tuple[float, float], Any] = {}
     for cell in cells:
