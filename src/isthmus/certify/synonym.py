@@ -117,7 +117,8 @@ class Synonym(Certificate):
     def is_deployed(self, victim: Victim) -> bool:
         """Whether the victim itself draws from this table and lets the draws vote."""
         own: SynonymTable | None = getattr(victim, "table", None)
-        votes = getattr(victim, "answer", "vote") == "vote"
+        # Behind a front end the draws are those of the text as it was read, not of the text itself.
+        votes = getattr(victim, "answer", "vote") == "vote" and not hasattr(victim, "inner")
         return own is not None and votes and own.fingerprint == table_of(victim, self.table).fingerprint
 
     def certify(

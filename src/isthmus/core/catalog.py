@@ -69,6 +69,11 @@ class Entry:
         """The folder it lies in: `words` and `gradient` are kinds of attacks."""
         return self.path.parent.name
 
+    @property
+    def address(self) -> str:
+        """What stands before a parameter that is meant for this method: ``freelb`` in ``freelb.steps``."""
+        return self.name
+
     def load(self) -> type[Any]:
         """Import the module and return the class."""
         loaded = getattr(importlib.import_module(self.module), self.class_name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
+from isthmus.defences._composed import Composed, build_defence, compose
 from isthmus.defences.base import Batch, Defence, Terms
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "AdvAug",
     "Adversarial",
     "Batch",
+    "Composed",
     "ConfidencePenalty",
     "Defence",
     "FreeLB",
@@ -56,6 +58,8 @@ __all__ = [
     "RandomSubstitution",
     "Standard",
     "Terms",
+    "build_defence",
+    "compose",
 ]
 
 

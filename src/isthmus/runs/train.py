@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core import catalog
 from isthmus.core import progress as work
 from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.files import remove_file
@@ -59,12 +58,13 @@ class TrainReport:
 
 def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
     """Train into a run folder; a finished run of the same settings is left as it is."""
+    from isthmus.defences import build_defence
     from isthmus.training import processes
     from isthmus.training.settings import settings_for
 
     settings = request.settings or settings_for(request.data.task, request.backbone)
-    defence: Defence = catalog.build("defences", request.defence, request.parameters)
-    name = catalog.find("defences", request.defence).name
+    defence = build_defence(request.defence, request.parameters)
+    name = defence.name
     loaded = request.data.load()
     splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
     defence = defence.suited(splits.task)
@@ -74,7 +74,7 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     # Of several processes that train together one holds the folder for all.
     with folder.hold("train", exclusive=True) if processes.is_main() else contextlib.nullcontext():
         fresh = not folder.exists
-        record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
+        record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence.parameters)), settings))
         if record.results is not None and folder.model_path.is_dir():
             if processes.is_main():
                 record = _complete(request, splits, settings, folder, record)
