@@ -10,6 +10,7 @@ from typing import Literal, overload
 from isthmus.core import assets
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
+from isthmus.data._extensions import find_extension, from_extension
 from isthmus.data._questions import choose_question_columns, make_questions
 from isthmus.data._sources import Source, canonical, from_path
 from isthmus.data._tables import Table, is_readable
@@ -60,6 +61,7 @@ def load_data(
     source: a registered name (``rotten_tomatoes``), a file, a folder with one file a split, or a hub name
         (``owner/name``, or ``owner/name:configuration``). Images: ``digits``, ``mnist``, ``cifar10``, an ``.npz`` file,
         a folder of them, or a folder with one folder of images a class; `text` and `label` then name arrays.
+        The name of a data set that an installed package announces, or ``package.module:function``: both run that code.
     text, pair, label: columns; without them the usual names are looked for.
     labels: label names in the order the data numbers them; otherwise those of the folder's ``meta.json`` or of the
         hub, otherwise those found in the training split (in all splits where there is none).
@@ -67,6 +69,11 @@ def load_data(
     task: ``classification`` or ``qa`` (questions with contexts and answers, SQuAD's JSON or one row a question; `pair`
         then names the columns of question and context and `label` that of the answers).
     """
+    if isinstance(source, str) and (extension := find_extension(source)) is not None:
+        if any(option is not None for option in (text, label, pair, labels)) or task != "classification":
+            raise UsageError(f"{source} makes its data itself: columns, label names and the task are its own")
+        made = from_extension(extension, name)
+        return made if split is None else made.named(canonical(split))
     images = _find_images(source, text, label, pair, labels, name, task)
     if images is not None:
         return images if split is None else images.named(canonical(split))
@@ -88,6 +95,22 @@ def load_data(
         if wanted not in found.splits:
             raise UnknownName(f"split in {title}", split, found.splits)
         return reading.dataset(wanted)
+    return _all_of(reading, found, title)
+
+
+def read_source(
+    found: Source,
+    title: str,
+    text: str | None = None,
+    label: str | None = None,
+    pair: tuple[str, str] | None = None,
+    labels: tuple[str, ...] | None = None,
+) -> Splits:
+    """Every split of a source that has labels."""
+    return _all_of(_Reading(found, title, text, label, pair, labels), found, title)
+
+
+def _all_of(reading: _Reading | _Questions, found: Source, title: str) -> Splits:
     usable = [part for part in found.splits if reading.is_labelled(part)]
     if not usable:
         raise DataError(f"no row of {title} has {reading.wanted}")

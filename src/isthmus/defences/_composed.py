@@ -65,16 +65,22 @@ def build_defence(spec: str, parameters: Mapping[str, Any] | None = None) -> Def
     return compose([catalog.build("defences", name, own) for name, own in zip(names, given, strict=True)])
 
 
+def name_of_spec(spec: str) -> str:
+    """The name that a run records: the catalogue's for every part, by which it can be built again."""
+    return JOINT.join(catalog.find("defences", name.strip()).name for name in spec.split(JOINT))
+
+
 def _addressed(parameters: Mapping[str, Any], entries: Sequence[catalog.Entry]) -> list[dict[str, Any]]:
     """The parameters of each part."""
     found: list[dict[str, Any]] = [{} for _ in entries]
     addresses = [entry.address for entry in entries]
     for key, value in parameters.items():
         owner, _, own = key.rpartition(".")
-        if owner and owner not in addresses:
+        owners = [place for place, entry in enumerate(entries) if owner in (entry.name, entry.address)]
+        if owner and not owners:
             raise UnknownName("part of the defence", owner, addresses)
         if owner:
-            found[addresses.index(owner)][own] = value
+            found[owners[0]][own] = value
             continue
         takers = [place for place, entry in enumerate(entries) if key in {each.name for each in entry.parameters}]
         if len(takers) > 1:

@@ -59,12 +59,13 @@ class TrainReport:
 def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
     """Train into a run folder; a finished run of the same settings is left as it is."""
     from isthmus.defences import build_defence
+    from isthmus.defences._composed import name_of_spec
     from isthmus.training import processes
     from isthmus.training.settings import settings_for
 
     settings = request.settings or settings_for(request.data.task, request.backbone)
     defence = build_defence(request.defence, request.parameters)
-    name = defence.name
+    name = name_of_spec(request.defence)
     loaded = request.data.load()
     splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
     defence = defence.suited(splits.task)
