@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isthmus import attacks, certify, defences, explanations, measures
+    from isthmus import attacks, certificates, defences, explanations, measures
     from isthmus.data import load_data
     from isthmus.explanations.base import explain
     from isthmus.models import load_model
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "attacks", "certify", "defences", "explain", "explanations", "load_data", "load_model", "load_victim", "measures",
+    "attacks", "certificates", "defences", "explain", "explanations", "load_data", "load_model", "load_victim", "measures",
     "train",
 ]  # fmt: skip
 
@@ -36,7 +36,7 @@ _HOMES = {
     "load_victim": "isthmus.models.victims",
     "train": "isthmus.training",
 }
-_MODULES = ("attacks", "certify", "defences", "explanations", "measures")
+_MODULES = ("attacks", "certificates", "defences", "explanations", "measures")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from defence_toys import batch_of, close, gradients
 from test_contract import OFF, ON, QUICK, SYNONYMS
 
 from isthmus import defences
-from isthmus.certify.synonym import base_of
+from isthmus.certificates.synonym import base_of
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import Output

@@ -28,7 +28,7 @@ from typing import ClassVar, Literal
 from isthmus.attacks import GradientAttack
 from isthmus.attacks.base import WordAttack
 from isthmus.attacks.parts.searches import by_importance, greedy
-from isthmus.certify.base import Answer, Certificate, Statement, settled
+from isthmus.certificates.base import Answer, Certificate, Statement, settled
 from isthmus.defences import Defence, LabelSmoothing
 from isthmus.engine.requests import replacing
 from isthmus.measures.base import Figure, Measure, Measurement

@@ -28,7 +28,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "attacks": ("attacks/words", "attacks/gradient"),
     "defences": ("defences",),
     "measures": ("measures",),
-    "certificates": ("certify",),
+    "certificates": ("certificates",),
     "explanations": ("explanations",),
 }
 _SINGULAR = {

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core import catalog
 
 if TYPE_CHECKING:
-    from isthmus.certify.base import Certificate, Certified, Statement
-    from isthmus.certify.exact import Exact
-    from isthmus.certify.gaussian import Gaussian
-    from isthmus.certify.synonym import Synonym
+    from isthmus.certificates.base import Certificate, Certified, Statement
+    from isthmus.certificates.exact import Exact
+    from isthmus.certificates.gaussian import Gaussian
+    from isthmus.certificates.synonym import Synonym
 
 __all__ = ["Certificate", "Certified", "Exact", "Gaussian", "Statement", "Synonym"]
 
 
 def __getattr__(name: str) -> Any:
     if name in ("Certificate", "Certified", "Statement"):
-        from isthmus.certify import base
+        from isthmus.certificates import base
 
         return getattr(base, name)
     if name in __all__:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify._votes import Ballot
+from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
