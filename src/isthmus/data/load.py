@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from isthmus.core import assets
 from isthmus.core.errors import DataError, UnknownName, UsageError
@@ -23,7 +23,7 @@ DIGITS = "digits"
 
 @overload
 def load_data(
-    source: str | Path,
+    source: str | Path | Any,
     split: None = None,
     *,
     text: str | None = None,
@@ -35,7 +35,7 @@ def load_data(
 ) -> Splits: ...
 @overload
 def load_data(
-    source: str | Path,
+    source: str | Path | Any,
     split: str,
     *,
     text: str | None = None,
@@ -46,7 +46,7 @@ def load_data(
     task: TaskName = "classification",
 ) -> Dataset: ...
 def load_data(
-    source: str | Path,
+    source: str | Path | Any,
     split: str | None = None,
     *,
     text: str | None = None,
@@ -68,7 +68,41 @@ def load_data(
     name: what to call it in results; otherwise its own name.
     task: ``classification`` or ``qa`` (questions with contexts and answers, SQuAD's JSON or one row a question; `pair`
         then names the columns of question and context and `label` that of the answers).
+
+    What a program holds already is taken, too: rows of (text, label), two lists, records, a pandas frame, a
+    `datasets.Dataset`, or a mapping of splits to these (`isthmus.data.plain`).
+
+    >>> from isthmus import load_data
+    >>> load_data([("a lovely film", "good"), ("a dull plot", "bad")])["all"].labels
+    ('bad', 'good')
+    >>> load_data((["a lovely film", "a dull plot"], [1, 0]), "all")[0].label
+    1
     """
+    if not isinstance(source, str | Path):
+        from isthmus.data.plain import as_splits
+
+        if task != "classification":
+            raise UsageError("questions come from a file or by name: of data at hand only classified texts are taken")
+        found = as_splits(source, name or "data", text=text, label=label, pair=pair, labels=labels)
+        return found if split is None else found.named(canonical(split))
+    loaded = _load(source, split, text, label, pair, labels, name, task)
+    if isinstance(loaded, Splits):
+        options = {"text": text, "label": label, "pair": pair, "labels": None if labels is None else tuple(labels)}
+        given = {key: value for key, value in options.items() if value is not None}
+        loaded.origin = {"source": str(source), "task": task, **given}
+    return loaded
+
+
+def _load(
+    source: str | Path,
+    split: str | None,
+    text: str | None,
+    label: str | None,
+    pair: tuple[str, str] | None,
+    labels: Sequence[str] | None,
+    name: str | None,
+    task: TaskName,
+) -> Splits | Dataset:
     if isinstance(source, str) and (extension := find_extension(source)) is not None:
         if any(option is not None for option in (text, label, pair, labels)) or task != "classification":
             raise UsageError(f"{source} makes its data itself: columns, label names and the task are its own")

@@ -70,6 +70,14 @@ def name_of_spec(spec: str) -> str:
     return JOINT.join(catalog.find("defences", name.strip()).name for name in spec.split(JOINT))
 
 
+def recorded(defence: Defence) -> str:
+    """The same of a defence at hand: a class of nobody's catalogue is named by its module."""
+    parts = defence.parts if isinstance(defence, Composed) else (defence,)
+    own = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts]
+    known = catalog.names("defences")
+    return JOINT.join(part.name if part.name in known else spec for part, spec in zip(parts, own, strict=True))
+
+
 def _addressed(parameters: Mapping[str, Any], entries: Sequence[catalog.Entry]) -> list[dict[str, Any]]:
     """The parameters of each part."""
     found: list[dict[str, Any]] = [{} for _ in entries]

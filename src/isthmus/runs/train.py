@@ -56,16 +56,19 @@ class TrainReport:
     """Splits that the data did not have and that were cut for this training."""
 
 
-def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
-    """Train into a run folder; a finished run of the same settings is left as it is."""
+def train(request: TrainRequest, progress: Progress | None = None, *, defence: Defence | None = None) -> TrainReport:
+    """Train into a run folder; a finished run of the same settings is left as it is.
+
+    A `defence` at hand takes the place of the one that the request names.
+    """
     from isthmus.defences import build_defence
-    from isthmus.defences._composed import name_of_spec
+    from isthmus.defences._composed import name_of_spec, recorded
     from isthmus.training import processes
     from isthmus.training.settings import settings_for
 
     settings = request.settings or settings_for(request.data.task, request.backbone)
-    defence = build_defence(request.defence, request.parameters)
-    name = name_of_spec(request.defence)
+    name = name_of_spec(request.defence) if defence is None or request.defence != "standard" else recorded(defence)
+    defence = build_defence(request.defence, request.parameters) if defence is None else defence
     loaded = request.data.load()
     splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
     defence = defence.suited(splits.task)
