@@ -20,6 +20,7 @@ from isthmus.certificates.synonym import base_of
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import Output
+from isthmus.data import load_data
 from isthmus.defences import (
     Adversarial,
     Batch,
@@ -241,6 +242,15 @@ def test_images_and_words_do_not_meet():
     with pytest.raises(UsageError, match="trains on images here, and freelb cannot"):
         build_defence("adversarial+freelb", {"attack": "fgsm"})
     assert build_defence("adversarial+gaussian_noise", {"attack": "fgsm"}).trains_images
+    with pytest.raises(UsageError, match=r"write adversarial\+gaussian_noise"):
+        build_defence("gaussian_noise+adversarial", {"attack": "fgsm"})
+
+
+def test_images_that_are_attacked_meet_the_other_defences():
+    data, settings = load_data("digits"), dataclasses.replace(QUICK, batch_size=100, learning_rate=1e-3)
+    pair = train(data, "mlp", build_defence("adversarial+vib", {"attack": "fgsm"}), settings=settings)
+    base = train(data, "mlp", Adversarial(attack="fgsm", base="vib"), settings=settings)
+    assert toys.same_bits(toys.weights(pair), toys.weights(base))
 
 
 def test_only_defences_are_composed():
@@ -286,6 +296,27 @@ def test_synonyms_are_drawn_of_what_an_attack_made_and_of_the_originals(tmp_path
     other = tmp_path / "based"
     train(data, toys.classifier(), based, settings=settings, folder=other)
     assert [(other / "examples" / f"{epoch}.jsonl").read_bytes() for epoch in range(3)] == files
+
+
+class Stops(toys.Recorder):
+    """Ends the training at a step, as a kill would."""
+
+    def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+
+def test_two_makers_continue_after_a_kill_with_the_same_weights(tmp_path):
+    data, settings = toys.splits(16, 8), dataclasses.replace(QUICK, epochs=3)
+    parts = (Adversarial(**ATTACKED, every=2), RandomSubstitution(table=SYNONYMS, rate=0.9))
+    whole = train(data, toys.classifier(), parts, settings=settings, folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(data, toys.classifier(), parts, settings=settings, folder=tmp_path / "killed", progress=Stops())
+    again = train(data, toys.classifier(), parts, settings=settings, folder=tmp_path / "killed")
+    assert toys.same_bits(toys.weights(whole), toys.weights(again))
+    for epoch in range(3):
+        own, other = (tmp_path / name / "examples" / f"{epoch}.jsonl" for name in ("whole", "killed"))
+        assert own.read_bytes() == other.read_bytes()
 
 
 def test_a_front_end_stands_before_a_vote_and_is_saved_with_it(tmp_path):

@@ -301,4 +301,7 @@ def _reading(first: Defence, second: Defence) -> str | None:
 def _order(first: Defence, second: Defence) -> str | None:
     if first.copies_model and second.slots:
         return f"{first.name} copies the model, and {second.name} changes it: write {second.name}{JOINT}{first.name}"
+    if first.transforms and second.transforms and second.needs_images:
+        swapped = f"{second.name}{JOINT}{first.name}"
+        return f"{second.name} moves pixels inside [0, 1], which {first.name} leaves: write {swapped}"
     return None
