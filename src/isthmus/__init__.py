@@ -1,10 +1,11 @@
 """isthmus makes text classifiers hard to fool, and proves how hard.
 
-    from isthmus import load_model, load_data, attacks, defences, train
+    import isthmus
 
-    model = train(load_data("rotten_tomatoes"), backbone="minilm", defence=defences.LabelSmoothing())
-    for result in attacks.DeepWordBug()(model, load_data("rotten_tomatoes", split="test")[:100]):
-        print(result)
+    data = isthmus.load_data("rotten_tomatoes")
+    model = isthmus.train(data, backbone="minilm", defence=isthmus.defences.FreeLB(), folder="runs/freelb")
+    found = isthmus.attack("runs/freelb", "textfooler", n=200)
+    print(found.summary().racc)
 
 Nothing heavy is imported until a name is used.
 """
@@ -15,28 +16,52 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isthmus import attacks, certify, defences, explanations, measures
-    from isthmus.data import load_data
-    from isthmus.explanations.base import explain
+    from isthmus import attacks, certificates, defences, explanations, measures
+    from isthmus.api import Run, attack, certify, evaluate, explain, measure, open_run, train
+    from isthmus.attacks.base import AttackSettings
+    from isthmus.attacks.result import AttackResult
+    from isthmus.core.errors import IsthmusError
+    from isthmus.core.types import Example, Victim
+    from isthmus.data import Dataset, Splits, load_data
     from isthmus.models import load_model
     from isthmus.models.victims import load_victim
-    from isthmus.training import train
+    from isthmus.results import AttackResults, CertificateResults, EvaluationResults
+    from isthmus.training.settings import TrainingSettings
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "attacks", "certify", "defences", "explain", "explanations", "load_data", "load_model", "load_victim", "measures",
-    "train",
-]  # fmt: skip
-
 _HOMES = {
-    "explain": "isthmus.explanations.base",
+    "AttackResult": "isthmus.attacks.result",
+    "AttackResults": "isthmus.results",
+    "AttackSettings": "isthmus.attacks.base",
+    "CertificateResults": "isthmus.results",
+    "Dataset": "isthmus.data",
+    "EvaluationResults": "isthmus.results",
+    "Example": "isthmus.core.types",
+    "IsthmusError": "isthmus.core.errors",
+    "Run": "isthmus.api",
+    "Splits": "isthmus.data",
+    "TrainingSettings": "isthmus.training.settings",
+    "Victim": "isthmus.core.types",
+    "attack": "isthmus.api",
+    "certify": "isthmus.api",
+    "evaluate": "isthmus.api",
+    "explain": "isthmus.api",
     "load_data": "isthmus.data",
     "load_model": "isthmus.models",
     "load_victim": "isthmus.models.victims",
-    "train": "isthmus.training",
+    "measure": "isthmus.api",
+    "open_run": "isthmus.api",
+    "train": "isthmus.api",
 }
-_MODULES = ("attacks", "certify", "defences", "explanations", "measures")
+_MODULES = ("attacks", "certificates", "defences", "explanations", "measures")
+
+__all__ = [
+    "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset", "EvaluationResults", "Example",
+    "IsthmusError", "Run", "Splits", "TrainingSettings", "Victim", "attack", "attacks", "certificates", "certify",
+    "defences", "evaluate", "explain", "explanations", "load_data", "load_model", "load_victim", "measure", "measures",
+    "open_run", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from isthmus.models import Classifier, ClassifierVictim
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.transfer import Inputs
 
-sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certify", "training")]
+sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
 
 import certify_toys  # noqa: E402
 

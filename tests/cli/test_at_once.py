@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "certify"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "certificates"))
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.cli.app import run as run_command
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "certify"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "certificates"))
 
 import certify_toys as toys
 

@@ -376,7 +376,7 @@ def test_the_losses_are_those_of_the_base() -> None:
         (defences.AdvAug, {"budget": 0}, UsageError, "budget"),
         (defences.AdvAug, {"after": -1}, UsageError, "after"),
         (defences.AdvAug, {"mode": "again"}, UsageError, "mode"),
-        (defences.AdvAug, {"base": "adversarial"}, UsageError, "makes training examples itself"),
+        (defences.AdvAug, {"base": "adversarial"}, UsageError, "attacks the training examples itself"),
         (defences.Adversarial, {"base": "freelbs"}, UnknownName, "freelb"),
         (defences.Adversarial, {"every": 0}, UsageError, "every"),
         (defences.Adversarial, {"start": -2}, UsageError, "start"),

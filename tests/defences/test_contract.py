@@ -96,7 +96,7 @@ def test_the_table_has_every_defence():
 
 def test_the_public_names_are_the_files():
     classes = {catalog.find("defences", name).class_name for name in NAMES}
-    assert set(defences.__all__) == classes | {"Batch", "Defence", "Terms"}
+    assert set(defences.__all__) == classes | {"Batch", "Composed", "Defence", "Terms", "build_defence", "compose"}
     assert all(getattr(defences, name).__name__ == name for name in defences.__all__)
 
 

@@ -91,6 +91,7 @@ def furnish(place: Path) -> None:
     write_onnx(place)
     write_pickled(place / "old-model")
     (place / "mymodule.py").write_text(MODULE)
+    write_package(place / "mymethods")
     (place / "assets").mkdir()
     write_vectors(place / "assets/counter-fitted-vectors.txt", stream)
     (place / "assets/wordnet").mkdir()
@@ -161,6 +162,17 @@ def write_pickled(folder: Path) -> None:
     write_classifier(folder)
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
+
+
+def write_package(folder: Path) -> None:
+    """Methods of a reader's own, each in the module that the page names."""
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    stranger = Path(__file__).parents[1] / "extensions" / "stranger.py"
+    (folder / "everything.py").write_text(stranger.read_text(encoding="utf-8"))
+    homes = {"attacks": "Shout", "defences": "Soft", "proofs": "Never as Interval", "measures": "Length"}
+    for module, name in {**homes, "data": "reviews"}.items():
+        (folder / f"{module}.py").write_text(f"from mymethods.everything import {name}\n")
 
 
 MODULE = f"""

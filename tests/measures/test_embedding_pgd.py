@@ -23,7 +23,7 @@ from isthmus.models import ClassifierVictim, wrap
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.two_step import TwoStep
 
-sys.path[:0] = [str(Path(__file__).parent.parent / "certify")]
+sys.path[:0] = [str(Path(__file__).parent.parent / "certificates")]
 
 import certify_toys  # noqa: E402
 

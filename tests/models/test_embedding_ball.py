@@ -22,7 +22,7 @@ from isthmus.models.randomness import branch, copied
 from isthmus.models.transfer import Inputs, on_device
 from isthmus.models.two_step import TwoStep
 
-sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certify", "training")]
+sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
 
 import certify_toys  # noqa: E402
 import training_toys  # noqa: E402

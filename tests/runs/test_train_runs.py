@@ -12,6 +12,7 @@ import pytest
 import training_toys as toys
 
 from isthmus.core.calibration import expected_calibration_error
+from isthmus.core.errors import UsageError
 from isthmus.models import load_model
 from isthmus.models.victims import ClassifierVictim
 from isthmus.report.page import render
@@ -123,3 +124,35 @@ def test_what_an_older_version_lost_is_computed_and_checkpoints_left_by_a_kill_a
     assert done.was_finished
     assert folder.record().results == run.record().results
     assert not (folder.path / "checkpoints").exists()
+
+
+def test_a_composition_is_recorded_so_that_it_can_be_trained_again(place: Path) -> None:
+    composed = dataclasses.replace(
+        request(place, place / "composed"),
+        defence="normalise+label_smoothing+freelb",
+        parameters={"freelb.steps": "2", "epsilon": "0.2"},
+        settings=dataclasses.replace(SETTINGS, epochs=1),
+    )
+    folder = train(composed).folder
+    record = folder.record()
+    assert record.defence is not None
+    assert record.defence.name == "normalise+label_smoothing+freelb"
+    assert record.defence.parameters["freelb.steps"] == 2
+    assert record.defence.parameters["label_smoothing.epsilon"] == 0.2
+    again = dataclasses.replace(
+        composed, defence=record.defence.name, parameters=record.defence.parameters, out=place / "again"
+    )
+    assert train(again).folder.record().settings == record.settings
+    assert (place / "again" / "model" / "model.safetensors").read_bytes() == (
+        folder.model_path / "model.safetensors"
+    ).read_bytes()
+    page = render(read_run(folder))
+    assert "normalise+label_smoothing+freelb" in page
+    assert "freelb.steps" in page
+
+
+def test_what_cannot_be_combined_is_refused_before_anything_is_loaded(place: Path) -> None:
+    nowhere = TrainRequest(DataRequest("nowhere.csv"), "nowhere", defence="freelb+pgd", out=place / "refused")
+    with pytest.raises(UsageError, match=r"freelb\+pgd: each of them makes its own passes"):
+        train(nowhere)
+    assert not (place / "refused").exists()

@@ -1,6 +1,12 @@
 """Attacks: one method, one file, in words/ (texts) and gradient/ (tensors); shared steps of the former in parts/.
 
-A new file is found by its name; the list below is for type checkers and is held against the files by a test.
+A new file is found by its name; the list below is for type checkers and is checked against the files by a test.
+
+    >>> from isthmus import attack, attacks
+    >>> found = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
+    ...                attacks.DeepWordBug(edit="swap"), [("a dull plot", 0)], labels=("bad", "good"))
+    >>> found[0].perturbed["text"]
+    'a dlul plot'
 """
 
 from __future__ import annotations

@@ -45,7 +45,12 @@ Semantics = Literal["textattack", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings:
-    """Everything about running an attack that is not the attack itself."""
+    """Everything about running an attack that is not the attack itself.
+
+    >>> from isthmus import AttackSettings
+    >>> AttackSettings(budget=500).seed
+    0
+    """
 
     goal: Goal = field(default_factory=Untargeted)
     protection: Protection = field(default_factory=Protection)

@@ -81,6 +81,12 @@ class AttackResult:
 
     Against a randomised model a success counts if more than half of the fresh draws confirm it; where they do not, but
     with those on which the model declines to answer they are more than half, the outcome is `abstained`.
+
+    >>> from isthmus import attack
+    >>> found = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
+    ...                "deepwordbug", [("a dull plot", 0)], labels=("bad", "good"))
+    >>> found[0].outcome, found[0].edits[0].original
+    ('succeeded', 'dull')
     """
 
     id: str

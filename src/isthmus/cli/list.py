@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from isthmus.cli import options
+
+if TYPE_CHECKING:
+    from isthmus.core.catalog import Entry
 
 GROUPS = ("attacks", "defences", "measures", "certificates", "explanations", "data", "models", "lexicons")
 _ASSET_KINDS: dict[str, Literal["data", "model", "lexicon"]] = {
@@ -69,7 +72,26 @@ def rows(group: str) -> list[tuple[str, str]]:
 
         found = [(name, assets.find(name).description) for name in assets.names(_ASSET_KINDS[group])]
         built_in = _BUILT_IN.get(group, {}) | (IMAGE_BACKBONES if group == "models" else {})
-        return [*sorted(found), *built_in.items()]
+        known = [*sorted(found), *built_in.items()]
+        return [*known, *_other_data([name for name, _ in known])] if group == "data" else known
     from isthmus.core import catalog
 
-    return [(entry.name, entry.summary) for entry in catalog.entries(group)]
+    own = [(entry.name, entry.summary) for entry in catalog.entries(group)]
+    return [*own, *((entry.name, _outside(entry)) for entry in catalog.extended(group))]
+
+
+def _other_data(known: list[str]) -> list[tuple[str, str]]:
+    """Data sets that installed packages announce."""
+    from isthmus.core import extensions
+
+    return [
+        (one.name, f"from {one.distribution or one.module}: {one.spec}") for one in extensions.announced("data", known)
+    ]
+
+
+def _outside(entry: Entry) -> str:
+    """What a method of another package is, and where it comes from."""
+    assert entry.extension is not None
+    origin, clash = entry.extension.distribution, entry.extension.clashes_with
+    known_as = f"; it calls itself {clash}, which is taken" if clash is not None else ""
+    return f"{entry.summary} (from {origin or entry.module}{known_as})"

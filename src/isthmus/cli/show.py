@@ -18,20 +18,31 @@ if TYPE_CHECKING:
 
 
 def show(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="Name of an attack, a defence or another method.")],
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD", help="Name of an attack, a defence (A+B too) or another method.")
+    ],
     as_json: options.Json = False,
 ) -> None:
     """Explain a method: idea, equation, parameters, references."""
     from isthmus.cli.console import print_json, results
     from isthmus.core import catalog
 
-    entries = catalog.search(method)
+    entries = _composed(method) if "+" in method else catalog.search(method)
     if as_json:
         print_json({"methods": [_as_json(entry) for entry in entries]})
         return
     console = results(as_json=False)
     for entry in entries:
         _print(console, entry)
+
+
+def _composed(method: str) -> tuple[Entry, ...]:
+    """The parts of a composition, if they combine."""
+    from isthmus.core import catalog
+    from isthmus.defences import build_defence
+
+    build_defence(method)
+    return tuple(catalog.find("defences", name.strip()) for name in method.split("+"))
 
 
 def _print(console: Console, entry: Entry) -> None:

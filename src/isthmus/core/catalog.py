@@ -3,7 +3,8 @@
 In a family's folders every file but ``base.py`` and files that start with ``_`` is one method: the class whose
 lower-cased name equals the file's name without underscores (``label_smoothing.py`` holds ``LabelSmoothing``). There is
 no registry: a new method is one new file. Docstrings and parameters are read by `ast`, so listing a hundred methods
-imports none of them; `Entry.load` imports one.
+imports none of them; `Entry.load` imports one. Methods of other packages are found by `isthmus.core.extensions`, and
+their source is read in the same way.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import ast
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus.core import extensions
 from isthmus.core._convert import convert
 from isthmus.core.errors import IsthmusError, UnknownName, UsageError
+from isthmus.core.extensions import Extension
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "attacks": ("attacks/words", "attacks/gradient"),
     "defences": ("defences",),
     "measures": ("measures",),
-    "certificates": ("certify",),
+    "certificates": ("certificates",),
     "explanations": ("explanations",),
 }
 _SINGULAR = {
@@ -57,6 +61,10 @@ class Entry:
     class_name: str
     docstring: str
     parameters: tuple[Parameter, ...]
+    extension: Extension | None = None
+    """Where it comes from, if not from this package."""
+    bases: tuple[str, ...] = ()
+    """Names of the classes it is made from, its own last, as far as the source tells."""
 
     @property
     def summary(self) -> str:
@@ -67,40 +75,74 @@ class Entry:
     @property
     def kind(self) -> str:
         """The folder it lies in: `words` and `gradient` are kinds of attacks."""
+        if self.extension is not None:
+            return "gradient" if "GradientAttack" in self.bases else "words"
         return self.path.parent.name
 
+    @property
+    def address(self) -> str:
+        """What stands before a parameter that is meant for this method: ``freelb`` in ``freelb.steps``."""
+        return self.name if self.extension is None else self.class_name
+
     def load(self) -> type[Any]:
-        """Import the module and return the class."""
+        """Import the module and return the class; of another package this runs that package's code."""
+        if self.extension is not None:
+            outside = self.extension.load()
+            if not isinstance(outside, type):
+                raise UsageError(f"{self.extension.spec} is no class, and a {_SINGULAR[self.family]} is one")
+            return outside
         loaded = getattr(importlib.import_module(self.module), self.class_name)
         assert isinstance(loaded, type)
         return loaded
 
 
 def names(family: str) -> tuple[str, ...]:
-    """Sorted names of the methods of a family."""
+    """Sorted names of the methods of a family that come with isthmus."""
     return tuple(sorted(_files(family)))
 
 
 def entries(family: str) -> tuple[Entry, ...]:
-    """Every method of a family, sorted by name."""
+    """Every method of a family that comes with isthmus, sorted by name."""
     return tuple(find(family, name) for name in names(family))
 
 
+def extended(family: str) -> tuple[Entry, ...]:
+    """The methods that installed packages announce, sorted by name; they are read about and not imported."""
+    return tuple(_outside(family, one) for one in extensions.announced(family, _files(family)))
+
+
 def find(family: str, name: str) -> Entry:
-    """The method called `name`; case, hyphens and underscores do not matter."""
+    """The method called `name`; case, hyphens and underscores do not matter.
+
+    A method of isthmus comes first, then one that an installed package announces. ``package.module:Class`` names a
+    class of any package; it is not imported before `Entry.load`.
+    """
     files = _files(family)
-    wanted = _plain(name)
+    wanted = extensions.plain_name(name)
     for known, path in files.items():
-        if _plain(known) == wanted:
+        if extensions.plain_name(known) == wanted:
             return _read(family, known, path)
-    raise UnknownName(_SINGULAR[family], name, files)
+    others = extensions.announced(family, files)
+    for one in others:
+        if name == one.name or (one.clashes_with is None and extensions.plain_name(one.name) == wanted):
+            return _outside(family, one)
+    if extensions.is_spec(name):
+        return _outside(family, extensions.from_spec(name))
+    raise UnknownName(_SINGULAR[family], name, {*files, *(one.name for one in others)})
 
 
 def search(name: str) -> tuple[Entry, ...]:
     """The methods called `name` in any family (``pgd`` is an attack and a defence)."""
-    found = [find(family, name) for family in FAMILIES if _plain(name) in map(_plain, _files(family))]
+    found, known = [], set()
+    for family in FAMILIES:
+        try:
+            found.append(find(family, name))
+        except UnknownName as error:
+            known.update(error.known)
+        if found and extensions.is_spec(name):
+            break  # A class on the path is shown once, whatever family it is meant for.
     if not found:
-        raise UnknownName("method", name, {known for family in FAMILIES for known in _files(family)})
+        raise UnknownName("method", name, known)
     return tuple(found)
 
 
@@ -134,10 +176,6 @@ def name_of(method: object, family: str) -> str:
     return name if package in folders else type(method).__name__
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")
-
-
 def _files(family: str) -> dict[str, Path]:
     if family not in FAMILIES:
         raise UnknownName("family of methods", family, FAMILIES)
@@ -166,6 +204,54 @@ def _parse(family: str, name: str, path: Path, _modified: int) -> Entry:
     docstring = ast.get_docstring(node) or ast.get_docstring(tree) or ""
     module = ".".join([_PACKAGE, *path.relative_to(_ROOT).with_suffix("").parts])
     return Entry(family, name, path, module, node.name, docstring, tuple(_parameters(node, classes, tree)))
+
+
+def _outside(family: str, extension: Extension) -> Entry:
+    """What the source of another package says about its class."""
+    path = extension.path
+    if path is None:
+        hint = f"There is no module {extension.module} with a source on the Python path, or in this folder."
+        raise UnknownName(_SINGULAR[family], extension.name, (), hint)
+    return _parse_outside(family, extension, path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=512)
+def _parse_outside(family: str, extension: Extension, path: Path, _modified: int) -> Entry:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except (SyntaxError, ValueError, OSError) as error:
+        raise UsageError(f"{extension.spec}: {path} cannot be read ({error})") from error
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    node = classes.get(extension.attribute)
+    if node is None:
+        imported = _imported(extension.attribute, tree)
+        if imported is None:
+            raise UnknownName(f"class in {path.name}", extension.attribute, classes)
+        tree = imported[1]
+        classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+        node = classes.get(imported[0])
+        if node is None:
+            raise UnknownName(f"class in {path.name}", extension.attribute, classes)
+    docstring = ast.get_docstring(node) or ast.get_docstring(tree) or ""
+    parameters = tuple(_parameters(node, classes, tree))
+    bases = tuple(_bases(node, classes, tree))
+    return Entry(
+        family, extension.name, path, extension.module, extension.attribute, docstring, parameters, extension, bases
+    )
+
+
+def _bases(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: ast.Module) -> list[str]:
+    found: list[str] = []
+    for base in node.bases:
+        name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+        if name in classes:
+            found += _bases(classes[name], classes, tree)
+        elif (imported := _imported(name, tree)) is not None:
+            others = {each.name: each for each in imported[1].body if isinstance(each, ast.ClassDef)}
+            if imported[0] in others:
+                found += _bases(others[imported[0]], others, imported[1])
+        found.append(name)
+    return [*found, node.name]
 
 
 def _parameters(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: ast.Module) -> list[Parameter]:
@@ -206,14 +292,37 @@ def _without_alias(annotation: ast.expr, tree: ast.Module) -> ast.expr:
 
 
 def _imported(name: str, tree: ast.Module) -> tuple[str, ast.Module] | None:
-    """Original name and parsed module of something imported from this package."""
+    """Original name and parsed module of something imported from this package, or from one that extends it."""
     for statement in ast.walk(tree):
         if isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
             for alias in statement.names:
-                if (alias.asname or alias.name) == name and statement.module.split(".")[0] == _PACKAGE:
-                    path = _ROOT.joinpath(*statement.module.split(".")[1:]).with_suffix(".py")
-                    if path.is_file():
+                if (alias.asname or alias.name) == name:
+                    path = _source(statement.module, alias.name)
+                    if path is not None:
                         return alias.name, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return None
+
+
+def _source(module: str, name: str) -> Path | None:
+    """The file that defines what ``from module import name`` brings, as far as it can be told without importing."""
+    package, *inner = module.split(".")
+    if package in sys.stdlib_module_names:
+        return None
+    if package != _PACKAGE:
+        return extensions.source_of(module)
+    path = _ROOT.joinpath(*inner).with_suffix(".py")
+    if path.is_file():
+        return path
+    # A family's front page hands out its classes: from isthmus.defences import FreeLB.
+    for family, folders in FAMILIES.items():
+        if "/".join(inner) in (family, *folders, *(folder.split("/")[0] for folder in folders)):
+            wanted = extensions.plain_name(name)
+            files = _files(family)
+            found = [file for known, file in files.items() if extensions.plain_name(known) == wanted]
+            bases = [_ROOT.joinpath(*folder.split("/"), "base.py") for folder in folders]
+            bases += [_ROOT.joinpath(folders[0].split("/")[0], "base.py")]
+            places = [file for file in [*found, *bases] if file.is_file()]
+            return next((file for file in places if f"class {name}" in file.read_text(encoding="utf-8")), None)
     return None
 
 

@@ -49,7 +49,15 @@ class ExitCode(IntEnum):
 
 
 class IsthmusError(Exception):
-    """Root of every error isthmus raises on purpose."""
+    """Root of every error isthmus raises on purpose.
+
+    >>> from isthmus import IsthmusError, load_data
+    >>> try:
+    ...     load_data("reviews.csv")
+    ... except IsthmusError as error:
+    ...     print(error)
+    no file or folder reviews.csv.
+    """
 
     exit_code = ExitCode.ERROR
 

@@ -43,7 +43,12 @@ Label = int | tuple[Answer, ...]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One labelled input. `fields` are in the order in which the model reads them."""
+    """One labelled input. `fields` are in the order in which the model reads them.
+
+    >>> from isthmus import Example
+    >>> Example("test:0", {"text": "a lovely film"}, 1).texts
+    {'text': 'a lovely film'}
+    """
 
     id: str
     fields: Mapping[str, Field]
@@ -106,7 +111,12 @@ ABSTAINS = "(abstains)"
 
 @runtime_checkable
 class Victim(Protocol):
-    """A classifier seen from outside: texts in, class probabilities out."""
+    """A classifier seen from outside: texts in, class probabilities out.
+
+    >>> from isthmus import Victim, load_victim
+    >>> isinstance(load_victim(lambda texts: [[0.5, 0.5] for _ in texts]), Victim)
+    True
+    """
 
     @property
     def labels(self) -> tuple[str, ...]:

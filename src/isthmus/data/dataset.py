@@ -30,7 +30,13 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples of one split, in the order of the source."""
+    """Examples of one split, in the order of the source.
+
+    >>> from isthmus import load_data
+    >>> rows = load_data([("a lovely film", 1), ("a dull plot", 0)], "all")
+    >>> len(rows), rows[0].label, rows.labels
+    (2, 1, ('0', '1'))
+    """
 
     name: str
     split: str
@@ -174,11 +180,19 @@ class Dataset:
 
 
 class Splits(Mapping[str, Dataset]):
-    """The splits of one data set by name. Validation splits are called ``dev`` whatever the source calls them."""
+    """The splits of one data set by name. Validation splits are called ``dev`` whatever the source calls them.
 
-    def __init__(self, name: str, splits: Mapping[str, Dataset]) -> None:
+    >>> from isthmus import load_data
+    >>> found = load_data({"train": [("a lovely film", 1), ("a dull plot", 0)], "validation": [("a fine film", 1)]})
+    >>> list(found), len(found.train)
+    (['train', 'dev'], 2)
+    """
+
+    def __init__(self, name: str, splits: Mapping[str, Dataset], origin: Mapping[str, Any] | None = None) -> None:
         self.name = name
         self._splits = dict(splits)
+        self.origin = origin
+        """How to load the same again, as arguments of `load_data`; None for data that a program made."""
 
     def __getitem__(self, split: str) -> Dataset:
         return self._splits[split if split in self._splits else SPLIT_ALIASES.get(split, split)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from isthmus.core import assets
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
+from isthmus.data._extensions import find_extension, from_extension
 from isthmus.data._questions import choose_question_columns, make_questions
 from isthmus.data._sources import Source, canonical, from_path
 from isthmus.data._tables import Table, is_readable
@@ -22,7 +23,7 @@ DIGITS = "digits"
 
 @overload
 def load_data(
-    source: str | Path,
+    source: str | Path | Any,
     split: None = None,
     *,
     text: str | None = None,
@@ -34,7 +35,7 @@ def load_data(
 ) -> Splits: ...
 @overload
 def load_data(
-    source: str | Path,
+    source: str | Path | Any,
     split: str,
     *,
     text: str | None = None,
@@ -45,7 +46,7 @@ def load_data(
     task: TaskName = "classification",
 ) -> Dataset: ...
 def load_data(
-    source: str | Path,
+    source: str | Path | Any,
     split: str | None = None,
     *,
     text: str | None = None,
@@ -60,13 +61,53 @@ def load_data(
     source: a registered name (``rotten_tomatoes``), a file, a folder with one file a split, or a hub name
         (``owner/name``, or ``owner/name:configuration``). Images: ``digits``, ``mnist``, ``cifar10``, an ``.npz`` file,
         a folder of them, or a folder with one folder of images a class; `text` and `label` then name arrays.
+        The name of a data set that an installed package announces, or ``package.module:function``: both run that code.
     text, pair, label: columns; without them the usual names are looked for.
     labels: label names in the order the data numbers them; otherwise those of the folder's ``meta.json`` or of the
         hub, otherwise those found in the training split (in all splits where there is none).
     name: what to call it in results; otherwise its own name.
     task: ``classification`` or ``qa`` (questions with contexts and answers, SQuAD's JSON or one row a question; `pair`
         then names the columns of question and context and `label` that of the answers).
+
+    What a program holds already is taken, too: rows of (text, label), two lists, records, a pandas frame, a
+    `datasets.Dataset`, or a mapping of splits to these (`isthmus.data.plain`).
+
+    >>> from isthmus import load_data
+    >>> load_data([("a lovely film", "good"), ("a dull plot", "bad")])["all"].labels
+    ('bad', 'good')
+    >>> load_data((["a lovely film", "a dull plot"], [1, 0]), "all")[0].label
+    1
     """
+    if not isinstance(source, str | Path):
+        from isthmus.data.plain import as_splits
+
+        if task != "classification":
+            raise UsageError("questions come from a file or by name: of data at hand only classified texts are taken")
+        found = as_splits(source, name or "data", text=text, label=label, pair=pair, labels=labels)
+        return found if split is None else found.named(canonical(split))
+    loaded = _load(source, split, text, label, pair, labels, name, task)
+    if isinstance(loaded, Splits):
+        options = {"text": text, "label": label, "pair": pair, "labels": None if labels is None else tuple(labels)}
+        given = {key: value for key, value in options.items() if value is not None}
+        loaded.origin = {"source": str(source), "task": task, **given}
+    return loaded
+
+
+def _load(
+    source: str | Path,
+    split: str | None,
+    text: str | None,
+    label: str | None,
+    pair: tuple[str, str] | None,
+    labels: Sequence[str] | None,
+    name: str | None,
+    task: TaskName,
+) -> Splits | Dataset:
+    if isinstance(source, str) and (extension := find_extension(source)) is not None:
+        if any(option is not None for option in (text, label, pair, labels)) or task != "classification":
+            raise UsageError(f"{source} makes its data itself: columns, label names and the task are its own")
+        made = from_extension(extension, name)
+        return made if split is None else made.named(canonical(split))
     images = _find_images(source, text, label, pair, labels, name, task)
     if images is not None:
         return images if split is None else images.named(canonical(split))
@@ -88,6 +129,22 @@ def load_data(
         if wanted not in found.splits:
             raise UnknownName(f"split in {title}", split, found.splits)
         return reading.dataset(wanted)
+    return _all_of(reading, found, title)
+
+
+def read_source(
+    found: Source,
+    title: str,
+    text: str | None = None,
+    label: str | None = None,
+    pair: tuple[str, str] | None = None,
+    labels: tuple[str, ...] | None = None,
+) -> Splits:
+    """Every split of a source that has labels."""
+    return _all_of(_Reading(found, title, text, label, pair, labels), found, title)
+
+
+def _all_of(reading: _Reading | _Questions, found: Source, title: str) -> Splits:
     usable = [part for part in found.splits if reading.is_labelled(part)]
     if not usable:
         raise DataError(f"no row of {title} has {reading.wanted}")

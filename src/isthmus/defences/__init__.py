@@ -1,6 +1,10 @@
 """Defences: one method, one file.
 
-A class is imported when it is first asked for (``defences.LabelSmoothing``), so that listing the methods costs nothing.
+A class is imported when it is first asked for, so that listing the methods costs nothing.
+
+    >>> from isthmus import defences
+    >>> defences.compose((defences.LabelSmoothing(), defences.FreeLB())).name
+    'label_smoothing+freelb'
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
+from isthmus.defences._composed import Composed, build_defence, compose
 from isthmus.defences.base import Batch, Defence, Terms
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ __all__ = [
     "AdvAug",
     "Adversarial",
     "Batch",
+    "Composed",
     "ConfidencePenalty",
     "Defence",
     "FreeLB",
@@ -56,6 +62,8 @@ __all__ = [
     "RandomSubstitution",
     "Standard",
     "Terms",
+    "build_defence",
+    "compose",
 ]
 
 

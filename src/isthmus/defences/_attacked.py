@@ -41,6 +41,8 @@ REPLACED = "replaced_words"
 class Attacked(Defence):
     """Settings of an attack on training points; a defence that attacks inherits them."""
 
+    exclusive = "attacks the training examples"
+
     attack: str = "textfooler"
     """Name of the attack (isthmus list attacks), or several separated by commas: each point meets one of them."""
     attack_parameters: str = ""
@@ -62,10 +64,10 @@ class Attacked(Defence):
             raise UsageError(f"{self.name}: points is {self.points}; it must be at least 0, or none to attack them all")
         if self.budget is not None and self.budget < 1:
             raise UsageError(f"{self.name}: budget is {self.budget}; it must be at least 1, or none")
-        if self._base.replaces_examples:
+        if self._base.exclusive == self.exclusive:
             raise UsageError(
-                f"{self.name}: base is {self.base}, which makes training examples itself; choose a defence that does "
-                "not, such as standard, freelb or vub"
+                f"{self.name}: base is {self.base}, which {self.exclusive} itself; choose a defence that does not, "
+                "such as standard, freelb, vub or safer"
             )
         # An unknown attack or preset is found out now, not after hours of training.
         _ = self._attacks, self._limits
@@ -139,8 +141,23 @@ class Attacked(Defence):
         return self._base.moves_inputs
 
     @property
+    def walks(self) -> bool:
+        """It leaves the passes to its base, or to the other defences of a composition."""
+        return False
+
+    @property
     def replaces_examples(self) -> bool:
         """Unless nothing is attacked, when it is its base to the last bit."""
+        return self._makes_texts or self._base.replaces_examples
+
+    @property
+    def makers(self) -> tuple[Defence, ...]:
+        """It attacks the originals; its base works on what comes out of that."""
+        return (*((self,) if self._makes_texts else ()), *self._base.makers)
+
+    @property
+    def _makes_texts(self) -> bool:
+        """Whether training texts are attacked at all."""
         return self.points != 0
 
     # The attack.
@@ -189,7 +206,7 @@ class Attacked(Defence):
                 name: {str(outcome): each[name, outcome] for outcome in OUTCOMES if each[name, outcome]}
                 for name in self._attacks
             }
-        return Made((*data.examples, *made), {"attack": notes})
+        return Made((*data.examples, *made), {"attack": notes}, added=len(made))
 
     def _results(
         self, model: Classifier, fields: Sequence[str], chosen: Sequence[Example], epoch: int, seed: int

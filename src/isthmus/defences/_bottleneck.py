@@ -17,7 +17,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Output, Task
 from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences._checks import at_least, finite, needs_one_vector, needs_words, one_of, whole
-from isthmus.defences.base import Batch, Labelled, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +31,9 @@ Adversary = Literal["none", "freelb", "pgd"]
 @dataclass(frozen=True)
 class StochasticBottleneck(Ascent):
     """The settings of a Gaussian bottleneck between encoder and head."""
+
+    slots = ("bottleneck",)
+    takes_objective = True
 
     beta: float = 1e-3
     """Price of one nat that passes the bottleneck."""
@@ -86,6 +89,11 @@ class StochasticBottleneck(Ascent):
         """Without an adversary every step is the same work."""
         return self.adversary == "none"
 
+    @property
+    def walks(self) -> bool:
+        """Only an adversary takes passes of its own."""
+        return self.adversary != "none"
+
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Fill the bottleneck slot."""
         if self.moves_inputs:
@@ -119,7 +127,7 @@ class StochasticBottleneck(Ascent):
         import torch
 
         if self.adversary == "none":
-            yield Terms(self._values(model, model(**batch.inputs), batch, 1))
+            yield from Defence.losses(self, model, batch)
             return
         climb = Climb(self, model, batch)
         if self.adversary == "pgd":
@@ -133,10 +141,13 @@ class StochasticBottleneck(Ascent):
                 climb.step(climb.delta.grad)
 
     def _values(self, model: Classifier, output: Output, batch: Batch, steps: int) -> dict[str, Tensor]:
-        output = replace(output, logits=output.logits.float())
-        values = {"cross_entropy": cross_entropy(output, batch)}
+        values = self.objective(model, output, batch, pass_terms(model, output, batch))
+        return {name: value / steps for name, value in values.items()} if steps > 1 else values
+
+    def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One more term, the rate, and what the method adds."""
+        output, terms = replace(output, logits=output.logits.float()), dict(terms)
         if self.beta:
             latent: GaussianLatent = output.latent
-            values["rate"] = self.beta * latent.rate().mean()
-        values |= self.terms(model, output)
-        return {name: value / steps for name, value in values.items()} if steps > 1 else values
+            terms["rate"] = self.beta * latent.rate().mean()
+        return terms | self.terms(model, output)

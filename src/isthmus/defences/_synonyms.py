@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.types import Example
+from isthmus.defences._attacked import MADE_FROM, REPLACED
 from isthmus.defences.base import Defence, Labelled
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SynonymDraws(Defence):
     """The settings of sets of synonyms, and of drawing from them."""
+
+    exclusive = "draws synonyms of the training texts"
 
     vectors: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file."""
@@ -69,9 +72,12 @@ class SynonymDraws(Defence):
 
         table = self.synonyms()
         drawn = []
-        for example in data:
+        # A front end of the model stands before the draws, here as in use.
+        texts = [_read_fields(example) for example in data]
+        read = texts if model.deployment is None else model.deployment.read(texts)
+        for place, example in enumerate(data):
             rng = numpy_stream(seed, self.name, epoch, example.id)
-            text = DrawnText(example.texts, table)
+            text = DrawnText(read[place], table)
             own = [text.sets[place].index(text.words[place]) for place in text.places]
             sizes = [len(text.sets[place]) for place in text.places]
             choice = [
@@ -85,3 +91,8 @@ class SynonymDraws(Defence):
     def replaces_examples(self) -> bool:
         """Unless no word is drawn, when it is plain training to the last bit."""
         return self.rate > 0
+
+
+def _read_fields(example: Example) -> dict[str, str]:
+    """The texts of an example without what an attack noted of how it made them."""
+    return {name: text for name, text in example.texts.items() if name not in (MADE_FROM, REPLACED)}

@@ -61,7 +61,7 @@ class AdvAug(Attacked):
 
     def plan(self, epochs: int) -> Plan:
         """Start over after the attack, or judge from there."""
-        if not self.replaces_examples:
+        if not self._makes_texts:
             return self._base.plan(epochs)
         if self.after >= epochs:
             raise UsageError(

@@ -106,9 +106,14 @@ class Adversarial(Attacked):
         return replace(self, ratio=0.5) if self._moves_pixels and self.ratio is None else self
 
     @property
-    def replaces_examples(self) -> bool:
-        """Of texts it does; images are attacked batch by batch."""
-        return not self._moves_pixels and super().replaces_examples
+    def _makes_texts(self) -> bool:
+        """Images are attacked batch by batch."""
+        return not self._moves_pixels and super()._makes_texts
+
+    @property
+    def needs_images(self) -> bool:
+        """With gradient attacks."""
+        return self._moves_pixels
 
     @property
     def trains_images(self) -> bool:
@@ -133,11 +138,19 @@ class Adversarial(Attacked):
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Those of the base; of images on a batch that is partly adversarial."""
-        return self._base.losses(model, self._attacked(model, batch) if self._moves_pixels else batch)
+        return self._base.losses(model, self.transform(model, batch))
 
-    def _attacked(self, model: Classifier, batch: Batch) -> Batch:
+    @property
+    def transforms(self) -> bool:
+        """Of images it does."""
+        return self._moves_pixels
+
+    def transform(self, model: Classifier, batch: Batch) -> Batch:
+        """Of images a batch that is partly adversarial; texts are attacked between epochs."""
         import torch
 
+        if not self._moves_pixels:
+            return batch
         ratio, names = 0.5 if self.ratio is None else self.ratio, self._names
         count = round(ratio * len(batch))
         if not count:
@@ -152,7 +165,7 @@ class Adversarial(Attacked):
 
     def plan(self, epochs: int) -> Plan:
         """Judge from the first attack on."""
-        if not self.replaces_examples:
+        if not self._makes_texts:
             return self._base.plan(epochs)
         if self.start >= epochs:
             raise UsageError(

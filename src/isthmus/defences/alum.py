@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from isthmus.core.types import Output
 from isthmus.defences._ascent import Dice
 from isthmus.defences._smoothness import Smoothness, kl
-from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Terms, pass_terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,6 +41,8 @@ class ALUM(Smoothness):
         ``train(data, backbone="minilm", defence=defences.ALUM(mode="released"))``
     """
 
+    takes_objective = True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Two terms from two passes: the cross-entropy and the divergence."""
         if self.strength == 0:
@@ -50,7 +52,7 @@ class ALUM(Smoothness):
         clean: Output = model(**batch.inputs)
         moved = self.perturbed(model, batch, clean, dice, both_ways)
         smoothness = self.strength * both_ways(moved.logits, clean.logits)
-        yield Terms({"cross_entropy": cross_entropy(clean, batch), "smoothness": smoothness})
+        yield Terms({**pass_terms(model, clean, batch), "smoothness": smoothness})
 
 
 def both_ways(p: Tensor, q: Tensor) -> Tensor:

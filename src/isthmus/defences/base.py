@@ -5,10 +5,16 @@
     losses(model, batch)                  yields the terms of the loss, each back-propagated before it is resumed
     deploy(model)                         the classifier to be attacked, after training
 
-The defaults are plain fine-tuning, so a method writes only the moment its idea lives in. `losses` is a generator
-because some methods need gradients in the middle of a step: what it yields has been back-propagated when it goes on,
-so FreeLB reads the gradient of its perturbation after each ``yield`` and takes the next ascent step. A method that
-needs more than one training says so by `plan`, before the first of the four.
+The defaults are plain fine-tuning, so a method writes only the moment its idea lives in. `losses` has three smaller
+moments inside it, and a method whose idea fits into one of them combines with more of the others:
+
+    transform(model, batch)               what the model reads at this step
+    objective(model, output, batch, terms)  the terms of one pass, made of those before it
+    penalties(model, batch)               terms that need no pass over the batch
+
+`losses` is a generator because some methods need gradients in the middle of a step: what it yields has been
+back-propagated when it goes on, so FreeLB reads the gradient of its perturbation after each ``yield`` and takes the
+next ascent step. A method that needs more than one training says so by `plan`, before the first of the four.
 
 Whoever walks the generator scales what is yielded (by gradient accumulation, say). A method that needs the gradient of
 an unscaled loss asks `torch.autograd.grad` for it inside `losses`.
@@ -17,9 +23,9 @@ an unscaled loss asks `torch.autograd.grad` for it inside `losses`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from isthmus.core import catalog
 from isthmus.core.seeds import derive
@@ -71,6 +77,8 @@ class Batch:
     """In which epoch of the run, counted from 0."""
     is_measured: bool = False
     """True while terms are differentiated only to be compared: nothing of it reaches the weights."""
+    objective: Objective | None = None
+    """What one pass costs, where other defences of a composition have a say in it; None: its cross-entropy."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,6 +94,10 @@ class Batch:
         return torch.Generator(self.labels.device).manual_seed(derive(self.seed, name) >> 1)
 
 
+Objective = Callable[["Classifier", Output, Batch], "dict[str, Tensor]"]
+"""From the model's answer to a batch to the terms of that pass."""
+
+
 @dataclass(frozen=True)
 class Made:
     """Training examples that a defence made, and what the training log should say about them."""
@@ -93,6 +105,9 @@ class Made:
     examples: Sequence[Example]
     notes: Mapping[str, Any] = field(default_factory=dict)
     """JSON-able; written into the row of the log that says how many examples there are."""
+    added: int | None = None
+    """How many of the last examples were added to those it was given; None where it replaced them. Another defence
+    may then change what was given from epoch to epoch, and what was added stays."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +140,22 @@ class Labelled(Protocol):
 class Defence:
     """Base of all defences; with every moment left alone it is plain fine-tuning."""
 
-    @final
+    slots: ClassVar[tuple[str, ...]] = ()
+    """Slots of the model that `prepare` may fill; two defences cannot fill the same."""
+    deploys: ClassVar[Literal["reads", "answers"] | None] = None
+    """Whether the trained model ``reads`` its texts through this defence, or ``answers`` by it; None: neither."""
+    exclusive: ClassVar[str | None] = None
+    """What it does that only one defence of a composition can do, in words; None: nothing of that kind."""
+    copies_model: ClassVar[bool] = False
+    """Whether `prepare` copies the model, so that whatever fills slots must come before it."""
+    takes_objective: ClassVar[bool] = False
+    """Whether its own `losses` take the terms of a pass from `pass_terms`, so that other defences can change them."""
+
     @property
     def name(self) -> str:
         """The name `isthmus list defences` shows: the file's name, or the class's for a class of your own."""
         return catalog.name_of(self, "defences")
 
-    @final
     @property
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""
@@ -162,8 +186,23 @@ class Defence:
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Yield the loss of one mini-batch, term by term."""
+        batch = self.transform(model, batch)
         output: Output = model(**batch.inputs)
-        yield Terms({"cross_entropy": cross_entropy(output, batch)})
+        yield Terms(self.objective(model, output, batch, pass_terms(model, output, batch)))
+        if terms := self.penalties(model, batch):
+            yield Terms(terms)
+
+    def transform(self, model: Classifier, batch: Batch) -> Batch:
+        """The batch as the model reads it at this step; as it is, by default."""
+        return batch
+
+    def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The terms of one pass, from the `terms` that they would be without this defence: the cross-entropy."""
+        return terms
+
+    def penalties(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
+        """Terms that need no pass over the batch; none, by default."""
+        return {}
 
     def deploy(self, model: Classifier) -> Classifier | Victim:
         """The classifier that is attacked; a defence that votes or smooths wraps the model here."""
@@ -189,9 +228,41 @@ class Defence:
         return not self.moves_inputs and not self.replaces_examples
 
     @property
+    def needs_images(self) -> bool:
+        """Whether it can train nothing but classifiers of images."""
+        return False
+
+    @property
     def replaces_examples(self) -> bool:
         """Whether it has its own `examples`, which are then asked for before every epoch."""
         return type(self).examples is not Defence.examples
+
+    @property
+    def makers(self) -> tuple[Defence, ...]:
+        """The defences that make examples, in the order in which each works on what the one before it made."""
+        return (self,) if self.replaces_examples else ()
+
+    @property
+    def walks(self) -> bool:
+        """Whether it makes passes of its own over a batch (it has its own `losses`)."""
+        return type(self).losses is not Defence.losses
+
+    @property
+    def transforms(self) -> bool:
+        """Whether it changes what the model reads at a step (it has its own `transform`)."""
+        return type(self).transform is not Defence.transform
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it changes the terms of a pass (it has its own `objective`)."""
+        return type(self).objective is not Defence.objective
+
+
+def pass_terms(model: Classifier, output: Output, batch: Batch) -> dict[str, Tensor]:
+    """The terms of one pass: the cross-entropy, or what the other defences of a composition make of it."""
+    if batch.objective is None:
+        return {"cross_entropy": cross_entropy(output, batch)}
+    return batch.objective(model, output, batch)
 
 
 def cross_entropy(output: Output, batch: Batch) -> Tensor:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,14 +50,11 @@ class ConfidencePenalty(Defence):
         """Every step is the same work."""
         return True
 
-    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Two terms: the cross-entropy, and minus gamma times the mean entropy of the predictions."""
+    def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One more term: minus gamma times the mean entropy of the predictions."""
         if self.gamma == 0:
-            yield from super().losses(model, batch)
-            return
-        output: Output = model(**batch.inputs)
-        penalty = -self.gamma * entropy(output.logits.float()).mean()
-        yield Terms({"cross_entropy": cross_entropy(output, batch), "confidence_penalty": penalty})
+            return terms
+        return {**terms, "confidence_penalty": -self.gamma * entropy(output.logits.float()).mean()}
 
 
 def entropy(logits: Tensor) -> Tensor:

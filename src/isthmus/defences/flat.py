@@ -66,6 +66,8 @@ class FLAT(Adversarial):
         ``isthmus train --data rotten_tomatoes --backbone cnn --defence flat -P attack=pwws -P points=500 --epochs 4``
     """
 
+    slots = ("word_mask",)
+
     masks: bool = True
     """Whether words are masked; without masks there is no entropy and no importance."""
     beta: float = 0.1
@@ -153,10 +155,11 @@ class FLAT(Adversarial):
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Those of the base under the masks, then entropy and importance."""
         yield from super().losses(model, batch)
-        if terms := self._word_terms(model, batch):
+        if terms := self.penalties(model, batch):
             yield Terms(terms)
 
-    def _word_terms(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
+    def penalties(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
+        """Entropy of the masks, and equal importance of a word and what replaced it."""
         from isthmus.models.word_mask import VariationalWordMask
 
         mask = model.slots.word_mask

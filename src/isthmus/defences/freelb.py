@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.defences._ascent import Ascent, Climb
-from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Terms, pass_terms
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -39,6 +39,8 @@ class FreeLB(Ascent):
         ``train(data, backbone="minilm", defence=defences.FreeLB(steps=3))``
     """
 
+    takes_objective = True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """One term per step; the perturbation climbs between them."""
         if self.steps == 1 and self.init_magnitude == 0:
@@ -47,6 +49,6 @@ class FreeLB(Ascent):
         climb = Climb(self, model, batch)
         for step in range(self.steps):
             output = climb.forward(last=step + 1 == self.steps)
-            yield Terms({"cross_entropy": cross_entropy(output, batch) / self.steps})
+            yield Terms({name: value / self.steps for name, value in pass_terms(model, output, batch).items()})
             if step + 1 < self.steps:
                 climb.step(climb.delta.grad)

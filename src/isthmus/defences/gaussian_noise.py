@@ -91,6 +91,15 @@ class GaussianNoise(Defence):
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Those of the base, on noisy inputs."""
+        return self._base.losses(model, self.transform(model, batch))
+
+    @property
+    def walks(self) -> bool:
+        """It leaves the passes to its base, or to the other defences of a composition."""
+        return False
+
+    def transform(self, model: Classifier, batch: Batch) -> Batch:
+        """The batch with noise on its inputs."""
         import torch
 
         sigma = self.suited(model.task).sigma
@@ -100,7 +109,7 @@ class GaussianNoise(Defence):
             clean = batch.inputs["pixels"] if name == "pixels" else model.embed(batch.inputs["input_ids"])
             noise = torch.randn(clean.shape, generator=batch.stream(self.name), device=clean.device)
             batch = replace(batch, inputs={**batch.inputs, name: clean + sigma * noise})
-        return self._base.losses(model, batch)
+        return batch
 
     def deploy(self, model: Classifier) -> Classifier | Victim:
         """As the base does."""

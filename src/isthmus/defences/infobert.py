@@ -12,7 +12,7 @@ from isthmus.core.types import Output
 from isthmus.defences._anchors import Band, anchored, most_anchors
 from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences._checks import at_least, fill, one_of
-from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +66,8 @@ class InfoBERT(Ascent):
     Example:
         ``train(data, backbone="minilm", defence=defences.InfoBERT(alpha=0.5, adversary="freelb"))``
     """
+
+    takes_objective = True
 
     alpha: float | None = None
     """Weight of the anchored words' information (0: leave it out); by default that of the preset."""
@@ -161,14 +163,15 @@ class InfoBERT(Ascent):
         steps = self.steps if self.adversary == "freelb" else 1
         for step in range(steps):
             output = climb.forward(hidden=True, last=step + 1 == steps)
-            values = {"cross_entropy": cross_entropy(output, batch) / steps}
+            values = {name: value / steps for name, value in pass_terms(model, output, batch).items()}
+            of_the_task = Terms(dict(values))
             if beta:
                 values["bottleneck"] = beta / steps * self._narrowness(model, batch, climb, output, step)
             gradient: Tensor | None = None
             if anchoring is not None:
                 if anchors is None or step + 1 < steps:
                     # The perturbation's gradient alone: half of a backward pass, instead of a second whole one.
-                    loss = values["cross_entropy"] if self._ranks_by_the_task else Terms(values).total()
+                    loss = (of_the_task if self._ranks_by_the_task else Terms(values)).total()
                     gradient = torch.autograd.grad(loss, climb.delta, retain_graph=True)[0]
                 chosen = anchors
                 if chosen is None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.defences._ascent import valid
-from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,13 +50,12 @@ class LabelSmoothing(Defence):
         """Every step is the same work."""
         return True
 
-    def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """One term, the cross-entropy against the smoothed target."""
+    def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The cross-entropy against the smoothed target in place of the plain one."""
         if self.epsilon == 0:
-            yield from super().losses(model, batch)
-            return
-        output: Output = model(**batch.inputs)
-        yield Terms({"smoothed_cross_entropy": self._smoothed(output, batch)})
+            return terms
+        others = {name: value for name, value in terms.items() if name != "cross_entropy"}
+        return {"smoothed_cross_entropy": self._smoothed(output, batch), **others}
 
     def _smoothed(self, output: Output, batch: Batch) -> Tensor:
         from torch.nn import functional

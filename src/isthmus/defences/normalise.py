@@ -48,6 +48,8 @@ class Normalise(Defence):
         ``isthmus train --data rotten_tomatoes --defence normalise -P spelling=true --out runs/normalised``
     """
 
+    deploys = "reads"
+
     form: Form = "NFKC"
     """Unicode normal form: NFKC, NFC, or none."""
     deletion: Deletion = "obey"

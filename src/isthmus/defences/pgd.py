@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.defences._ascent import Ascent, Climb
-from isthmus.defences.base import Batch, Defence, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Terms, cross_entropy, pass_terms
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -39,6 +39,8 @@ class PGD(Ascent):
         ``train(data, backbone="minilm", defence=defences.PGD(steps=3))``
     """
 
+    takes_objective = True
+
     clean: float = 0.5
     """Share of the loss that is taken at the clean embeddings."""
 
@@ -62,7 +64,8 @@ class PGD(Ascent):
         climb.delta.requires_grad_(False)
         if self.clean:
             climb.dice.restore()
-            yield Terms({"cross_entropy": self.clean * cross_entropy(model(**batch.inputs), batch)})
+            values = pass_terms(model, model(**batch.inputs), batch)
+            yield Terms({name: self.clean * value for name, value in values.items()})
         if self.clean < 1:
-            loss = (1 - self.clean) * cross_entropy(climb.forward(last=True), batch)
-            yield Terms({"adversarial_cross_entropy": loss})
+            values = pass_terms(model, climb.forward(last=True), batch)
+            yield Terms({f"adversarial_{name}": (1 - self.clean) * value for name, value in values.items()})

@@ -10,7 +10,7 @@ from isthmus.core import progress
 from isthmus.core.types import Output
 from isthmus.defences._checks import at_least
 from isthmus.defences._smoothness import symmetric_kl
-from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -41,6 +41,8 @@ class RDrop(Defence):
         ``train(data, backbone="minilm", defence=defences.RDrop(strength=1.0))``
     """
 
+    takes_objective = True
+
     strength: float = 1.0
     """Weight of the divergence (α)."""
 
@@ -65,12 +67,8 @@ class RDrop(Defence):
         output: Output = model(**twice)
         both = replace(batch, inputs=twice, labels=torch.cat([batch.labels, batch.labels]))
         first, second = output.logits.chunk(2)
-        yield Terms(
-            {
-                "cross_entropy": cross_entropy(output, both),
-                "agreement": self.strength / 4 * symmetric_kl(first, second),
-            }
-        )
+        agreement = self.strength / 4 * symmetric_kl(first, second)
+        yield Terms({**pass_terms(model, output, both), "agreement": agreement})
 
 
 def drops(model: Classifier) -> bool:

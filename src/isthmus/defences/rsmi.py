@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.defences._checks import at_least, needs_words, one_of, whole
-from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
 from isthmus.models.two_step import AcceptRule, Aggregate, Masking, TwoStep
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class RSMI(Defence):
     Example:
         ``train(data, backbone="minilm", defence=defences.RSMI(sigma=0.3, masked=2))``
     """
+
+    slots = ("noise",)
+    deploys = "answers"
+    takes_objective = True
 
     sigma: float = 0.3
     """Standard deviation of the noise (0: no noise layers)."""
@@ -157,7 +161,7 @@ class RSMI(Defence):
         gradient = self._gradient(model, batch) if needed else None
         if self._masks or self.beta:
             inputs["inputs_embeds"] = self._moved(model, batch, gradient)
-        yield Terms({"cross_entropy": cross_entropy(model(**inputs), batch)})
+        yield Terms(pass_terms(model, model(**inputs), batch))
 
     def _gradient(self, model: Classifier, batch: Batch) -> Tensor:
         from isthmus.models.masking import embedding_gradient

@@ -48,6 +48,8 @@ class SAFER(SynonymDraws):
         ``isthmus train --data rotten_tomatoes --backbone minilm --defence safer --out runs/safer``
     """
 
+    deploys = "answers"
+
     draws: int = 15
     """Draws by which the trained classifier answers."""
     answer: Literal["vote", "mean"] = "vote"

@@ -12,7 +12,7 @@ from isthmus.core.types import Output
 from isthmus.defences._ascent import Dice
 from isthmus.defences._checks import at_least
 from isthmus.defences._smoothness import Smoothness, symmetric_kl
-from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy
+from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,6 +44,9 @@ class SMART(Smoothness):
         ``train(data, backbone="minilm", defence=defences.SMART(strength=5, proximal=1))``
     """
 
+    takes_objective = True
+    copies_model = True
+
     proximal: float = 1.0
     """Weight of the step away from the teacher (μ)."""
     momentum: float = 0.99
@@ -68,7 +71,7 @@ class SMART(Smoothness):
             return
         dice = Dice(model)
         clean: Output = model(**batch.inputs)
-        values = {"cross_entropy": cross_entropy(clean, batch)}
+        values = pass_terms(model, clean, batch)
         if self.strength:
             moved = self.perturbed(model, batch, clean, dice, symmetric_kl)
             values["smoothness"] = self.strength * symmetric_kl(moved.logits, clean.logits)

@@ -4,6 +4,10 @@
         print(found.weights)
 
 A class is imported when it is first asked for (``explanations.LIME``), so that listing the methods costs nothing.
+
+    >>> from isthmus import explanations
+    >>> explanations.Occlusion().needs_gradients
+    False
 """
 
 from __future__ import annotations

@@ -86,7 +86,12 @@ class AnchoredWords(Measure):
 
 def band(given: Any, subject: Subject) -> tuple[float, float]:
     """The bounds of the anchored ranks: those given, else those of the run's InfoBERT, else the paper's for NLI."""
-    own = subject.facts.parameters if subject.facts.defence == "infobert" else {}
+    facts, mark = subject.facts, "infobert."
+    own = facts.parameters if facts.defence == "infobert" else {}
+    if "infobert" in (facts.defence or "").split("+"):  # in a composition every parameter has its address
+        own = {
+            name.removeprefix(mark): value for name, value in facts.parameters.items() if name.startswith(mark)
+        } or own
     lowest = float(given.lowest if given.lowest is not None else own.get("lowest", 0.5))
     highest = float(given.highest if given.highest is not None else own.get("highest", 0.9))
     if not 0 <= lowest < highest <= 1:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
 
 _HOMES: dict[str, str] = {
+    "chained": "isthmus.models.chained:Chained",
     "normalise": "isthmus.models.normalised:Normalised",
     "synonyms": "isthmus.models.smoothing:SynonymSmoothing",
     "two_step": "isthmus.models.two_step:TwoStep",
@@ -77,7 +78,10 @@ def describe_deployment(deployment: Deployment) -> dict[str, Any]:
             "Decorate the class with isthmus.models.deployment.register_deployment"
         )
     settings = [field.name for field in dataclasses.fields(deployment) if not field.metadata.get("beside")]
-    return {"kind": deployment.kind, "config": {name: getattr(deployment, name) for name in settings}}
+    values = {name: getattr(deployment, name) for name in settings}
+    # One deployment may stand before another.
+    config = {name: describe_deployment(one) if isinstance(one, Deployment) else one for name, one in values.items()}
+    return {"kind": deployment.kind, "config": config}
 
 
 BESIDE = {"beside": True}

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats, Texts
+from isthmus.core.types import Floats, Texts, Victim
 from isthmus.lexicon.normaliser import Normaliser, Steps
 from isthmus.models.deployment import Deployment
 
 if TYPE_CHECKING:
+    from isthmus.lexicon.synonyms import SynonymTable
     from isthmus.models.classifier import Classifier
-    from isthmus.models.victims.classifier import ClassifierVictim
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,36 @@ class Normalised(Steps, Deployment):
 class NormalisedVictim:
     """A `Victim` that normalises before it scores; what looks the same after that is scored once."""
 
-    def __init__(self, inner: ClassifierVictim, steps: Normalised) -> None:
+    def __init__(self, inner: Victim, steps: Normalised) -> None:
         self.inner, self.steps = inner, steps
+
+    @property
+    def graded(self) -> NormalisedVictim | None:
+        """The same with mean probabilities for votes, where what answers behind it votes; else None."""
+        graded = getattr(self.inner, "graded", None)
+        return None if graded is None else NormalisedVictim(graded, self.steps)
+
+    @property
+    def table(self) -> SynonymTable | None:
+        """The synonyms that are drawn behind it; None where none are."""
+        found: SynonymTable | None = getattr(self.inner, "table", None)
+        return found
+
+    @property
+    def base(self) -> NormalisedVictim | None:
+        """The front end with what reads a single draw behind it; None where nothing is drawn."""
+        return None if self.table is None else NormalisedVictim(self.inner.base, self.steps)  # type: ignore[attr-defined]
+
+    @property
+    def texts_at_once(self) -> int:
+        """As many as what answers behind it likes."""
+        return int(getattr(self.inner, "texts_at_once", 64))
 
     @property
     def model(self) -> Classifier:
         """The classifier behind the normaliser."""
-        return self.inner.model
+        model: Classifier = self.inner.model  # type: ignore[attr-defined]
+        return model
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -83,12 +106,12 @@ class NormalisedVictim:
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of the text fields it reads."""
-        return self.inner.fields
+        return tuple(self.inner.fields)  # type: ignore[attr-defined]
 
     @property
     def device_type(self) -> str:
         """``cpu`` or ``cuda``."""
-        return self.inner.device_type
+        return str(getattr(self.inner, "device_type", "cpu"))
 
     @property
     def stochastic(self) -> bool:

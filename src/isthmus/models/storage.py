@@ -113,6 +113,12 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
     """Read a classifier: a run folder, a folder written by `Classifier.save`, a transformers folder, or a hub name.
 
     `labels` replaces the class names. A folder of an image classifier gives an `ImageClassifier`, which is used alike.
+
+    >>> from isthmus import TrainingSettings, load_model, train
+    >>> rows = [("a lovely film", "good"), ("a dull plot", "bad")] * 10
+    >>> _ = train(rows, backbone="minilm", settings=TrainingSettings(epochs=1), folder="runs/loaded")
+    >>> load_model("runs/loaded").labels
+    ('bad', 'good')
     """
     folder = Path(source)
     if (folder / "model").is_dir() and not _is_model(folder):

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isthmus.certify.base import strength_of
+from isthmus.certificates.base import strength_of
 from isthmus.core.statistics import Interval, wilson
 from isthmus.runs.folder import AttackFile, RunFolder
 

@@ -365,6 +365,7 @@ def _files(folder: Path) -> tuple[AttackFile, ...]:
 
 
 def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
+    name = name.replace(":", ".")  # A class of another package, on a system that has no such file names.
     file, code = AttackFile(folder, name), short_hash(settings)
     has_header = file.header_path.exists()
     if has_header and file.header().get("hash") == code:

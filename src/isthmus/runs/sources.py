@@ -29,17 +29,19 @@ class DataRequest:
     labels: tuple[str, ...] | None = None
     """Label names in the order the data numbers them."""
     task: TaskName = "classification"
+    from_run: bool = False
+    """Whether a run folder named it, and not the user."""
 
     @classmethod
     def from_record(cls, record: DataRecord) -> DataRequest:
         """The data a run was made with."""
-        known = {entry.name for entry in fields(cls)} - {"source"}
+        known = {entry.name for entry in fields(cls)} - {"source", "from_run"}
         options: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in record.options.items()
             if key in known
         }
-        return cls(record.source, **options)
+        return cls(record.source, **options, from_run=True)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -49,8 +51,15 @@ class DataRequest:
         return found if self.task == "classification" else {**found, "task": self.task}
 
     def load(self) -> Splits:
-        """Every split."""
+        """Every split; code that a folder names is not run."""
         from isthmus.data import load_data
+        from isthmus.data._extensions import is_code
+
+        if self.from_run and is_code(self.source):
+            raise UsageError(
+                f"the run was made with data of {self.source}, and a folder does not decide which code is run: if you "
+                f"trust it, name it yourself: --data {self.source}"
+            )
 
         return load_data(
             self.source, text=self.text, label=self.label, pair=self.pair, labels=self.labels, task=self.task

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core import catalog
 from isthmus.core import progress as work
 from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.files import remove_file
@@ -57,14 +56,19 @@ class TrainReport:
     """Splits that the data did not have and that were cut for this training."""
 
 
-def train(request: TrainRequest, progress: Progress | None = None) -> TrainReport:
-    """Train into a run folder; a finished run of the same settings is left as it is."""
+def train(request: TrainRequest, progress: Progress | None = None, *, defence: Defence | None = None) -> TrainReport:
+    """Train into a run folder; a finished run of the same settings is left as it is.
+
+    A `defence` at hand takes the place of the one that the request names.
+    """
+    from isthmus.defences import build_defence
+    from isthmus.defences._composed import name_of_spec, recorded
     from isthmus.training import processes
     from isthmus.training.settings import settings_for
 
     settings = request.settings or settings_for(request.data.task, request.backbone)
-    defence: Defence = catalog.build("defences", request.defence, request.parameters)
-    name = catalog.find("defences", request.defence).name
+    name = name_of_spec(request.defence) if defence is None or request.defence != "standard" else recorded(defence)
+    defence = build_defence(request.defence, request.parameters) if defence is None else defence
     loaded = request.data.load()
     splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
     defence = defence.suited(splits.task)
@@ -74,7 +78,7 @@ def train(request: TrainRequest, progress: Progress | None = None) -> TrainRepor
     # Of several processes that train together one holds the folder for all.
     with folder.hold("train", exclusive=True) if processes.is_main() else contextlib.nullcontext():
         fresh = not folder.exists
-        record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence)), settings))
+        record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence.parameters)), settings))
         if record.results is not None and folder.model_path.is_dir():
             if processes.is_main():
                 record = _complete(request, splits, settings, folder, record)

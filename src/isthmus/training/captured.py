@@ -63,11 +63,12 @@ def is_recordable(model: nn.Module, defence: Defence, device: torch.device, accu
 
 def _speaks_for_itself(kind: type[Defence]) -> bool:
     """Whether `is_steady` speaks of the losses that are computed, and not of those that a subclass has replaced."""
-    order = kind.__mro__
-    steady, losses = (
-        next(place for place, each in enumerate(order) if name in vars(each)) for name in ("is_steady", "losses")
+    computing = ("losses", "transform", "objective", "penalties")
+    steady, *others = (
+        next(place for place, each in enumerate(kind.__mro__) if name in vars(each))
+        for name in ("is_steady", *computing)
     )
-    return steady <= losses
+    return steady <= min(others)
 
 
 def has_steady_passes(model: nn.Module) -> bool:

@@ -2,7 +2,8 @@
 
 The file is written before the examples are used, so that a killed run does not make them again; making them may mean
 attacking the model for hours. What the log should say of them lies beside it, in ``examples/<epoch>.json``, and while
-they are being made what is there already in ``examples/<epoch>.part.jsonl``.
+they are being made what is there already in ``examples/<epoch>.part.jsonl``. Where several defences make examples one
+after the other, what each of them made lies in a folder of its own, ``examples/<place>-<name>``, in the same form.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from isthmus.defences.base import Made
 from isthmus.training import processes
 
 Examples = Sequence[Example]
+_ADDED = "added"
 
 
 class ExampleStore:
@@ -30,27 +32,51 @@ class ExampleStore:
 
     def of_epoch(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
         """The examples of `epoch`: read if they are there, else made by the main process, written, and read."""
-        if processes.is_main() and not self._file(epoch).is_file():
+        if processes.is_main():
+            self.kept(epoch, make)
+        processes.wait()
+        return self._whole(epoch) if self._file(epoch).is_file() else None
+
+    def part(self, name: str) -> ExampleStore:
+        """The examples that one defence of several makes."""
+        return ExampleStore(self.folder / name)
+
+    def kept(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
+        """As `of_epoch`, by whoever is asked: the caller sees to it that this is one process."""
+        if not self._file(epoch).is_file():
             with unfinished.kept_in(self.folder / f"{epoch}.part.jsonl"):
                 made = make()
                 if made is not None:
                     self._write(epoch, made)
-        processes.wait()
-        return Made(self._read(epoch), self._notes(epoch)) if self._file(epoch).is_file() else None
+        return self._whole(epoch) if self._file(epoch).is_file() else None
+
+    def newest(self, epoch: int) -> Made | None:
+        """What was made for the last epoch before `epoch` for which anything was made."""
+        newest = self._newest(epoch - 1)
+        return None if newest is None else self._whole(newest)
+
+    def _whole(self, epoch: int) -> Made:
+        notes = self._notes(epoch)
+        added = notes.pop(_ADDED, None)
+        return Made(self._read(epoch), notes, added if isinstance(added, int) else None)
 
     def latest(self, epoch: int) -> Examples | None:
         """The newest examples that were made for `epoch` or an epoch before it."""
-        known = [int(path.stem) for path in self.folder.glob("*.jsonl") if path.stem.isdigit()]
-        newest = max((number for number in known if number <= epoch), default=None)
+        newest = self._newest(epoch)
         return None if newest is None else self._read(newest)
+
+    def _newest(self, epoch: int) -> int | None:
+        known = [int(path.stem) for path in self.folder.glob("*.jsonl") if path.stem.isdigit()]
+        return max((number for number in known if number <= epoch), default=None)
 
     def clear(self) -> None:
         """Forget all epochs."""
         remove_tree(self.folder)
 
     def _write(self, epoch: int, made: Made) -> None:
-        if made.notes:  # First: the examples are what says that all is there.
-            write_json(self._file(epoch).with_suffix(".json"), made.notes)
+        notes = {**made.notes, **({_ADDED: made.added} if made.added is not None else {})}
+        if notes:  # First: the examples are what says that all is there.
+            write_json(self._file(epoch).with_suffix(".json"), notes)
         write_atomic(self._file(epoch), b"".join(sealed(_row(example)) for example in made.examples))
 
     def _file(self, epoch: int) -> Path:

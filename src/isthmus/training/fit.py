@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from isthmus.core import progress as work
 from isthmus.core.errors import DataError, TrainingError, UsageError
@@ -22,6 +22,7 @@ from isthmus.core.lock import hold
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, ImageClassification, QuestionAnswering
 from isthmus.data import Splits
+from isthmus.defences import compose
 from isthmus.defences.base import Defence, Made, Plan
 from isthmus.models.image_names import is_image_backbone
 from isthmus.training import processes
@@ -45,6 +46,7 @@ from isthmus.training.snapshots import clear_snapshots, snapshots_into
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from isthmus.data import Dataset
     from isthmus.models import Classifier
     from isthmus.training.information import Information
     from isthmus.training.numerics import Autocast
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 def train(
     data: Splits,
     backbone: str | Path | Classifier = "minilm",
-    defence: Defence | None = None,
+    defence: Defence | Sequence[Defence] | None = None,
     *,
     settings: TrainingSettings | None = None,
     folder: str | Path | None = None,
@@ -69,7 +71,7 @@ def train(
         data: splits with at least ``train``; where there is no ``dev``, a tenth of ``train`` becomes it. One file that
             nobody has split is cut 8 : 1 : 1 (`Splits.for_training`); to get hold of its test part, cut it first.
         backbone: a name, a folder, or a classifier, which is then trained in place.
-        defence: how to train; plain fine-tuning by default.
+        defence: how to train; plain fine-tuning by default. Several are composed in the order given.
         settings: how long, how fast, in which precision; by default `settings_for` task and backbone.
         folder: where to write ``train.jsonl``, ``model/``, generated examples and, until the end, checkpoints. An
             unfinished training found there is continued. Without a folder nothing is written.
@@ -79,7 +81,7 @@ def train(
         finish: called with the model once it is saved in `folder`, and before the checkpoints go: after a kill the
             same call comes here again.
     """
-    defence = _default_defence() if defence is None else defence
+    defence = _default_defence() if defence is None else compose(defence)
     settings = settings_for(data.task.name, backbone) if settings is None else settings
     _check(data, device)
     splits = data.for_training(seed)
@@ -355,22 +357,43 @@ class _Session:
             return None
         if resumed is not None:
             return self._store.latest(epoch)
-        make = functools.partial(self._make, run, epoch)
+        make = functools.partial(self._make_all, run, epoch)
         made = self._store.of_epoch(epoch, make) if self.keeps else make()
         if made is None:
             return None
         run.log.write({"step": steps, "epoch": epoch, "examples": len(made.examples), **made.notes})
         return made.examples
 
-    def _make(self, run: Run, epoch: int) -> Made | None:
+    def _make_all(self, run: Run, epoch: int) -> Made | None:
+        """What the defence makes, or the makers of a composition one after the other."""
+        makers = self.defence.makers
+        if len(makers) == 1:
+            return self._make(makers[0], run, self.train_data, epoch)
+        parts = [self._store.part(f"{place}-{maker.name}") for place, maker in enumerate(makers)]
+        given, is_new = self.train_data, False
+        notes: dict[str, Any] = {}
+        for maker, part in zip(makers, parts, strict=True):
+            made = part.kept(epoch, functools.partial(self._make, maker, run, given, epoch))
+            if made is not None:
+                is_new, notes = True, {**notes, **made.notes}
+            else:
+                # It leaves what it made before: of additions those alone, since what it is given may be new.
+                made = part.newest(epoch)
+            if made is not None:
+                added = None if made.added is None else made.examples[len(made.examples) - made.added :]
+                kept = made.examples if added is None else (*given.examples, *added)
+                given = dataclasses.replace(given, examples=tuple(kept))
+        return Made(given.examples, notes) if is_new else None
+
+    def _make(self, maker: Defence, run: Run, data: Dataset, epoch: int) -> Made | None:
         run.model.eval()
         seed_everything(derive(self.seed, "examples", epoch))
-        made = self.defence.examples(run.model, self.train_data, epoch, self.seed)
+        made = maker.examples(run.model, data, epoch, self.seed)
         if made is None:
             return None
         made = made if isinstance(made, Made) else Made(made)
         if len(made.examples) == 0:
-            raise TrainingError(f"{self.defence.name} made no training examples for epoch {epoch}")
+            raise TrainingError(f"{maker.name} made no training examples for epoch {epoch}")
         return made
 
 

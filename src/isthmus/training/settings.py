@@ -23,7 +23,12 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a training run. The defaults suit encoders the size of MiniLM; larger ones want a smaller step."""
+    """Settings of a training run. The defaults suit encoders the size of MiniLM; larger ones want a smaller step.
+
+    >>> from isthmus import TrainingSettings
+    >>> TrainingSettings(epochs=5).batch_size
+    32
+    """
 
     epochs: int = 3
     """Passes over the training examples; the schedule spans them all."""

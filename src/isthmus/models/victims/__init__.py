@@ -63,6 +63,11 @@ def load_victim(
     a string or a path goes to `wrap`. `labels` replaces the class names, `timeout` the seconds that functions and
     services are given for one batch; `options` go to the victim's class. With `images` a module, a function or an
     ``.onnx`` file takes arrays of images; a model of ours says itself what it reads.
+
+    >>> from isthmus import load_victim
+    >>> victim = load_victim(lambda texts: [[0.25, 0.75] for _ in texts], labels=("bad", "good"))
+    >>> victim.scores([{"text": "a fine film"}]).tolist()
+    [[0.25, 0.75]]
     """
     if timeout is not None:
         number("timeout", timeout)

@@ -272,11 +272,13 @@ def parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]
     found: dict[str, dict[str, str]] = {name: {} for name in entries}
     known = {name: {parameter.name for parameter in entry.parameters} for name, entry in entries.items()}
     for key, value in given.items():
-        attack_name, dot, own_key = key.partition(".")
+        owner, dot, own_key = key.rpartition(".")
         if dot:
-            if attack_name not in entries:
-                raise UnknownName("attack in this command", attack_name, entries)
-            found[attack_name][own_key] = value
+            owners = [name for name, entry in entries.items() if owner in (name, entry.address)]
+            if not owners:
+                raise UnknownName("attack in this command", owner, entries)
+            for name in owners:
+                found[name][own_key] = value
             continue
         takers = [name for name in entries if key in known[name]]
         if not takers:

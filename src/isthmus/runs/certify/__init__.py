@@ -31,7 +31,7 @@ from isthmus.runs.request import CertifyRequest
 from isthmus.runs.settings import plain, short_hash
 
 if TYPE_CHECKING:
-    from isthmus.certify.base import Certified
+    from isthmus.certificates.base import Certified
     from isthmus.core.types import Example
 
 __all__ = ["CertifyReport", "CertifyRequest", "certify"]
@@ -139,7 +139,7 @@ def _certify(ready: PreparedCertificate, key: str, journal: Journal, missing: se
 
 def _results(ready: PreparedCertificate, examples: list[Example]) -> Iterator[Certified]:
     """Results as they finish; a text that the model fails on is an error of its own and of nobody else."""
-    from isthmus.certify.base import failed
+    from isthmus.certificates.base import failed
 
     left = {example.id: example for example in examples}
     seed, protection, victim = ready.request.seed, ready.protection, ready.victim

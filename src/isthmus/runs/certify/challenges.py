@@ -131,7 +131,7 @@ def _covered(
 
 
 def _row(attack: str, example: str, certificate: Row, row: Row, needs: float, same_model: bool) -> dict[str, Any]:
-    from isthmus.certify.base import strength_of
+    from isthmus.certificates.base import strength_of
 
     values = row["perturbed"].values()
     text = "\x1f".join(value if isinstance(value, str) else value.tobytes().hex() for value in values)
@@ -149,7 +149,7 @@ def _row(attack: str, example: str, certificate: Row, row: Row, needs: float, sa
 
 
 def _answers(ready: PreparedCertificate, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    from isthmus.certify.base import Challenge
+    from isthmus.certificates.base import Challenge
 
     asked = [Challenge(each["id"], each["perturbed"], each["certified"]) for each in found]
     for each, answer in zip(found, ready.method.challenge(ready.victim, asked, ready.request.seed), strict=True):

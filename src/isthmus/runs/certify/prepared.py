@@ -16,7 +16,7 @@ from isthmus.runs.settings import plain
 from isthmus.runs.victims import deciding
 
 if TYPE_CHECKING:
-    from isthmus.certify.base import Certificate
+    from isthmus.certificates.base import Certificate
     from isthmus.core.types import Example
 
 

@@ -13,13 +13,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from isthmus.certify.base import Probe, strength_of
+from isthmus.certificates.base import Probe, strength_of
 from isthmus.runs.certificates import Row, Rows, grid, is_fooled, is_right
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.journal import Journal
 
 if TYPE_CHECKING:
-    from isthmus.certify.base import Answer
+    from isthmus.certificates.base import Answer
     from isthmus.core.types import Example
 
 _AT_ONCE = 32

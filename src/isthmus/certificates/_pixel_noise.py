@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.certify._votes import Ballot
+from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Ints, Victim

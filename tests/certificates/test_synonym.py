@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify import Synonym
-from isthmus.certify._substitutions import Space
-from isthmus.certify.base import Challenge
+from isthmus.certificates import Synonym
+from isthmus.certificates._substitutions import Space
+from isthmus.certificates.base import Challenge
 from isthmus.core.types import Example
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models.synonym_draws import DrawnText

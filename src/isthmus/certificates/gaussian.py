@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify._votes import (
+from isthmus.certificates._votes import (
     CHOSEN_BEFORE,
     Ballot,
     answered,
@@ -19,14 +19,14 @@ from isthmus.certify._votes import (
     radius,
     two_stages,
 )
-from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Probe, Statement, failed, settled
+from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Probe, Statement, failed, settled
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, ImageClassification, Texts, Victim
 
 if TYPE_CHECKING:
-    from isthmus.certify._gaussian_noise import Reader
-    from isthmus.certify._pixel_noise import PixelReader
+    from isthmus.certificates._gaussian_noise import Reader
+    from isthmus.certificates._pixel_noise import PixelReader
     from isthmus.lexicon.synonyms import SynonymTable
 
 _OF_SEVERAL_DRAWS = (
@@ -124,7 +124,7 @@ class Gaussian(Certificate):
 
     def statement(self, victim: Victim) -> Statement:
         """The claim."""
-        from isthmus.certify._gaussian_noise import masks_of
+        from isthmus.certificates._gaussian_noise import masks_of
 
         masks, sigma = masks_of(victim), self._reader(victim).total_sigma
         if reads_pixels(victim):
@@ -241,8 +241,8 @@ class Gaussian(Certificate):
         ]
 
     def _reader(self, victim: Victim) -> Reader | PixelReader:
-        from isthmus.certify._gaussian_noise import Reader
-        from isthmus.certify._pixel_noise import PixelReader
+        from isthmus.certificates._gaussian_noise import Reader
+        from isthmus.certificates._pixel_noise import PixelReader
 
         return PixelReader(victim, self.sigma) if reads_pixels(victim) else Reader(victim, self.sigma)
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from isthmus.certify._votes import (
+from isthmus.certificates._votes import (
     Ballot,
     check_draws,
     draws_for,
@@ -19,8 +19,8 @@ from isthmus.certify._votes import (
     smallest_n,
     upper_bound,
 )
-from isthmus.certify.gaussian import Gaussian, paper_radius
-from isthmus.certify.synonym import Synonym, substitutions
+from isthmus.certificates.gaussian import Gaussian, paper_radius
+from isthmus.certificates.synonym import Synonym, substitutions
 from isthmus.core.errors import UsageError
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify import Exact, Gaussian, Synonym
-from isthmus.certify._intervals import Box, certified_margin, is_bounded, pooled_box, product, slack, token_choices
-from isthmus.certify._substitutions import Space
-from isthmus.certify.base import Challenge
+from isthmus.certificates import Exact, Gaussian, Synonym
+from isthmus.certificates._intervals import Box, certified_margin, is_bounded, pooled_box, product, slack, token_choices
+from isthmus.certificates._substitutions import Space
+from isthmus.certificates.base import Challenge
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
 from isthmus.models import Classifier, fold_word_mask, wrap

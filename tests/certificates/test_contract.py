@@ -9,8 +9,8 @@ from typing import Any
 import certify_toys as toys
 import pytest
 
-from isthmus import certify
-from isthmus.certify.base import Certificate, strength_of
+from isthmus import certificates
+from isthmus.certificates.base import Certificate, strength_of
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Example
@@ -37,8 +37,8 @@ def test_the_table_has_every_certificate():
 
 def test_the_public_names_are_the_files():
     classes = {catalog.find("certificates", name).class_name for name in NAMES}
-    assert set(certify.__all__) == classes | {"Certificate", "Certified", "Statement"}
-    assert all(getattr(certify, name).__name__ == name for name in certify.__all__)
+    assert set(certificates.__all__) == classes | {"Certificate", "Certified", "Statement"}
+    assert all(getattr(certificates, name).__name__ == name for name in certificates.__all__)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,7 +77,7 @@ def test_the_text_itself_needs_no_strength_and_does_not_refute(name, table):
         wrap(toys.network("lstm")),
     )
     from isthmus.attacks.parts.protection import Protection
-    from isthmus.certify.base import Challenge
+    from isthmus.certificates.base import Challenge
 
     for example, result in zip(toys.examples(), certificate(victim, toys.examples()), strict=True):
         assert certificate.needs(victim, example, example.texts, Protection()) == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.certify import Gaussian, Synonym
+from isthmus.certificates import Gaussian, Synonym
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, ImageClassification
 from isthmus.models import ImageClassifier, wrap

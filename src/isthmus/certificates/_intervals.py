@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.certify._substitutions import Space
+from isthmus.certificates._substitutions import Space
 from isthmus.core.types import Victim
 from isthmus.models.batching import columns_of
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify._substitutions import Space
-from isthmus.certify._votes import groups
-from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
-from isthmus.certify.synonym import table_of
+from isthmus.certificates._substitutions import Space
+from isthmus.certificates._votes import groups
+from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
+from isthmus.certificates.synonym import table_of
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Texts, Victim
 
@@ -114,7 +114,7 @@ class Exact(Certificate):
 
     def _first_look(self, victim: Victim, works: Sequence[_Open]) -> None:
         """The clean predictions, and the intervals where there are any."""
-        from isthmus.certify._intervals import certified_margin, is_bounded
+        from isthmus.certificates._intervals import certified_margin, is_bounded
 
         scores = victim.scores([work.example.texts for work in works])
         for work, own in zip(works, scores, strict=True):

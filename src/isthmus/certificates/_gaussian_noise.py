@@ -18,7 +18,7 @@ from torch import Tensor
 
 from isthmus.attacks.gradient._embedding_ascent import Ascent
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify._votes import Ballot
+from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim

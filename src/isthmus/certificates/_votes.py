@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
-from isthmus.certify.base import Answer, Challenge
+from isthmus.certificates.base import Answer, Challenge
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import clopper_pearson_lower

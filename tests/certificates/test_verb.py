@@ -229,8 +229,8 @@ def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
 
 
 def test_what_stands_before_a_model_belongs_to_what_is_certified():
-    from isthmus.certify._gaussian_noise import Reader
-    from isthmus.certify._intervals import is_bounded
+    from isthmus.certificates._gaussian_noise import Reader
+    from isthmus.certificates._intervals import is_bounded
     from isthmus.models.normalised import Normalised
 
     model = toys.network("cnn", 4, 0.6)

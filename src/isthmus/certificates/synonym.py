@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify._substitutions import Space
-from isthmus.certify._votes import (
+from isthmus.certificates._substitutions import Space
+from isthmus.certificates._votes import (
     CHOSEN_BEFORE,
     Ballot,
     answered,
@@ -23,7 +23,7 @@ from isthmus.certify._votes import (
     probability,
     two_stages,
 )
-from isthmus.certify.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
+from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Texts, Victim
 from isthmus.lexicon.synonyms import SynonymTable, load_table
@@ -117,7 +117,8 @@ class Synonym(Certificate):
     def is_deployed(self, victim: Victim) -> bool:
         """Whether the victim itself draws from this table and lets the draws vote."""
         own: SynonymTable | None = getattr(victim, "table", None)
-        votes = getattr(victim, "answer", "vote") == "vote"
+        # Behind a front end the draws are those of the text as it was read, not of the text itself.
+        votes = getattr(victim, "answer", "vote") == "vote" and not hasattr(victim, "inner")
         return own is not None and votes and own.fingerprint == table_of(victim, self.table).fingerprint
 
     def certify(

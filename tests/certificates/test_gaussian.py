@@ -13,10 +13,10 @@ import training_toys
 from torch import Tensor
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certify import Gaussian
-from isthmus.certify._gaussian_noise import Reader
-from isthmus.certify._votes import answered, lower_bound, radius
-from isthmus.certify.base import Challenge, Probe
+from isthmus.certificates import Gaussian
+from isthmus.certificates._gaussian_noise import Reader
+from isthmus.certificates._votes import answered, lower_bound, radius
+from isthmus.certificates.base import Challenge, Probe
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap

@@ -1,0 +1,300 @@
+"""What the functions of `isthmus` return: sequences of results that sum themselves up, and show themselves.
+
+results[0]                one result
+results.summary()         rates with intervals
+results.to_dataframe()    one row per example (needs pandas)
+results.to_html()         a table with the changed words marked; a notebook shows it by itself
+"""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from isthmus.attacks.result import AttackResult
+from isthmus.certificates.base import Certified
+from isthmus.core.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from isthmus.runs.certificates import CertificateSummary
+    from isthmus.runs.folder import RunFolder
+    from isthmus.runs.summary import Summary
+
+One = TypeVar("One")
+_SHOWN = 20
+"""Examples that a notebook shows."""
+_STYLE = (
+    "<style>.isthmus{border-collapse:collapse;font-size:13px}.isthmus td,.isthmus th{border-bottom:1px solid #ccc;"
+    "padding:4px 8px;text-align:left;vertical-align:top}.isthmus del{background:#fbe3e4;text-decoration:none}"
+    ".isthmus ins{background:#dff2e1;text-decoration:none}</style>"
+)
+
+
+@dataclass(frozen=True)
+class Results(Sequence[One], Generic[One]):
+    """One result per example, in the order of the examples."""
+
+    name: str
+    """Of the attack, the set or the certificate."""
+    results: tuple[One, ...]
+    labels: tuple[str, ...] = ()
+    """Class names, in the order in which results number them."""
+    folder: RunFolder | None = field(default=None, repr=False)
+    """The run in which the rows lie; None where nothing was written."""
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> One: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> One | Self:
+        """One result, or those of a slice with everything they can do."""
+        if isinstance(index, slice):
+            return type(self)(self.name, self.results[index], self.labels, self.folder)
+        return self.results[index]
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """The results as JSON-ready records."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, str]:
+        """The headline figures, with their intervals, as a reader wants them."""
+
+    def to_dataframe(self) -> Any:
+        """A pandas frame with one row per example; nested values stay as they are."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise MissingExtra("pandas", "data", "to_dataframe") from error
+        return pandas.DataFrame(self.rows())
+
+    def to_html(self, most: int | None = None) -> str:
+        """The figures, and a table of the examples with changed words marked; the first `most` of them."""
+        lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in self.cells()[:most])
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns())
+        figures = " · ".join(f"{html.escape(name)} {html.escape(value)}" for name, value in self.figures().items())
+        left = len(self) - most if most is not None and len(self) > most else 0
+        more = f"<p>and {left} more</p>" if left else ""
+        title = f"<p><b>{html.escape(self.name)}</b> · n = {len(self)} · {figures}</p>"
+        return f"{_STYLE}{title}<table class='isthmus'><tr>{head}</tr>{lines}</table>{more}"
+
+    def _repr_html_(self) -> str:
+        return self.to_html(_SHOWN)
+
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name} {value}" for name, value in self.figures().items())
+        return f"<{type(self).__name__} {self.name}: n = {len(self)}, {figures}>"
+
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Titles of the table."""
+
+    @abstractmethod
+    def cells(self) -> list[tuple[str, ...]]:
+        """The table, as HTML that is safe to show."""
+
+    def label(self, number: int | None) -> str:
+        """The name of a class."""
+        if number is None:
+            return "–"
+        return self.labels[number] if 0 <= number < len(self.labels) else str(number)
+
+
+class AttackResults(Results[AttackResult]):
+    """What an attack did to every example: a sequence of `AttackResult`.
+
+    >>> from isthmus import attack
+    >>> found = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
+    ...                "deepwordbug", [("a dull plot", 0), ("a fine film", 1)], labels=("bad", "good"))
+    >>> found[0].outcome, found[1].outcome
+    ('succeeded', 'failed')
+    >>> round(found.summary().asr.estimate, 2)
+    0.5
+    """
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as a run keeps them."""
+        return [result.to_row() for result in self]
+
+    def summary(self, threshold: float | None = None) -> Summary:
+        """Clean and robust accuracy, attack success and what they cost, with intervals."""
+        from isthmus.runs.summary import summarise
+
+        return summarise(self.rows(), threshold)
+
+    def figures(self) -> dict[str, str]:
+        """Accuracy, accuracy under attack, attack success."""
+        found = self.summary()
+        rates = {"accuracy": found.sacc, "under attack": found.racc, "attack success": found.asr}
+        return {name: _percent(rate) for name, rate in rates.items()}
+
+    def columns(self) -> tuple[str, ...]:
+        """Outcome, classes, texts."""
+        return ("id", "outcome", "label", "before", "after", "queries", "text")
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Every example, with what was taken out and put in."""
+        return [
+            (
+                html.escape(result.id),
+                html.escape(result.outcome),
+                html.escape(self.label(result.label)),
+                html.escape(self.label(result.prediction_before)),
+                html.escape(self.label(result.prediction_after)),
+                str(result.logical_queries),
+                _marked(result.to_row()),
+            )
+            for result in self
+        ]
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What a model answered to one example."""
+
+    id: str
+    outcome: str
+    """``right``, ``wrong`` or ``error``."""
+    label: int | None
+    prediction: int | None
+    texts: Mapping[str, str]
+    row: Mapping[str, Any] = field(repr=False)
+    """Everything the run keeps of it."""
+
+
+class EvaluationResults(Results[EvaluationResult]):
+    """What a model answered on one set: a sequence of `EvaluationResult`.
+
+    >>> from isthmus import evaluate
+    >>> found = evaluate(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
+    ...                  [("a dull plot", 0), ("a fine film", 1)], labels=("bad", "good"))
+    >>> found.summary()["accuracy"]["estimate"]
+    1.0
+    """
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as a run keeps them."""
+        return [dict(result.row) for result in self]
+
+    def summary(self) -> dict[str, Any]:
+        """Accuracy, balanced accuracy and calibration, each with its interval."""
+        from isthmus.runs.evaluate.figures import summarise
+
+        ways = next((tuple(row["scores"]) for row in self.rows() if row.get("scores")), ("model",))
+        found = summarise(self.rows(), self.labels, ways, ways[0])
+        return {"n": found["n"], "errors": found["errors"], **found["ways"][ways[0]]}
+
+    def figures(self) -> dict[str, str]:
+        """Accuracy."""
+        found = self.summary().get("accuracy") or {}
+        return {"accuracy": _bounds(found.get("estimate"), found.get("low"), found.get("high"))}
+
+    def columns(self) -> tuple[str, ...]:
+        """Outcome, classes, texts."""
+        return ("id", "outcome", "label", "answer", "text")
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Every example."""
+        return [
+            (
+                html.escape(result.id),
+                html.escape(result.outcome),
+                html.escape(self.label(result.label)),
+                html.escape(self.label(result.prediction)),
+                _plain(result.texts),
+            )
+            for result in self
+        ]
+
+
+@dataclass(frozen=True)
+class CertificateResults(Results[Certified]):
+    """What was proven of every example: a sequence of `Certified`.
+
+    >>> from isthmus import certify
+    >>> found = certify(lambda texts: [[0.1, 0.9] for _ in texts], "synonym", [("a fine film", 1)],
+    ...                 labels=("bad", "good"), table=table, n0=5, n=20)
+    >>> found[0].outcome, found.summary().n
+    ('certified', 1)
+    """
+
+    unit: str = "words"
+    """What the strength of a certificate counts."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """One result, or those of a slice."""
+        if isinstance(index, slice):
+            return CertificateResults(self.name, self.results[index], self.labels, self.folder, self.unit)
+        return self.results[index]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as a run keeps them."""
+        return [result.to_row() for result in self]
+
+    def summary(self) -> CertificateSummary:
+        """Clean accuracy, and certified accuracy at every strength, with intervals."""
+        from isthmus.runs.certificates import summarise_certificate
+
+        return summarise_certificate(self.rows(), self.unit)
+
+    def figures(self) -> dict[str, str]:
+        """Accuracy, and the share that is certified at all."""
+        from isthmus.runs.certificates import certified_at
+
+        return {"accuracy": _percent(self.summary().clean), "certified": _percent(certified_at(self.rows(), 0.0))}
+
+    def columns(self) -> tuple[str, ...]:
+        """Outcome, classes, strength."""
+        return ("id", "outcome", "label", "answer", self.unit)
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Every example."""
+        return [
+            (
+                html.escape(result.id),
+                html.escape(result.outcome),
+                html.escape(self.label(result.label)),
+                html.escape(self.label(result.prediction)),
+                f"{result.strength:.4g}" if result.strength >= 0 else "–",
+            )
+            for result in self
+        ]
+
+
+def _percent(interval: Any) -> str:
+    return _bounds(interval.estimate, interval.low, interval.high)
+
+
+def _bounds(estimate: float | None, low: float | None, high: float | None) -> str:
+    if estimate is None or estimate != estimate or low is None or high is None:
+        return "–"
+    return f"{100 * estimate:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def _plain(texts: Mapping[str, str]) -> str:
+    from isthmus.core.visible import visible
+
+    return "<br>".join(html.escape(visible(text)) for text in texts.values())
+
+
+def _marked(row: Mapping[str, Any]) -> str:
+    """Both texts, with what was taken out and what was put in."""
+    from isthmus.report.marks import mark
+
+    lines = []
+    for found in mark(row):
+        for pieces, tag in ((found.before, "del"), (found.after, "ins")):
+            if tag == "ins" and not found.is_changed:
+                continue
+            text = "".join(
+                f"<{tag}>{html.escape(piece.text)}</{tag}>" if piece.changed else html.escape(piece.text)
+                for piece in pieces
+            )
+            lines.append(text)
+    return "<br>".join(lines)
