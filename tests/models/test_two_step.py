@@ -261,8 +261,26 @@ def test_small_batches_are_filled_no_further_than_the_bits_need(classifier, mask
     assert victim._least == fewest_rows(model) < 16
     for rows in (slice(0, 1), slice(1, 4)):
         assert np.array_equal(victim.scores(TEXTS[rows], KEYS[rows]), usual.scores(TEXTS[rows], KEYS[rows]))
+    assert usual._least == 16
+    assert victim._draws_hold
     monkeypatch.setattr(TwoStepVictim, "_holds", lambda *_: False)
     assert victim_of(model)._least == 16
+
+
+def test_one_text_is_drawn_alone_where_its_draws_are_rows_enough(classifier):
+    model = classifier(sigma=2.0, two_step=False)
+    victim, careful = victim_of(model), victim_of(model)
+    for each, holds in ((victim, True), (careful, False)):
+        each.__dict__.update(_least=4, _draws_hold=holds)
+    text = TokenBatch(np.random.default_rng(0).integers(5, 50, (1, 20)), None, None, KEYS[:1])
+    seen = []
+    hook = model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[0]))
+    answers = [each.launch([text])() for each in (victim, careful)]
+    hook.remove()
+    assert seen[-1] == 4
+    assert 1 in seen
+    assert np.allclose(answers[0], answers[1], atol=1e-5)
+    assert np.array_equal(*answers) or not victim_of(model)._draws_hold
 
 
 def test_second_steps_of_several_lengths_share_batches_that_waste_little(classifier):

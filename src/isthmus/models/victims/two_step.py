@@ -33,6 +33,8 @@ from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
 _WASTE = 1.25
 """Padded tokens for each that is needed, up to which texts of several lengths share a second step on a GPU."""
+_MANY = 16
+"""Rows from which on no library is known to compute otherwise than with more."""
 _TRIED = 12
 """Tokens of the rows on which the smallest batch is tried."""
 _LIKE_COPIES = 8
@@ -156,9 +158,12 @@ class TwoStepVictim(ClassifierVictim):
                 candidates, sound = self._candidates(model, part, "first saliency")
                 chosen = masking.flags(masking.first(candidates, settings.masked), part.ids.shape[1])
                 ids, embeddings = masking.masked(model, part.ids, chosen, part.embeddings)
-            with model.keyed(keys):
-                logits = model(ids, part.mask, part.types, embeddings, copies=settings.k0).logits
-        logits = logits.view(len(part.ids), settings.k0, -1)[: part.rows]
+            drawn = slice(self._texts_drawn(part))
+            mask, types = (None if value is None else value[drawn] for value in (part.mask, part.types))
+            with model.keyed(keys[: len(ids[drawn]) * settings.k0]):
+                own = None if embeddings is None else embeddings[drawn]
+                logits = model(ids[drawn], mask, types, own, copies=settings.k0).logits
+        logits = logits.view(-1, settings.k0, logits.shape[-1])[: part.rows]
         votes = votes_of(logits).amax(dim=-1)
         stands = self._accepted.to(votes.device)[votes]
         unsure = None if settings.two_step else settings.abstain
@@ -313,12 +318,41 @@ class TwoStepVictim(ClassifierVictim):
         self.__dict__["_least"] = own  # What is tried is used in the trial.
         return own if all(self._holds(each, own, usual) for each in models.values()) else usual
 
+    def _texts_drawn(self, part: Inputs) -> int:
+        """Texts of a filled batch that are drawn: draws of one may be rows enough, where its saliency needs more."""
+        enough = max(-(-self._least // self.settings.k0), -(-_MANY // part.ids.shape[1]))
+        if max(part.rows, enough) >= len(part.ids) or not self._draws_hold:
+            return len(part.ids)
+        return max(part.rows, enough)
+
+    @functools.cached_property
+    def _draws_hold(self) -> bool:
+        """Whether the draws of single texts get the bits that they get among many."""
+        self.__dict__["_draws_hold"] = True  # What is tried is used in the trial.
+        models = {id(each): each for each in (self._evaluating(exact) for exact in (False, True))}
+        for model in models.values():
+            whole = self._made_up(model, _MANY)
+            try:
+                with torch.no_grad(), any_shape():
+                    among = self._first_of(model, whole)
+                    alone = [self._first_of(model, picked(whole, torch.tensor([n]), self._least)) for n in range(3)]
+            except (RuntimeError, IndexError, ValueError):
+                return False
+            if not torch.equal(torch.cat(alone), among[:3]):
+                return False
+        return True
+
+    def _made_up(self, model: Classifier, rows: int) -> Inputs:
+        """Rows of random words, to try things on."""
+        stream, size = np.random.default_rng(0), model.table.num_embeddings
+        ids = stream.integers(size // 4, max(size // 2, size // 4 + 1), (rows, min(_TRIED, model.max_tokens)))
+        keys = stream.integers(0, 2**62, rows).astype(np.uint64)
+        (made,) = on_device([TokenBatch(ids.astype(np.int64), None, None, keys)], model.device)
+        return made
+
     def _holds(self, model: Classifier, few: int, many: int) -> bool:
         """Whether a few rows get the draws, saliencies and answers that they get among many."""
-        stream, size = np.random.default_rng(0), model.table.num_embeddings
-        ids = stream.integers(size // 4, max(size // 2, size // 4 + 1), (many, min(_TRIED, model.max_tokens)))
-        keys = stream.integers(0, 2**62, many).astype(np.uint64)
-        (whole,) = on_device([TokenBatch(ids.astype(np.int64), None, None, keys)], model.device)
+        whole = self._made_up(model, many)
         part, found = picked(whole, torch.arange(few)), list[Tensor]()
         try:
             with torch.no_grad(), any_shape():
