@@ -94,3 +94,29 @@ def test_behind_votes_stand_the_mean_probabilities_of_the_same_draws(encoder: Ca
     assert means.graded is None
     assert votes.graded is not None
     assert np.array_equal(votes.graded.scores(TEXTS, keys), means.scores(TEXTS, keys))
+
+
+def test_on_a_gpu_texts_are_read_in_parts_of_which_the_next_starts_before_the_last_is_waited_for(
+    encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+):
+    class Told(ReadsRows):
+        def launch(self, texts, keys):
+            events.append(f"launch {len(texts)}")
+            wait = super().launch(texts, keys)
+
+            def told():
+                events.append("wait")
+                return wait()
+
+            return told
+
+    events: list[str] = []
+    victim = ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes")))
+    texts = [TEXTS[number % 5] for number in range(150)]
+    expected = SmoothedVictim(victim, TABLE, 2).scores(texts)
+    smoothed = SmoothedVictim(victim, TABLE, 2)
+    smoothed.__dict__["_reader"] = Told(victim, TABLE)
+    monkeypatch.setattr(SmoothedVictim, "device_type", "cuda")
+    assert np.array_equal(smoothed.scores(texts), expected)
+    assert events == ["launch 64", "launch 64", "wait", "launch 22", "wait", "wait"]
+    assert smoothed.scores([]).shape == (0, 2)

@@ -16,9 +16,12 @@ from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
+from isthmus.models.machine import fewest_rows
 from isthmus.models.masking import Candidates
 from isthmus.models.randomness import branch, copied, mix64
+from isthmus.models.transfer import Inputs
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted
+from isthmus.models.victims import two_step
 from isthmus.models.victims.classifier import MOST_TOKENS
 from isthmus.models.victims.two_step import TwoStepVictim
 
@@ -246,6 +249,65 @@ def test_answers_depend_on_a_rows_own_key_and_not_on_its_company(classifier, nam
     other = victim.scores(TEXTS, KEYS + np.uint64(1))
     assert not np.array_equal(other, together)
     assert np.allclose(together.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("masks", ["gradient", "random"])
+def test_small_batches_are_filled_no_further_than_the_bits_need(classifier, masks, monkeypatch):
+    """With a library whose own answer is 16, a trial finds what this model needs; both give the same bits."""
+    monkeypatch.setattr(two_step, "fewest_rows", lambda model=None: 16 if model is None else fewest_rows(model))
+    model = classifier(sigma=2.0, masking=masks, accept_rule="greater", level=0.02)
+    victim, usual = victim_of(model), victim_of(model)
+    usual.__dict__["_least"] = 16
+    assert victim._least == fewest_rows(model) < 16
+    for rows in (slice(0, 1), slice(1, 4)):
+        assert np.array_equal(victim.scores(TEXTS[rows], KEYS[rows]), usual.scores(TEXTS[rows], KEYS[rows]))
+    assert usual._least == 16
+    assert victim._draws_hold
+    monkeypatch.setattr(TwoStepVictim, "_holds", lambda *_: False)
+    assert victim_of(model)._least == 16
+
+
+def test_one_text_is_drawn_alone_where_its_draws_are_rows_enough(classifier):
+    model = classifier(sigma=2.0, two_step=False)
+    victim, careful = victim_of(model), victim_of(model)
+    for each, holds in ((victim, True), (careful, False)):
+        each.__dict__.update(_least=4, _draws_hold=holds)
+    text = TokenBatch(np.random.default_rng(0).integers(5, 50, (1, 20)), None, None, KEYS[:1])
+    seen = []
+    hook = model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[0]))
+    answers = [each.launch([text])() for each in (victim, careful)]
+    hook.remove()
+    assert seen[-1] == 4
+    assert 1 in seen
+    assert np.allclose(answers[0], answers[1], atol=1e-5)
+    assert np.array_equal(*answers) or not victim_of(model)._draws_hold
+
+
+def test_second_steps_of_several_lengths_share_batches_that_waste_little(classifier):
+    model = classifier(sigma=2.0, accept_rule="greater", level=0.02)
+    victim, stream = victim_of(model), np.random.default_rng(0)
+    parts = []
+    for number, (rows, length) in enumerate([(2, 9), (3, 10), (3, 4), (2, 30)]):
+        ids = torch.from_numpy(stream.integers(5, 50, (rows, length)))
+        keys = torch.arange(rows) + 1000 * number
+        types = torch.zeros_like(ids) if number == 1 else None
+        parts.append((np.arange(rows) + 10 * number, Inputs(rows, ids, None, types, keys)))
+    together = two_step.merged(parts, 0)
+    assert [inputs.ids.shape for _, inputs in together] == [(3, 4), (5, 10), (2, 30)]
+    assert sorted(place for places, _ in together for place in places) == [0, 1, 10, 11, 12, 20, 21, 22, 30, 31]
+    assert together[1][1].mask.sum().item() == 2 * 9 + 3 * 10
+
+    def answers(work):
+        with torch.no_grad():
+            return {
+                place: row
+                for places, inputs in work
+                for place, row in zip(places, victim._second(model.eval(), inputs).numpy(), strict=True)
+            }
+
+    found, expected = answers(together), answers(parts)
+    assert all(np.allclose(found[place], expected[place], atol=1e-5) for place in expected)
+    assert two_step.merged([], 0) == []
 
 
 def test_without_keys_every_query_draws_anew_and_fixed_never_does(classifier):

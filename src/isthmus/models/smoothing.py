@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import Floats, Texts, Victim
+from isthmus.core.types import Floats, Pending, Texts, Victim
 from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
 from isthmus.models.synonym_draws import draw_keys
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Voice = Literal["vote", "mean"]
 _TEXTS_AT_ONCE = 8_192
+_PARTS = 4
+"""In which texts are read on a GPU, so that it and the host work at the same time."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +130,22 @@ class SmoothedVictim:
             keys = np.array([_key_of(text) for text in texts], np.uint64)
         answers = np.zeros((len(texts), len(self.labels)), np.float32)
         step = max(1, _TEXTS_AT_ONCE // self.draws)
+        if self.device_type == "cuda":  # While it reads some draws, the next ones are spliced.
+            step = max(64, -(-min(step, len(texts)) // _PARTS))
+        before: tuple[slice, Pending] | None = None
         for start in range(0, len(texts), step):
-            stop = min(start + step, len(texts))
-            answers[start:stop] = self._scores(texts[start:stop], keys[start:stop])
+            part = slice(start, min(start + step, len(texts)))
+            draws = [draw_keys(key, self.draws) for key in keys[part].tolist()]
+            here = part, self._reader.launch(texts[part], draws)
+            if before is not None:
+                answers[before[0]] = self._answers(before[1]())
+            before = here
+        if before is not None:
+            answers[before[0]] = self._answers(before[1]())
         return answers
 
-    def _scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64]) -> Floats:
-        draws = [draw_keys(key, self.draws) for key in keys.tolist()]
-        scores = self._reader.scores(texts, draws).reshape(len(texts), self.draws, -1)
+    def _answers(self, scores: Floats) -> Floats:
+        scores = scores.reshape(-1, self.draws, scores.shape[-1])
         whole = np.isfinite(scores).all(axis=2, keepdims=True)
         if self.answer == "vote":
             votes = np.eye(len(self.labels), dtype=np.float32)[np.nan_to_num(scores).argmax(axis=2)]

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from isthmus.core.errors import VictimError
-from isthmus.core.types import Floats, Ints, Texts, TokenVictim, Victim
+from isthmus.core.types import Floats, Ints, Pending, Texts, TokenVictim, Victim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.packing import distinct, packed
 from isthmus.engine.requests import Edits, Score
@@ -31,6 +31,9 @@ class Reader(Protocol):
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
         """Of every draw of every text, text after text [draws, classes]; `keys` has one for each draw of a text."""
 
+    def launch(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Pending:
+        """The same, without waiting where the device works on its own."""
+
 
 def reader_of(base: Victim, table: SynonymTable) -> Reader:
     """The fastest reader for a classifier."""
@@ -42,6 +45,11 @@ class ReadsTexts:
 
     def __init__(self, victim: Victim, table: SynonymTable) -> None:
         self.victim, self.table = victim, table
+
+    def launch(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Pending:
+        """Texts are waited for."""
+        found = self.scores(texts, keys)
+        return lambda: found
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
         """Every draw is written out."""
@@ -79,6 +87,10 @@ class ReadsRows:
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
         """Every draw is a row of tokens."""
+        return self.launch(texts, keys)()
+
+    def launch(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Pending:
+        """The rows are on their way to the device when this returns."""
         if len(self.vocabulary) > _MOST_WORDS:
             self._forget()
         victim, streams = self.victim, np.concatenate(keys)
@@ -92,7 +104,8 @@ class ReadsRows:
             read, own = distinct(self.assembler.row_keys(rows))
         pad, on_gpu = victim.tokenizer.pad_token_id or 0, victim.device_type != "cpu"
         work = packed(rows, read, on_gpu=on_gpu, pad=pad, streams=streams if victim.stochastic else None)
-        return np.asarray(victim.launch(work.batches)()[work.places][own])
+        wait, places = victim.launch(work.batches), work.places
+        return lambda: np.asarray(wait()[places][own])
 
     def _drawn(self, text: Texts, keys: Keys) -> Score:
         """The draws of one text, as edits of it."""

@@ -1,14 +1,16 @@
 """A classifier that answers by two-step Monte-Carlo inference, as a victim that takes token ids.
 
-The draws of many texts run as one batch. What precedes the first noise layer is computed once per masked text: in the
-second step, too, where fewer sets of words can be masked than there are draws (10 of 50 by default). The saliency pass
-is taken once per text; the second step only for texts that need it, once the first has been waited for. Every draw is
-keyed by its row, so that answers do not depend on how rows are packed.
+The draws of many texts run as one batch; on a GPU so do the second steps of texts of similar lengths. What precedes
+the first noise layer is computed once per masked text: in the second step, too, where fewer sets of words can be masked
+than there are draws (10 of 50 by default). The saliency pass is taken once per text; the second step only for texts
+that need it, once the first has been waited for. Every draw is keyed by its row, so that answers do not depend on
+how rows are packed.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,6 +41,12 @@ from isthmus.models.transfer import (
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
+_WASTE = 1.25
+"""Padded tokens for each that is needed, up to which texts of several lengths share a second step on a GPU."""
+_MANY = 16
+"""Rows from which on no library is known to compute otherwise than with more."""
+_TRIED = 12
+"""Tokens of the rows on which the smallest batch is tried."""
 _LIKE_COPIES = 8
 """A gradient keeps what a forward pass throws away: about the memory of so many copies."""
 
@@ -160,9 +168,12 @@ class TwoStepVictim(ClassifierVictim):
                 candidates, sound = self._candidates(model, part, "first saliency")
                 chosen = masking.flags(masking.first(candidates, settings.masked), part.ids.shape[1])
                 ids, embeddings = masking.masked(model, part.ids, chosen, part.embeddings)
-            with model.keyed(keys):
-                logits = model(ids, part.mask, part.types, embeddings, copies=settings.k0).logits
-        logits = logits.view(len(part.ids), settings.k0, -1)[: part.rows]
+            drawn = slice(self._texts_drawn(part))
+            mask, types = (None if value is None else value[drawn] for value in (part.mask, part.types))
+            with model.keyed(keys[: len(ids[drawn]) * settings.k0]):
+                own = None if embeddings is None else embeddings[drawn]
+                logits = model(ids[drawn], mask, types, own, copies=settings.k0).logits
+        logits = logits.view(-1, settings.k0, logits.shape[-1])[: part.rows]
         votes = votes_of(logits).amax(dim=-1)
         stands = self._accepted.to(votes.device)[votes]
         unsure = None if settings.two_step else settings.abstain
@@ -173,12 +184,15 @@ class TwoStepVictim(ClassifierVictim):
         self, model: Classifier, work: Sequence[Inputs], settled: np.ndarray[Any, Any], answers: Floats
     ) -> None:
         """Answer again, by the second step, the rows that the first did not settle."""
-        at, started = 0, []
+        at, parts = 0, list[tuple[Ints, Inputs]]()
         for inputs in work:
             rows = np.flatnonzero(~settled[at : at + inputs.rows])
             if len(rows):
-                started.append((at + rows, pending(self._second(model, _chosen(inputs, rows)))))
+                parts.append((at + rows, _chosen(inputs, rows)))
             at += inputs.rows
+        if self.device_type == "cuda":
+            parts = merged(parts, self.tokenizer.pad_token_id or 0)
+        started = [(places, pending(self._second(model, inputs))) for places, inputs in parts]
         for places, wait in started:
             answers[places] = wait()
 
@@ -302,9 +316,63 @@ class TwoStepVictim(ClassifierVictim):
             whole = whole & sound
         return scores.masked_fill(~whole.unsqueeze(-1), torch.nan)
 
-    @property
+    @functools.cached_property
     def _least(self) -> int:
-        return fewest_rows() if self.device_type == "cpu" else 1
+        """Rows from which on their number does not show in the bits: as few as a trial with this model allows."""
+        if self.device_type != "cpu":
+            return 1
+        usual, own = fewest_rows(), fewest_rows(self.model)
+        if own >= usual:
+            return usual
+        models = {id(each): each for each in (self._evaluating(exact) for exact in (False, True))}
+        self.__dict__["_least"] = own  # What is tried is used in the trial.
+        return own if all(self._holds(each, own, usual) for each in models.values()) else usual
+
+    def _texts_drawn(self, part: Inputs) -> int:
+        """Texts of a filled batch that are drawn: draws of one may be rows enough, where its saliency needs more."""
+        enough = max(-(-self._least // self.settings.k0), -(-_MANY // part.ids.shape[1]))
+        if max(part.rows, enough) >= len(part.ids) or not self._draws_hold:
+            return len(part.ids)
+        return max(part.rows, enough)
+
+    @functools.cached_property
+    def _draws_hold(self) -> bool:
+        """Whether the draws of single texts get the bits that they get among many."""
+        self.__dict__["_draws_hold"] = True  # What is tried is used in the trial.
+        models = {id(each): each for each in (self._evaluating(exact) for exact in (False, True))}
+        for model in models.values():
+            whole = self._made_up(model, _MANY)
+            try:
+                with torch.no_grad(), any_shape():
+                    among = self._first_of(model, whole)
+                    alone = [self._first_of(model, picked(whole, torch.tensor([n]), self._least)) for n in range(3)]
+            except (RuntimeError, IndexError, ValueError):
+                return False
+            if not torch.equal(torch.cat(alone), among[:3]):
+                return False
+        return True
+
+    def _made_up(self, model: Classifier, rows: int) -> Inputs:
+        """Rows of random words, to try things on."""
+        stream, size = np.random.default_rng(0), model.table.num_embeddings
+        ids = stream.integers(size // 4, max(size // 2, size // 4 + 1), (rows, min(_TRIED, model.max_tokens)))
+        keys = stream.integers(0, 2**62, rows).astype(np.uint64)
+        (made,) = on_device([TokenBatch(ids.astype(np.int64), None, None, keys)], model.device)
+        return made
+
+    def _holds(self, model: Classifier, few: int, many: int) -> bool:
+        """Whether a few rows get the draws, saliencies and answers that they get among many."""
+        whole = self._made_up(model, many)
+        part, found = picked(whole, torch.arange(few)), list[Tensor]()
+        try:
+            with torch.no_grad(), any_shape():
+                for each in (whole, part):
+                    with model.keyed(each.keys):
+                        found.append(masking.embedding_gradient(model, each.ids).values[:few])
+                    found.append(self._first_of(model, each)[:few])
+        except (RuntimeError, IndexError, ValueError):  # The rows that were asked for may do better.
+            return False
+        return torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
     def _parts(self, inputs: Inputs, copies: int) -> Iterator[Inputs]:
         """The rows in parts that are not too large, each with enough rows for bits of its own."""
@@ -425,6 +493,43 @@ def _drawn_often(inputs: Inputs, draws: int) -> Inputs:
     rows = torch.arange(inputs.rows * draws, device=inputs.ids.device)
     keys = mix64(inputs.keys[: inputs.rows].view(-1, 1) + torch.arange(draws, device=inputs.keys.device)).view(-1)
     return picked(inputs, rows // draws)._replace(keys=keys)
+
+
+def merged(parts: Sequence[tuple[Ints, Inputs]], pad: int) -> list[tuple[Ints, Inputs]]:
+    """Rows of several batches, each with where its answers go, in few batches that waste little on padding."""
+    found, group = list[tuple[Ints, Inputs]](), list[tuple[Ints, Inputs]]()
+    for places, inputs in sorted(parts, key=lambda part: part[1].ids.shape[1]):
+        if inputs.embeddings is not None:
+            found.append((places, inputs))
+            continue
+        trial = [*group, (places, inputs)]
+        needed = sum(each.ids.numel() for _, each in trial)
+        if group and sum(len(each.ids) for _, each in trial) * inputs.ids.shape[1] > _WASTE * needed:
+            found.append(_one(group, pad))
+            trial = [(places, inputs)]
+        group = trial
+    return [*found, _one(group, pad)] if group else found
+
+
+def _one(group: Sequence[tuple[Ints, Inputs]], pad: int) -> tuple[Ints, Inputs]:
+    """Batches as one, padded on the right."""
+    if len(group) == 1:
+        return group[0]
+    parts = [inputs for _, inputs in group]
+    length = max(inputs.ids.shape[1] for inputs in parts)
+
+    def padded(values: Sequence[Tensor], fill: int) -> Tensor:
+        pad_ = torch.nn.functional.pad
+        return torch.cat([pad_(value, (0, length - value.shape[1]), value=fill) for value in values])
+
+    masks = [torch.ones_like(inputs.ids) if inputs.mask is None else inputs.mask for inputs in parts]
+    types = None
+    if any(inputs.types is not None for inputs in parts):
+        types = padded([torch.zeros_like(each.ids) if each.types is None else each.types for each in parts], 0)
+    keys = [inputs.keys for inputs in parts if inputs.keys is not None]
+    rows = padded([inputs.ids for inputs in parts], pad)
+    together = Inputs(sum(inputs.rows for inputs in parts), rows, padded(masks, 0), types, torch.cat(keys))
+    return np.concatenate([places for places, _ in group]), together
 
 
 def _chosen(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
