@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ class DataRequest:
     labels: tuple[str, ...] | None = None
     """Label names in the order the data numbers them."""
     task: TaskName = "classification"
-    from_run: bool = False
+    from_run: bool = field(default=False, compare=False)
     """Whether a run folder named it, and not the user."""
 
     @classmethod
