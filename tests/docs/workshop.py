@@ -39,6 +39,8 @@ RUNS = {
     "infobert": (*PLAIN, "--defence", "infobert"),
     "flat": (*PLAIN, "--defence", "flat", "-P", "points=0"),
     "flat-plain": (*PLAIN, "--defence", "flat", "-P", "points=0", "-P", "gamma=0"),
+    "freelb": (*PLAIN, "--defence", "freelb"),
+    "model-reviews": PLAIN,
     "smooth": (*PLAIN, "--defence", "label_smoothing"),
     "other": PLAIN,
     "digits-vib": (*DIGITS, "--defence", "vib", "-P", "latent=16"),
@@ -88,6 +90,7 @@ def furnish(place: Path) -> None:
     write_questions(place, stream)
     write_encoder(place / "minilm")
     write_classifier(place / "some/transformers-model")
+    write_classifier(place / "model")
     write_onnx(place)
     write_pickled(place / "old-model")
     (place / "mymodule.py").write_text(MODULE)
