@@ -18,7 +18,9 @@ def train(
     backbone: Annotated[
         str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name; of images mlp.")
     ] = "minilm",
-    defence: Annotated[str, typer.Option("--defence", help="How to train (isthmus list defences).")] = "standard",
+    defence: Annotated[
+        str, typer.Option("--defence", "--defense", help="How to train (isthmus list defences).")
+    ] = "standard",
     parameter: options.Parameters = None,
     seed: options.Seed = 0,
     task: options.Task = "classification",
