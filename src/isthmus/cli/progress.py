@@ -54,7 +54,9 @@ class Meter:
     def stop(self, figures: str = "") -> None:
         """The work is over; its last state stays on the screen."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, over=True, **({"figures": figures} if figures else {}))
+            self._bar.update(self._task, over=True)
+            if figures:
+                self._bar.update(self._task, figures=figures)
             self._bar.stop()
             self._bar = self._task = None
         elif self._title:

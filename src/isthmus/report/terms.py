@@ -65,8 +65,9 @@ def _number(view: AttackView) -> int | None:
 def verdict(view: AttackView, prediction: Any, scores: Sequence[float] | None) -> tuple[str, float | None]:
     """What the model says of a text, and the score it is judged by."""
     number = _number(view) if is_evasion(view) else prediction
-    known = isinstance(number, int) and scores is not None and 0 <= number < len(scores)
-    score = float(scores[number]) if known and scores is not None else None
+    score = None
+    if isinstance(number, int) and scores is not None and 0 <= number < len(scores):
+        score = float(scores[number])
     if not is_evasion(view):
         return view.label(prediction), score
     if prediction is None or number is None:
