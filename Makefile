@@ -7,7 +7,7 @@ SST2   ?= data/sst2
 MINUTES ?= 60
 SOAK   ?= soak
 
-.PHONY: help install demo test lint types imports unit docs docs-serve soak dist bench-textattack bench clean
+.PHONY: help install demo test lint types imports unit coverage docs docs-serve soak dist bench-textattack bench clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -40,6 +40,9 @@ imports: install ## imports run downward only
 
 unit: install    ## the tests
 	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
+
+coverage: install ## the tests, and which lines of src they run; fails under the floor in pyproject.toml
+	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile --cov=isthmus --cov-report=term:skip-covered
 
 docs: install    ## the documentation as a site, in build/docs/html; a warning is an error
 	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -b html -d build/docs/doctrees docs build/docs/html

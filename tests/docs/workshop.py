@@ -72,8 +72,8 @@ def furnish(place: Path) -> None:
             rows = [{"text": text(stream, n % 2), "label": labels[n % 2]} for n in range(size)]
             write_rows(place / name / f"{split}.jsonl", rows)
     pairs = [{"premise": text(stream, n % 2), "hypothesis": text(stream, n % 2)} for n in range(48)]
-    labels = ("entailment", "neutral", "contradiction")
-    rows = [{**pair, "label": labels[n % 3]} for n, pair in enumerate(pairs)]
+    relations = ("entailment", "neutral", "contradiction")
+    rows = [{**pair, "label": relations[n % 3]} for n, pair in enumerate(pairs)]
     for split in ("nli/train", "nli/dev", "nli/test", "data/anli/dev_r1", "data/anli/dev_r2", "data/anli/dev_r3"):
         write_rows(place / f"{split}.jsonl", rows)
     attacked = [
