@@ -7,7 +7,8 @@ SST2   ?= data/sst2
 MINUTES ?= 60
 SOAK   ?= soak
 
-.PHONY: help install demo test lint types imports unit soak compiled dist bench-textattack bench clean
+.PHONY: help install demo test lint types imports unit coverage docs docs-serve soak compiled dist bench-textattack \
+        bench clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -27,7 +28,7 @@ demo: install    ## fine-tune a classifier, attack it, write a report (under 5 m
 	@$(BIN)/isthmus attack $(RUN) --attack deepwordbug,pwws --n 200
 	@$(BIN)/isthmus report $(RUN)
 
-test: lint types imports unit  ## everything CI checks
+test: lint types imports docs unit  ## everything CI checks
 
 lint: install    ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -40,6 +41,16 @@ imports: install ## imports run downward only
 
 unit: install    ## the tests
 	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
+
+coverage: install ## the tests, and which lines of src they run; fails under the floor in pyproject.toml
+	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile --cov=isthmus --cov-report=term:skip-covered
+
+docs: install    ## the documentation as a site, in build/docs/html; a warning is an error
+	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -b html -d build/docs/doctrees docs build/docs/html
+	@echo "the site is in build/docs/html"
+
+docs-serve: docs ## the same, shown at http://localhost:8008
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs/html 8008
 
 soak: install    ## kills, full disks, damaged files and memory for MINUTES=60; figures in SOAK=soak
 	@$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) --out $(SOAK)

@@ -19,7 +19,9 @@ from isthmus.core.types import Classification
 from isthmus.defences import Defence
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"]
+for _folder in ("docs", "docs/guides", "docs/results"):
+    PAGES += sorted(f"{_folder}/{path.name}" for path in (ROOT / _folder).glob("*.md"))
 VERBS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 FAMILIES = {
     "--attack": "attacks",
@@ -70,7 +72,7 @@ def test_every_preset_is_described() -> None:
 def commands(page: str) -> Iterator[tuple[str, list[str]]]:
     """Every command line of a page: its verb, and what follows."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
-    for verb, rest in re.findall(r"isthmus +([a-z]+) +([^`\n]*)", text):
+    for verb, rest in re.findall(r"isthmus +([a-z-]+) +([^`\n]*)", text):
         if verb in VERBS and rest.strip():
             # A comment ends a command; a name that is left open ("…") stands for any.
             yield verb, shlex.split(rest.partition("  #")[0].replace("…", "X"))

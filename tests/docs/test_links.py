@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import documented
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "benchmarks" / "README.md"]
+    [
+        *REPOSITORY.glob("*.md"),
+        *(REPOSITORY / page for page in documented.pages("docs", "docs/guides", "docs/results")),
+        REPOSITORY / "benchmarks" / "README.md",
+    ]
 )
 
 

@@ -68,7 +68,7 @@ def test_the_service_is_attacked(
 def test_the_tables_give_the_options_and_their_defaults(heading: str, kind: Callable[..., Any]) -> None:
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     known = inspect.signature(kind).parameters
-    listed = {}
+    listed: dict[str, str] = {}
     for names, default in re.findall(r"^\| (`-V [^|]*) \| ([^|]*) \|", section, re.MULTILINE):
         values = default.replace("`", "").split(", ")
         named = re.findall(r"-V (\w+)", names)

@@ -39,6 +39,8 @@ RUNS = {
     "infobert": (*PLAIN, "--defence", "infobert"),
     "flat": (*PLAIN, "--defence", "flat", "-P", "points=0"),
     "flat-plain": (*PLAIN, "--defence", "flat", "-P", "points=0", "-P", "gamma=0"),
+    "freelb": (*PLAIN, "--defence", "freelb"),
+    "model-reviews": PLAIN,
     "smooth": (*PLAIN, "--defence", "label_smoothing"),
     "other": PLAIN,
     "digits-vib": (*DIGITS, "--defence", "vib", "-P", "latent=16"),
@@ -70,8 +72,8 @@ def furnish(place: Path) -> None:
             rows = [{"text": text(stream, n % 2), "label": labels[n % 2]} for n in range(size)]
             write_rows(place / name / f"{split}.jsonl", rows)
     pairs = [{"premise": text(stream, n % 2), "hypothesis": text(stream, n % 2)} for n in range(48)]
-    labels = ("entailment", "neutral", "contradiction")
-    rows = [{**pair, "label": labels[n % 3]} for n, pair in enumerate(pairs)]
+    relations = ("entailment", "neutral", "contradiction")
+    rows = [{**pair, "label": relations[n % 3]} for n, pair in enumerate(pairs)]
     for split in ("nli/train", "nli/dev", "nli/test", "data/anli/dev_r1", "data/anli/dev_r2", "data/anli/dev_r3"):
         write_rows(place / f"{split}.jsonl", rows)
     attacked = [
@@ -88,6 +90,7 @@ def furnish(place: Path) -> None:
     write_questions(place, stream)
     write_encoder(place / "minilm")
     write_classifier(place / "some/transformers-model")
+    write_classifier(place / "model")
     write_onnx(place)
     write_pickled(place / "old-model")
     (place / "mymodule.py").write_text(MODULE)

@@ -64,8 +64,8 @@ def test_abstentions_have_a_column_where_there_are_any(randomised: RunFolder) ->
     assert second.startswith("n 20")
     assert "declined to answer, clean (nothing was attacked)" in " ".join(shown(footnotes(run)).split())
     page = render(run)
-    assert "<th>abstained</th>" in page
-    assert "<td>1 clean<br>1 after</td>" in page
+    assert "abstained</th>" in page
+    assert "1 clean<br>1 after</span></td>" in page
 
 
 def test_how_the_model_was_asked_stands_with_the_attack(randomised: RunFolder) -> None:

@@ -41,7 +41,6 @@ app = typer.Typer(
     name="isthmus",
     help="Make text classifiers hard to fool, and prove how hard.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -39,6 +39,7 @@ def list_methods(
     from isthmus.cli.console import print_json, results
     from isthmus.core.errors import UnknownName
 
+    group = "defences" if group == "defenses" else group
     if group is not None and group not in GROUPS:
         raise UnknownName("group", group, GROUPS)
     found = {name: rows(name) for name in GROUPS if group in (None, name)}

@@ -38,7 +38,7 @@ class Meter:
         self._printed = self._began = time.monotonic()
         if self.console.is_terminal:
             self._bar = _bar(self.console)
-            self._task = self._bar.add_task(title, total=total, completed=int(done), figures="")
+            self._task = self._bar.add_task(title, total=total, completed=int(done), figures="", over=False)
             self._bar.start()
         else:
             self._line("")
@@ -54,12 +54,13 @@ class Meter:
     def stop(self, figures: str = "") -> None:
         """The work is over; its last state stays on the screen."""
         if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, over=True)
             if figures:
                 self._bar.update(self._task, figures=figures)
             self._bar.stop()
             self._bar = self._task = None
         elif self._title:
-            self._line(figures)
+            self._line(figures, over=True)
         self._title = ""
 
     def note(self, message: str) -> None:
@@ -70,29 +71,47 @@ class Meter:
 
         self.console.print(Text(visible(message), style="dim"), soft_wrap=True)
 
-    def _line(self, figures: str) -> None:
+    def _line(self, figures: str, over: bool = False) -> None:
         from rich.text import Text
 
         self._printed = time.monotonic()
         share = f"{self._done:,.0f}/{self._total:,.0f}" if self._total else ""
-        seconds = f"{self._printed - self._began:.0f} s"
+        seconds = f"{self._printed - self._began:.0f} s{' elapsed' if over else ''}"
         self.console.print(
             Text("  ".join(part for part in (self._title, share, seconds, figures) if part)), soft_wrap=True
         )
 
 
 def _bar(console: Console) -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.text import Text
+
+    class Time(ProgressColumn):
+        """How long it will take while it runs, how long it took when it is over."""
+
+        def render(self, task: Task) -> Text:
+            """The time and which of the two it is: a bare time at the end of a bar says neither."""
+            if task.finished or task.fields.get("over"):
+                taken = task.finished_time if task.finished else task.elapsed
+                return Text(f"{_clock(taken)} elapsed")
+            return Text("" if task.time_remaining is None else f"{_clock(task.time_remaining)} left")
 
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True, compact=True),
+        Time(),
         TextColumn("{task.fields[figures]}", markup=False, style="dim"),
         console=console,
         refresh_per_second=5,
     )
+
+
+def _clock(seconds: float | None) -> str:
+    """Minutes and seconds, and hours where there are any."""
+    minutes, rest = divmod(round(seconds or 0.0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class TrainingBar:

@@ -19,7 +19,7 @@ def train(
         str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name; of images mlp.")
     ] = "minilm",
     defence: Annotated[
-        str, typer.Option("--defence", help="How to train (isthmus list defences); A+B composes.")
+        str, typer.Option("--defence", "--defense", help="How to train (isthmus list defences); A+B composes.")
     ] = "standard",
     parameter: options.Parameters = None,
     seed: options.Seed = 0,

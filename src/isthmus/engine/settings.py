@@ -42,7 +42,7 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """What a run cost. `host_s` is everything but waiting for models."""
+    """What a run cost."""
 
     scores: ScoreStatistics
     examples: int = 0
@@ -53,8 +53,3 @@ class EngineStatistics:
     def spent_on_services(self, seconds: float) -> None:
         """Count time spent in models other than the victim."""
         self.service_s += seconds
-
-    @property
-    def host_s(self) -> float:
-        """Seconds spent outside models."""
-        return max(0.0, self.total_s - self.scores.model_s - self.service_s)

@@ -57,14 +57,6 @@ class Spelling:
         """For every token the word it is, or DELETE where it is a piece, a mark or a special token."""
         return np.where(self.whole, self.words_of(np.arange(len(self))), DELETE).astype(np.int32)
 
-    @cached_property
-    def holds_word(self) -> Bools:
-        """Which tokens are one word, or one word and punctuation around it (``[unused3]``)."""
-        held = self.one_word.copy()
-        for token in np.flatnonzero(~held).tolist():
-            held[token] = len(Words.of(self.strings[token])) == 1
-        return held
-
     def joined(self, tokens: Ints) -> NDArray[np.int32]:
         """The word that each row of tokens spells together, or DELETE where that is not one word."""
         tokens = np.asarray(tokens)

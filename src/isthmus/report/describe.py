@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,24 +35,6 @@ def subtitle(run: RunView) -> str:
         shown = ", ".join(record.data.labels[:6]) + (", …" if len(record.data.labels) > 6 else "")
         parts.append(shown)
     return " · ".join(parts)
-
-
-def headline_sentence(run: RunView) -> str:
-    """The main finding in words."""
-    summary = run.headline
-    if summary is None or math.isnan(summary.racc.estimate):
-        return ""
-    who = "every attack tried" if run.together is not None else _strongest(run)
-    stays, turns = summary.robust, summary.turned
-    return (
-        f"Of {summary.n} examples the model gets {summary.correct} right. Against {who}, {stays} "
-        f"{'stays' if stays == 1 else 'stay'} right and {turns} {'is' if turns == 1 else 'are'} turned."
-    )
-
-
-def _strongest(run: RunView) -> str:
-    views = [view for view in run.attacks if view.rows]
-    return min(views, key=lambda view: view.summary.racc.estimate).key
 
 
 def settings_line(view: AttackView) -> str:

@@ -15,10 +15,9 @@ from typing import Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import balance, certificates, figures, measures, numerals, randomised, steps
+from isthmus.report import balance, certificates, figures, measures, numerals, randomised, steps, terms
 from isthmus.report.describe import (
     coverage,
-    headline_sentence,
     is_large,
     moved_pixels,
     of_embeddings,
@@ -39,6 +38,7 @@ from isthmus.report.questions import question_lines
 from isthmus.report.reliability import diagrams, grouped, of_run, reliability
 from isthmus.report.shares import shares_line
 from isthmus.report.speed import HOW_FAST, speed_lines
+from isthmus.report.tables import label_cells
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
@@ -54,6 +54,8 @@ class Verdict:
     name: str
     label: str
     score: float | None
+    score_of: str = ""
+    """The class whose score it is, where that is not the label."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,22 @@ def render(run: RunView) -> str:
         "training": figures.training(run.log),
         "reliability": diagrams("run", of_run(run)),
     }
-    return environment.get_template("report.html").render(
+    galleries = [
+        gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
+        for number, view in enumerate(run.attacks)
+        if view.successes
+    ]
+    page = environment.get_template("report.html").render(
         version=isthmus.__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
         run=run,
         path=run.folder.path.as_posix(),
         subtitle=subtitle(run),
         headline=run.headline,
-        sentence=headline_sentence(run),
+        headline_names=terms.headline_names(run),
+        severity=terms.severity(run.headline) if run.headline is not None else None,
+        sentence=terms.headline_sentence(run),
+        terms=terms.terms(run),
         warnings=[*warnings(run), *_troubling(attacked), *images.problems],
         attacks=attacked,
         together=run.together,
@@ -169,6 +179,7 @@ def render(run: RunView) -> str:
         commands=steps.commands(run),
         first_attack=steps.first_attack(run),
     )
+    return label_cells(page)
 
 
 def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, Any] | None:
@@ -234,10 +245,9 @@ def item(view: AttackView, row: Mapping[str, Any]) -> Item:
 
 
 def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[float] | None) -> Verdict:
-    score = None
-    if isinstance(prediction, int) and scores is not None and 0 <= prediction < len(scores):
-        score = float(scores[prediction])
-    return Verdict(name, visible(view.label(prediction), everything=True), score)
+    said, score = terms.verdict(view, prediction, scores)
+    score_of = terms.detected(view) if terms.is_evasion(view) else ""
+    return Verdict(name, visible(said, everything=True), score, visible(score_of, everything=True))
 
 
 def _troubling(views: Sequence[AttackView]) -> list[str]:
@@ -256,28 +266,19 @@ def _troubles(views: Sequence[AttackView]) -> list[dict[str, Any]]:
 
 def _detection(view: AttackView, figure: Any) -> dict[str, Any]:
     found = dict(view.detection or {})
-    label = view.label(found.get("label"))
+    label = terms.detected(view)
     negatives = int(found.get("negatives") or 0)
-    threshold = found.get("threshold")
-    decided = "the likeliest class" if threshold is None else f"a score of at least {float(threshold):.4g}"
-    chosen = f", chosen for a false-positive rate of {found['at_fpr']:.2%} on the clean development split" if found.get(
-        "at_fpr"
-    ) else ""  # fmt: skip
     without = int(found.get("negatives_without_answer") or 0)
     silent = f" ({without} more had no answer)" if without else ""
-    note = (
-        f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were scored only"
-        f"{silent}. "
-        f"Flagged means {decided}{chosen}."
-    )
     return {
         "key": view.key,
         "label": visible(label, everything=True),
-        "note": note,
+        "note": f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were "
+        f"scored only{silent}. {terms.sentence(terms.threshold(view))} The attack stops as soon as a text passes, so "
+        "that how far it got beyond the threshold, and the area under the ROC curve after it, say nothing.",
         "figure": figure,
         "tpr_before": read_interval(found.get("tpr_before")),
         "tpr_after": read_interval(found.get("tpr_after")),
         "fpr": read_interval(found.get("fpr")),
         "auc_before": found.get("auc_before"),
-        "auc_after": found.get("auc_after"),
     }

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isthmus.report import terms
 from isthmus.report.describe import (
     ABSTAINED,
     asked,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from isthmus.core.statistics import Interval
     from isthmus.runs.summary import Summary
 
-_OF_TEXTS = "No candidates: nothing was tried on so many, which count as robust all the same."
+_OF_TEXTS = "No candidates: examples on which nothing could be tried; counted as robust."
 _OF_IMAGES = "Largest change, l2: how far the successes moved the pixels, on average."
 
 
@@ -178,23 +179,20 @@ def detection_table(view: AttackView) -> Table:
     from rich.text import Text
 
     found = view.detection or {}
-    label = visible(view.label(found.get("label")), everything=True)
+    label = visible(terms.detected(view), everything=True)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(f"{view.key}: evasion of {label}")
     table.add_column("before", justify="right")
     table.add_column("after", justify="right")
-    threshold = found.get("threshold")
-    chosen = "likeliest class" if threshold is None else f"threshold {float(threshold):.4g}"
+    limit = found.get("threshold")
+    chosen = "likeliest class" if limit is None else f"threshold {float(limit):.4g}"
     before, after, false = (read_interval(found.get(key)) for key in ("tpr_before", "tpr_after", "fpr"))
-    table.add_row(Text(f"true-positive rate ({chosen})"), _rate(before), _rate(after, "bold"))
+    table.add_row(Text(f"{label} caught ({chosen})"), _rate(before), _rate(after, "bold"))
     others, without = f"of {found.get('negatives', 0)} clean others", found.get("negatives_without_answer")
     others += f"; {without} had no answer" if without else ""
-    table.add_row(Text(f"false-positive rate ({others})"), _rate(false), Text(""))
-    table.add_row(
-        Text("area under the ROC curve"),
-        Text(three(found.get("auc_before"))),
-        Text(three(found.get("auc_after")), "bold"),
-    )
+    table.add_row(Text(f"false-positive rate ({others})"), _rate(false), Text("the same", "dim"))
+    # An attack stops as soon as a text passes: an AUC after it would measure where it stopped.
+    table.add_row(Text("area under the ROC curve"), Text(three(found.get("auc_before"))), Text(""))
     return table
 
 
@@ -205,7 +203,10 @@ def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
 
     coloured = console.is_terminal and not console.no_color
     for row in view.successes[:count]:
-        before, after = view.label(row.get("prediction_before")), view.label(row.get("prediction_after"))
+        before, after = (
+            terms.verdict(view, row.get(f"prediction_{when}"), row.get(f"score_{when}"))[0]
+            for when in ("before", "after")
+        )
         head = Text.assemble(
             (f"{view.key} ", "dim"), (visible(before, everything=True), "bold"), " → ",
             (visible(after, everything=True), "bold"), (f"   {row['id']}{moved_pixels(row, ', ')}", "dim"),

@@ -10,7 +10,6 @@ import mmap
 import os
 import platform
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -161,13 +160,3 @@ def _tensor_files(file: Path) -> set[str]:
             if 0 < size <= 4096:
                 found.add(content[place : place + size].decode(errors="surrogateescape"))
     return {location for location in found if "\0" not in location}
-
-
-def peak_memory_mib() -> float | None:
-    """The most memory this process has held, where the system tells it."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -1,0 +1,74 @@
+"""Every command on every page can be parsed: its verb, its options and the names it gives exist.
+
+Pages of docs/ and its guides are also run (test_commands.py); those of docs/results took hours on other machines.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import documented
+import pytest
+from documented import ROOT
+from typer.main import get_command
+
+from isthmus.cli.app import app
+
+PROGRAM: Any = get_command(app)
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def parse(command: str) -> None:
+    """Let the program read a command line, and stop before it does anything."""
+    words = shlex.split(command)[1:]
+    if words[0].startswith("--"):
+        assert words[0] in {option for parameter in PROGRAM.params for option in parameter.opts}, command
+        return
+    verb = PROGRAM.commands[words[0]]
+    verb.make_context(words[0], [word for word in words[1:] if word != "--debug"])
+
+
+@pytest.mark.parametrize("page", documented.EVERY)
+def test_isthmus(page: str) -> None:
+    for command in documented.commands(read(page), "isthmus"):
+        parse(command)
+
+
+def test_what_does_not_parse_is_seen() -> None:
+    (command,) = documented.commands("    isthmus attack runs/demo --atack pwws\n", "isthmus")
+    with pytest.raises(Exception, match="--atack"):
+        parse(command)
+    with pytest.raises(KeyError):
+        parse("isthmus atack runs/demo")
+
+
+@pytest.mark.parametrize("page", documented.EVERY)
+def test_make(page: str) -> None:
+    for command in documented.commands(read(page), "make"):
+        for word in command.split()[1:]:
+            name, equals, _ = word.partition("=")
+            assert re.search(rf"^{name} *\?=" if equals else rf"^{name}:", MAKEFILE, re.M), command
+
+
+@pytest.mark.parametrize("page", documented.EVERY)
+def test_benchmarks(page: str) -> None:
+    """A script is there, and its sources or those of the package beside it know every option."""
+    shared = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*/*.py"))
+    for command in documented.commands(read(page), "python"):
+        words = command.split()
+        if words[1].startswith("benchmarks/"):
+            known = read(words[1]) + shared
+            unknown = [word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in known]
+            assert unknown == [], command
+
+
+def test_there_are_commands_of_every_kind() -> None:
+    text = "\n".join(read(page) for page in documented.EVERY)
+    for program, least in {"isthmus": 80, "make": 4, "python": 20}.items():
+        assert len(list(documented.commands(text, program))) >= least, program
