@@ -127,11 +127,6 @@ def render(run: RunView) -> str:
         "training": figures.training(run.log),
         "reliability": diagrams("run", of_run(run)),
     }
-    galleries = [
-        gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY)
-        for number, view in enumerate(run.attacks)
-        if view.successes
-    ]
     page = environment.get_template("report.html").render(
         version=isthmus.__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
