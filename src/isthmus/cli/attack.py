@@ -196,7 +196,7 @@ def attack(
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
-    counts = {outcome.file.key: (outcome.attacked, len(outcome.rows)) for outcome in report.outcomes}
+    counts = {outcome.file.key: (outcome.made, len(outcome.rows)) for outcome in report.outcomes}
     said = read_back("attacked", counts, report.probe_queries)
     print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0, said=said)
     failure = _all_failed(view)
@@ -205,7 +205,7 @@ def attack(
         write_export(list(view.attacks), export, form, quiet)
     if as_json:
         figures = run_json(view, keys)
-        figures["attacked_now"] = sum(outcome.attacked for outcome in report.outcomes)
+        figures["attacked_now"] = sum(outcome.made for outcome in report.outcomes)
         figures["probe_queries"] = report.probe_queries
         if bar is not None:
             figures["gate"] = {**bar.to_json(), "exit_code": code}

@@ -136,7 +136,7 @@ def evaluate(
     report = _run(request, quiet)
     view = _view(report)
     console = results(as_json, quiet)
-    counts = {outcome.file.key: (outcome.asked, len(outcome.rows)) for outcome in report.outcomes}
+    counts = {outcome.file.key: (outcome.made, len(outcome.rows)) for outcome in report.outcomes}
     said = read_back("evaluated", counts, report.probe_queries)
     print_run(console, view, after="evaluate", keys=(), said=said)
     if predictions is not None:
@@ -147,7 +147,7 @@ def evaluate(
         each = {each.key: evaluation_json(each) for each in view.evaluations}
         figures: dict[str, Any] = {"run": view.folder.path.as_posix()}
         figures |= next(iter(each.values())) if len(each) == 1 else {}
-        figures |= {"evaluations": each, "asked_now": sum(outcome.asked for outcome in report.outcomes)}
+        figures |= {"evaluations": each, "asked_now": sum(outcome.made for outcome in report.outcomes)}
         figures["probe_queries"] = report.probe_queries
         together = {part.name: part for part in pooled(view.evaluations)}
         if together:

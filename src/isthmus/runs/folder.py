@@ -25,8 +25,7 @@ import contextlib
 import dataclasses
 import json
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -36,7 +35,7 @@ from isthmus.core.errors import NewerRun, RunError
 from isthmus.core.files import make_folder
 from isthmus.core.lock import hold
 from isthmus.core.records import read_record, write_record
-from isthmus.runs.journal import BusyError, Journal, is_being_written, read_rows
+from isthmus.runs.journal import is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
 
@@ -359,31 +358,6 @@ def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
     if not file.rows() and not (has_header and is_being_written(file.rows_path)):
         return file
     return AttackFile(folder, f"{name}@{code}")
-
-
-def claim(choose: Callable[[], AttackFile], settings: Mapping[str, Any]) -> tuple[AttackFile, Journal, dict[str, Any]]:
-    """The file that `choose` names now; its journal, open for writing; its header, empty where there is none of ours.
-
-    Another process may have taken the name since it was found free. Whose it is stands in its header, which is written
-    once the work has begun: other settings leave another name to this one, the same settings are worked on already.
-    """
-    code = short_hash(settings)
-    while True:
-        file = choose()
-        try:
-            journal = Journal(file.rows_path)
-        except BusyError:
-            while is_being_written(file.rows_path) and not file.header_path.exists():
-                time.sleep(0.1)
-            if choose() == file and is_being_written(file.rows_path):
-                raise
-            continue
-        known = file.header() if file.header_path.exists() else {}
-        if known.get("hash") == code:
-            return file, journal, known
-        if not journal.rows or file.key.endswith(f"@{code}"):
-            return file, journal, {}
-        journal.close()  # Another process was quicker, and is done already.
 
 
 def _versioned(path: Path) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_a_run_is_evaluated_on_its_own_test_data_in_its_own_folder(runs: dict[st
     assert np.allclose(kept, scores, rtol=1e-6)
     every = evaluate(on(runs["standard"], split=("all",)))
     assert [each.file.key for each in every.outcomes] == ["data-train", "data-dev", "data-test"]
-    assert every.outcomes[-1].asked == 0
+    assert every.outcomes[-1].made == 0
     with pytest.raises(UnknownName, match="no split in data named 'tset'"):
         evaluate(on(runs["standard"], split=("tset",)))
 

@@ -70,10 +70,10 @@ def test_an_interrupted_group_ends_with_the_same_rows(place: Path) -> None:
     torn = place / "torn/evaluations/addsent.jsonl"
     torn.write_bytes(b"".join(content.splitlines(keepends=True)[:17]) + b'{"id": "torn')
     (again,) = evaluate(request(place, "torn")).outcomes
-    assert again.asked == 41 - 17
+    assert again.made == 41 - 17
     assert torn.read_bytes() == content
     (read,) = evaluate(request(place, "torn")).outcomes
-    assert (read.asked, read.header["summary"]) == (0, whole.header["summary"])
+    assert (read.made, read.header["summary"]) == (0, whole.header["summary"])
 
 
 def test_variants_are_shown_and_judged_by_the_worst(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,45 +13,31 @@ same command again skips what has a row, and ends with the same file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import isthmus
-from isthmus.core.records import write_record
 from isthmus.runs.attack.detection import detect
 from isthmus.runs.attack.images import AdversarialImages, PreparedImageAttacks, attack_cohort, attacks_images
 from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.suite import Suite, choose
 from isthmus.runs.attack.trace import Trace, is_traced
-from isthmus.runs.effort import measured, summed
-from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder, claim
+from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Observer, Row, Silent
 from isthmus.runs.prepared import ids
-from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.request import AttackRequest
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.rows_file import RowsDone, RowsJob
+from isthmus.runs.settings import plain
 from isthmus.runs.summary import summarise
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun
-    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
-__all__ = ["AttackOutcome", "AttackReport", "AttackRequest", "attack"]
-
-
-@dataclass(frozen=True)
-class AttackOutcome:
-    """Rows of one attack on the sample that was asked for."""
-
-    file: AttackFile
-    rows: tuple[Row, ...]
-    header: Mapping[str, Any]
-    attacked: int
-    """Examples attacked now; the others had their rows."""
+__all__ = ["AttackReport", "AttackRequest", "attack"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +45,7 @@ class AttackReport:
     """What the command did."""
 
     folder: RunFolder
-    outcomes: tuple[AttackOutcome, ...]
+    outcomes: tuple[RowsDone, ...]
     probe_queries: int = 0
     """Texts the model was asked for to know it again."""
 
@@ -85,8 +71,8 @@ def _attack_images(request: AttackRequest, observer: Observer) -> AttackReport:
         return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
-@dataclass(frozen=True)
-class _Attack:
+@dataclass(eq=False)
+class _Attack(RowsJob):
     """One attack of the command."""
 
     ready: PreparedAttacks
@@ -94,102 +80,106 @@ class _Attack:
     name: str
     search_draws: int
 
-    def run(self) -> AttackOutcome:
-        """Attack what has no row yet, and put the rows in order."""
-        ready = self.ready
-        settings = ready.settings(self.name, self.search_draws)
-        asked = ids(ready.sample)
-        if not ready.folder.attack_file(self.name, settings).rows_path.exists():
-            _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
-        file, opened, known = claim(lambda: ready.folder.attack_file(self.name, settings), settings)
-        with opened as journal:
-            self._forget(file, journal)
-            missing = [key for key in asked if key not in journal.rows]
-            if not missing and known.get("summary"):
-                if known.get("suite") != self._suite():
-                    write_record(file.header_path, known := {**known, "suite": self._suite()})
-                return AttackOutcome(file, tuple(journal.rows[key] for key in asked), known, 0)
-            if not journal.rows:
-                ready.check_labels()
-            header = self._header(settings, known, len(asked))
-            write_record(file.header_path, header)
-            effort = self._attack(file, journal, set(missing))
-            journal.finish(ids(ready.first(header["n"])))
-            if ready.request.trace:
-                Trace(file.trace_path).order(list(journal.rows))
-            every = list(journal.rows.values())
-            rows = tuple(journal.rows[key] for key in asked)
-        header |= {
-            "threshold": ready.threshold,
-            "detection": None if ready.detector is None else detect(ready.detector, every).to_json(),
-            "effort": summed(known.get("effort"), effort),
-            "summary": summarise(every, ready.threshold).to_json(),
+    retried: ClassVar[tuple[str, ...]] = ("error", "timed_out")
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What decides the rows."""
+        return self.ready.settings(self.name, self.search_draws)
+
+    @cached_property
+    def asked(self) -> Sequence[str]:
+        """The sample."""
+        return ids(self.ready.sample)
+
+    @property
+    def unusable(self) -> Sequence[Rejected]:
+        """Rows of the sample without a usable text or label."""
+        return self.ready.sample.rejected
+
+    def choose_file(self) -> AttackFile:
+        """The file of these settings."""
+        file = self.ready.folder.attack_file(self.name, self.settings)
+        if not file.rows_path.exists():
+            _ = self.ready.victim  # Refuses what it cannot be asked, before anything is written.
+        return file
+
+    def begin(self) -> None:
+        """Stop if the model's labels cannot be those of the data."""
+        self.ready.check_labels()
+
+    def outdated(self, file: AttackFile, rows: Mapping[str, Row]) -> set[str]:
+        """Errors that are tried again, and rows without their queries where those are asked for."""
+        again = super().outdated(file, rows)
+        if self.ready.request.trace:
+            lines = Trace(file.trace_path).counts()
+            again |= {key for key, row in rows.items() if not is_traced(row, lines.get(key, 0))}
+        return again
+
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Method, data and suite."""
+        data = self.ready.data
+        return {
+            "attack": self.name,
+            "n": max(len(self.asked), int(known.get("n") or 0)),
+            "labels": self.ready.shown_labels(),
+            "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
+            "suite": self._suite(),
         }
-        write_record(file.header_path, header)
-        return AttackOutcome(file, rows, header, len(missing))
+
+    def revise(self, header: dict[str, Any], rows: Sequence[Row]) -> bool:
+        """The suite may be another one now."""
+        header["suite"] = self._suite()
+        return super().revise(header, rows)
+
+    def reject(self, bad: Rejected) -> Row:
+        """An error."""
+        from isthmus.attacks.result import AttackResult
+
+        return AttackResult(bad.id, "error", None, {}, {}, seed=self.ready.request.seed, reason=bad.reason).to_row()
+
+    def produce(
+        self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
+    ) -> Generator[Row, None, None]:
+        """Attack all of them at once."""
+        ready = self.ready
+        examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
+        trace = Trace(file.trace_path)
+        if ready.request.trace:
+            trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
+        run = self._start(examples, trace.note if ready.request.trace else None)
+        run.engine.after_round = lambda: ready.observer.queries(file.key, run.statistics.scores.logical)
+
+        def rows() -> Generator[Row, None, None]:
+            with trace:
+                for result in run:
+                    trace.flush()  # A row has its queries, whenever the process is killed.
+                    yield result.to_row()
+                effort.update(_numbers(run.statistics))
+
+        return rows()
+
+    def order(self, header: Mapping[str, Any]) -> Sequence[str]:
+        """That of the sample."""
+        return ids(self.ready.first(header["n"]))
+
+    def settle(self, file: AttackFile, rows: Sequence[Row]) -> None:
+        """The queries, example by example."""
+        if self.ready.request.trace:
+            Trace(file.trace_path).order([str(row["id"]) for row in rows])
+
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+        """The figures, and those of the detector that was evaded."""
+        del file, header
+        ready = self.ready
+        return {
+            "threshold": ready.threshold,
+            "detection": None if ready.detector is None else detect(ready.detector, rows).to_json(),
+            "summary": summarise(rows, ready.threshold).to_json(),
+        }
 
     def _suite(self) -> dict[str, Any]:
         return self.suite.to_json(self.ready.request.attacks)
-
-    def _forget(self, file: AttackFile, journal: Journal) -> None:
-        """Drop rows that are to be made again."""
-        request, again = self.ready.request, set()
-        if request.retry_errors:
-            again |= {key for key, row in journal.rows.items() if row.get("outcome") in ("error", "timed_out")}
-        if request.trace:
-            lines = Trace(file.trace_path).counts()
-            again |= {key for key, row in journal.rows.items() if not is_traced(row, lines.get(key, 0))}
-        if again:
-            journal.forget(sorted(again))
-
-    def _header(self, settings: dict[str, Any], known: Mapping[str, Any], asked: int) -> dict[str, Any]:
-        data = self.ready.data
-        return {
-            "schema": SCHEMA,
-            "isthmus": isthmus.__version__,
-            "attack": self.name,
-            "hash": short_hash(settings),
-            "n": max(asked, int(known.get("n") or 0)),
-            "settings": plain(settings),
-            "labels": self.ready.shown_labels(),
-            "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
-            "model": self.ready.source.shown,
-            "created": known.get("created") or now(),
-            "command": self.ready.request.command,
-            "suite": self._suite(),
-            "versions": versions(),
-            "machine": machine(getattr(self.ready.victim, "device_type", None)),
-            "effort": known.get("effort"),
-        }
-
-    def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
-        """Attack the examples in `missing`, row by row, and say what it cost."""
-        ready, observer, key = self.ready, self.ready.observer, file.key
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-        examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
-        effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
-        with Trace(file.trace_path) as trace:
-            if ready.request.trace:
-                trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
-
-            def write(result: AttackResult) -> None:
-                trace.flush()
-                row = result.to_row()
-                journal.append(row)
-                observer.row(key, row)
-
-            for rejected in ready.sample.rejected:
-                if rejected.id in missing:
-                    write(_rejected(rejected, ready.request.seed))
-            if examples:
-                run = self._start(examples, trace.note if ready.request.trace else None)
-                run.engine.after_round = lambda: observer.queries(key, run.statistics.scores.logical)
-                with measured(effort):
-                    for result in run:
-                        write(result)
-                effort |= _numbers(run.statistics)
-        observer.end(key)
-        return effort
 
     def _start(self, examples: list[Example], trace: Any) -> AttackRun:
         ready, name = self.ready, self.name
@@ -198,42 +188,26 @@ class _Attack:
         return ready.methods[name](ready.victim, examples, settings, **models)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _ImageAttack(_Attack):
     """One gradient attack of the command."""
 
     ready: PreparedImageAttacks
 
-    def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
+    def produce(
+        self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
+    ) -> Generator[Row, None, None]:
         """Attack the cohorts that hold missing rows, and keep the images they ended with."""
-        ready, observer, key = self.ready, self.ready.observer, file.key
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
+        del journal, effort
         images = AdversarialImages(file)
-        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
-        for rejected in ready.sample.rejected:
-            if rejected.id in missing:
-                row = _rejected(rejected, ready.request.seed).to_row()
-                journal.append(row)
-                observer.row(key, row)
-        with measured(effort):
-            for number, cohort in ready.cohorts(missing):
-                made = attack_cohort(ready, self.name, cohort)
-                images.keep(number, made.images)
-                for row in made.rows:
-                    if row["id"] in missing:
-                        journal.append(row)
-                        observer.row(key, row)
-        journal.finish(ids(ready.first(None)))
-        images.finish(ready.aligned, list(journal.rows.values()))
-        observer.end(key)
-        return effort
+        for number, cohort in self.ready.cohorts(missing):
+            made = attack_cohort(self.ready, self.name, cohort)
+            images.keep(number, made.images)
+            yield from (row for row in made.rows if row["id"] in missing)
 
-
-def _rejected(row: Rejected, seed: int) -> AttackResult:
-    """A row of the data that holds no usable text or label."""
-    from isthmus.attacks.result import AttackResult
-
-    return AttackResult(row.id, "error", None, {}, {}, seed=seed, reason=row.reason)
+    def settle(self, file: AttackFile, rows: Sequence[Row]) -> None:
+        """One file of all images."""
+        AdversarialImages(file).finish(self.ready.aligned, list(rows))
 
 
 def _numbers(statistics: Any) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from isthmus.core.files import appending, replacing, writing
-from isthmus.core.lines import read_line, sealed
+from isthmus.core.lines import sealed, whole_lines
 
 _BUFFER = 1 << 20
 
@@ -108,13 +108,10 @@ def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
     """The example of each whole line, and where the line begins and ends; a damaged line is as if it were not there."""
     if not path.exists():
         return
-    start = end = 0
     with writing(path), path.open("rb") as stream:
-        for line in stream:
-            start, end = end, end + len(line)
-            read = read_line(line)
-            if line.endswith(b"\n") and read.row is not None and not read.is_damaged:
-                yield str(read.row.get("id")), start, end
+        for line in whole_lines(stream):
+            if line.row is not None and not line.is_damaged:
+                yield str(line.row.get("id")), line.start, line.end
 
 
 def _copy(path: Path, spans: Sequence[tuple[int, int]]) -> None:

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus.runs.evaluate.base import Evaluation, EvaluationOutcome
+from isthmus.runs.evaluate.base import Evaluation
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.questions import QuestionEvaluation
 from isthmus.runs.evaluate.texts import TextEvaluation
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.observer import Observer, Silent
 from isthmus.runs.request import EvaluateRequest, SetRequest
+from isthmus.runs.rows_file import RowsDone
 
-__all__ = ["EvaluateReport", "EvaluateRequest", "EvaluationOutcome", "SetRequest", "evaluate"]
+__all__ = ["EvaluateReport", "EvaluateRequest", "SetRequest", "evaluate"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class EvaluateReport:
     """What the command did."""
 
     folder: RunFolder
-    outcomes: tuple[EvaluationOutcome, ...]
+    outcomes: tuple[RowsDone, ...]
     probe_queries: int = 0
     """Texts the model was asked for to know it again."""
 
@@ -45,4 +46,4 @@ def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> Eval
         evaluations = [kind(ready, part) for part in ready.sets]
         for each in evaluations:
             each.check()
-        return EvaluateReport(ready.folder, tuple(each.run() for each in evaluations), ready.probe_queries)
+        return EvaluateReport(ready.folder, tuple(each.evaluate() for each in evaluations), ready.probe_queries)

@@ -6,40 +6,26 @@ continues after the rows that are there and ends with the same file.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import isthmus
 from isthmus.core.errors import VictimError
-from isthmus.core.records import write_record
 from isthmus.core.seeds import numpy_stream
-from isthmus.runs.effort import measured, summed
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.sets import EvaluationSet
 from isthmus.runs.evaluate.speed import TEXTS, Ask, measure
-from isthmus.runs.folder import SCHEMA, AttackFile, claim
+from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
 from isthmus.runs.observer import Row
 from isthmus.runs.prepared import ids
-from isthmus.runs.provenance import machine, now, versions
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.rows_file import RowsDone, RowsJob
 
 if TYPE_CHECKING:
-    from isthmus.data import Dataset
-
-
-@dataclass(frozen=True)
-class EvaluationOutcome:
-    """Rows of one set, and the header with the figures of just these rows."""
-
-    file: AttackFile
-    rows: tuple[Row, ...]
-    header: Mapping[str, Any]
-    asked: int
-    """Examples the model was asked for now; the others had their rows."""
+    from isthmus.data import Dataset, Rejected
 
 
 @dataclass(frozen=True)
@@ -54,8 +40,8 @@ class Asking:
     """What counts its passes."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(eq=False)
+class Evaluation(RowsJob):
     """One set of the command."""
 
     ready: PreparedEvaluation
@@ -66,11 +52,7 @@ class Evaluation:
         """Load the model, and refuse a set that it cannot read."""
 
     @abstractmethod
-    def begin(self) -> None:
-        """Look at the first answers before any row is written."""
-
-    @abstractmethod
-    def about(self) -> dict[str, Any]:
+    def of_model(self) -> dict[str, Any]:
         """What the header says of the model."""
 
     @abstractmethod
@@ -90,9 +72,24 @@ class Evaluation:
         del rows
         return {}
 
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What decides the rows."""
+        return self.ready.settings(self.part)
+
     def choose_file(self) -> AttackFile:
-        """Where its rows belong, as things stand: another process may take a name that is free now."""
-        return self.ready.folder.evaluation_file(self.part.name, self.ready.settings(self.part))
+        """The file of this set and these settings."""
+        return self.ready.folder.evaluation_file(self.part.name, self.settings)
+
+    @property
+    def unusable(self) -> Sequence[Rejected]:
+        """Rows of the set without a usable text or label."""
+        return self.part.data.rejected
+
+    @property
+    def device_type(self) -> str | None:
+        """Where the model runs."""
+        return self.ready.device_type
 
     @cached_property
     def asked(self) -> list[str]:
@@ -107,39 +104,60 @@ class Evaluation:
         if self.ready.request.retry_errors or not there.issuperset(self.asked):
             self.check_fit()
 
-    def run(self) -> EvaluationOutcome:
-        """Ask for what has no row yet, put the rows in the order of the set, and compute the figures."""
-        settings = self.ready.settings(self.part)
-        file, opened, known = claim(self.choose_file, settings)
-        with opened as journal:
-            if self.ready.request.retry_errors:
-                journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])
-            missing = {key for key in self.asked if key not in journal.rows}
-            if not missing and known.get("summary"):
-                return self._outcome(file, self._timed_again(file, known, journal), journal, 0)
-            if not journal.rows:
-                self.begin()
-            header = self._header(settings, known)
-            write_record(file.header_path, header)
-            effort = self._ask(file.key, journal, missing)
-            journal.finish(ids(self.part.data))
-            every = list(journal.rows.values())
-            header |= {"effort": summed(known.get("effort"), effort), **self.remarks(every)}
-            header["summary"] = self.figures(header, every)
-            header["speed"] = self._speed(every) or known.get("speed")
-            write_record(file.header_path, header)
-            return self._outcome(file, header, journal, len(missing))
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Set, model and price."""
+        given = self.ready.request.price_per_hour
+        return {
+            "evaluation": self.part.name,
+            "task": self.ready.task,
+            "set": self.part.to_json(),
+            **self.of_model(),
+            "price_per_hour": known.get("price_per_hour") if given is None else given,
+            "speed": known.get("speed"),
+        }
 
-    def _timed_again(self, file: AttackFile, known: Mapping[str, Any], journal: Journal) -> Mapping[str, Any]:
-        """The header with another price, and with new times where the command asks for them."""
-        header, request = dict(known), self.ready.request
+    def reject(self, bad: Rejected) -> Row:
+        """An error."""
+        return {"id": bad.id, "outcome": "error", "label": None, "texts": {}, "reason": bad.reason}
+
+    def produce(
+        self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
+    ) -> Generator[Row, None, None]:
+        """Ask the model, some examples at a time."""
+        del file, effort
+        for rows in self.batches(missing, journal):
+            yield from rows
+
+    def order(self, header: Mapping[str, Any]) -> Sequence[str]:
+        """That of the set."""
+        del header
+        return ids(self.part.data)
+
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+        """Remarks, figures and speed."""
+        del file
+        found = self.remarks(rows)
+        found["summary"] = self.figures({**header, **found}, rows)
+        found["speed"] = self._speed(rows) or header.get("speed")
+        return found
+
+    def revise(self, header: dict[str, Any], rows: Sequence[Row]) -> bool:
+        """Another price, and new times where the command asks for them."""
+        if not super().revise(header, rows):
+            return False
+        request = self.ready.request
         if request.price_per_hour is not None:
             header["price_per_hour"] = request.price_per_hour
         if request.latency:
-            header["speed"] = self._speed(list(journal.rows.values())) or known.get("speed")
-        if header != known:
-            write_record(file.header_path, header)
-        return header
+            header["speed"] = self._speed(rows) or header.get("speed")
+        return True
+
+    def evaluate(self) -> RowsDone:
+        """The rows asked for; where the file holds more, with figures of their own."""
+        done = self.run()
+        if len(done.rows) == done.total:
+            return done
+        return dataclasses.replace(done, header={**done.header, "summary": self.figures(done.header, done.rows)})
 
     def _speed(self, rows: Sequence[Row]) -> dict[str, Any] | None:
         """How fast the model answers; None where that is not asked for or cannot be found out."""
@@ -160,58 +178,9 @@ class Evaluation:
             return None
         return found.to_json()
 
-    def _outcome(self, file: AttackFile, header: Mapping[str, Any], journal: Journal, asked: int) -> EvaluationOutcome:
-        """The rows asked for; where the file holds more, with figures of their own."""
-        rows = tuple(journal.rows[key] for key in self.asked)
-        if len(rows) < len(journal):
-            header = {**header, "summary": self.figures(header, rows)}
-        return EvaluationOutcome(file, rows, header, asked)
-
-    def _header(self, settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-        given = self.ready.request.price_per_hour
-        return {
-            "schema": SCHEMA,
-            "isthmus": isthmus.__version__,
-            "evaluation": self.part.name,
-            "task": self.ready.task,
-            "hash": short_hash(settings),
-            "settings": plain(settings),
-            "set": self.part.to_json(),
-            "model": self.ready.source.shown,
-            **self.about(),
-            "created": known.get("created") or now(),
-            "command": self.ready.request.command,
-            "versions": versions(),
-            "machine": machine(self.ready.device_type),
-            "effort": known.get("effort"),
-            "price_per_hour": known.get("price_per_hour") if given is None else given,
-        }
-
-    def _ask(self, key: str, journal: Journal, missing: set[str]) -> dict[str, float]:
-        """Write the rows of `missing`, and say what they cost."""
-        observer = self.ready.observer
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **self.ready.probe_effort()}
-
-        def write(row: dict[str, Any]) -> None:
-            journal.append(row)
-            observer.row(key, row)
-
-        for bad in self.part.data.rejected:
-            if bad.id in missing:
-                write({"id": bad.id, "outcome": "error", "label": None, "texts": {}, "reason": bad.reason})
-        with measured(effort):
-            for rows in self.batches(missing - set(journal.rows), journal):
-                for row in rows:
-                    write(row)
-        observer.end(key)
-        return effort
-
 
 def restricted(data: Dataset, rows: Sequence[Row]) -> Dataset:
     """The examples of `data` that have a row, in its order."""
-    import dataclasses
-
     there = {str(row["id"]) for row in rows}
     return dataclasses.replace(
         data,

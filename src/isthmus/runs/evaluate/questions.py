@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _GROUP = 128
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class QuestionEvaluation(Evaluation):
     """A model on one set of questions."""
 
@@ -38,10 +38,7 @@ class QuestionEvaluation(Evaluation):
                 "--task qa away, or name a model trained with it"
             )
 
-    def begin(self) -> None:
-        """Nothing can be mixed up: answers are words of the context."""
-
-    def about(self) -> dict[str, Any]:
+    def of_model(self) -> dict[str, Any]:
         """One way, and no classes."""
         return {"labels": [], "ways": ["model"], "headline": "model"}
 

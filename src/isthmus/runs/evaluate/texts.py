@@ -28,7 +28,7 @@ _AT_ONCE = {"cpu": 256, "cuda": 4096}
 """Texts between two writes: on a GPU many of each length must come together to fill a batch."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TextEvaluation(Evaluation):
     """A classifier on one set."""
 
@@ -54,7 +54,7 @@ class TextEvaluation(Evaluation):
         except VictimTimeout as error:
             ready.observer.note(f"labels not checked: {error}")
 
-    def about(self) -> dict[str, Any]:
+    def of_model(self) -> dict[str, Any]:
         """Class names and ways."""
         ways = self.ready.ways
         return {
