@@ -27,7 +27,7 @@ Append a cell; a cell that is there is not run again, and one that contradicts i
         book.append(Cell.of_answers(key, right, row="freelb", provenance=provenance("cuda", seconds=20.5)))
 
 A cell of an attack has `attack=attack_key("textfooler")` in its key, with `n` texts of `split.sample(n)`, and is made
-of the rows of the attack by `Cell.of_attack(key, rows, row=…, provenance=…)`.
+of the results of the attack by `Cell.of_attack(key, results, row=…, provenance=…)`.
 
 Several processes may append to one file; a process killed in the middle of a line loses that line alone. Files that
 come back from another machine are merged by `python benchmarks/tables.py merge`.

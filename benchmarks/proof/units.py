@@ -210,7 +210,7 @@ def attacked(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
             **search,
         )
     )
-    by_id = {str(row["id"]): row for row in report.outcomes[0].rows}
+    by_id = {result.id: result for result in report.outcomes[0].results}
     sample = loaded(place.data / unit.data, wanted.split).sample(wanted.key.n)
     return Cell.of_attack(wanted.key, [by_id[example.id] for example in sample], row=wanted.row)
 

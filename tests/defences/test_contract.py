@@ -201,7 +201,7 @@ def test_what_prepare_deploys_is_what_is_attacked(tmp_path):
         label_check=False,
     )
     (outcome,) = attack(request).outcomes
-    assert len(outcome.rows) == len(data().dev)
-    for row in outcome.rows:
-        assert row["score_before"] == [0.125, 0.875]
-        assert row["outcome"] == ("failed" if row["label"] else "skipped")
+    assert len(outcome.results) == len(data().dev)
+    for result in outcome.results:
+        assert result.score_before == (0.125, 0.875)
+        assert result.outcome == ("failed" if result.label else "skipped")

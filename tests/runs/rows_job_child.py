@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +14,25 @@ from typing import Any
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Row, Silent
+from isthmus.runs.observer import Silent
 from isthmus.runs.rows_file import RowsJob
 
 
+@dataclass(frozen=True)
+class Square:
+    """A result."""
+
+    id: str
+    outcome: str = "right"
+    value: int | None = None
+    reason: str | None = None
+
+    def to_row(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
 @dataclass(eq=False)
-class Squares(RowsJob):
+class Squares(RowsJob[Square]):
     """Row i holds seed + i²; every seventh is an error the first time."""
 
     ready: Any
@@ -48,25 +61,28 @@ class Squares(RowsJob):
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
         return {"n": max(self.n, int(known.get("n") or 0))}
 
-    def reject(self, bad: Any) -> Row:
-        return {"id": bad.id, "outcome": "error", "reason": bad.reason}
+    def read(self, row: Mapping[str, Any]) -> Square:
+        return Square(**row)
+
+    def reject(self, bad: Any) -> Square:
+        return Square(bad.id, "error", reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
-    ) -> Generator[Row, None, None]:
+    ) -> Generator[Square, None, None]:
         # Not in the order of the data.
         for number in sorted((int(key.split(":")[1]) for key in missing), reverse=True):
             time.sleep(self.pause)
             if number == self.last:
                 raise KeyboardInterrupt
             effort["made"] = effort.get("made", 0) + 1
-            yield {"id": f"test:{number}", "outcome": "right", "value": self.seed + number**2}
+            yield Square(f"test:{number}", value=self.seed + number**2)
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
         return [f"test:{number}" for number in range(header["n"])]
 
-    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-        return {"summary": {"sum": sum(row.get("value", 0) for row in rows)}}
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Square]) -> dict[str, Any]:
+        return {"summary": {"sum": sum(result.value or 0 for result in results)}}
 
 
 def ready(**request: Any) -> Any:

@@ -18,6 +18,11 @@ sys.path[:0] = [str(FIXTURES)]
 
 import write_runs  # noqa: E402
 
+from isthmus.attacks.result import AttackResult  # noqa: E402
+from isthmus.certify.base import Certified  # noqa: E402
+from isthmus.runs.evaluate.results import Evaluated  # noqa: E402
+from isthmus.runs.journal import read_rows  # noqa: E402
+
 CLOCKS = ("wall_s", "cpu_s", "created", "versions", "machine", "command", "effort")
 
 
@@ -51,6 +56,15 @@ def assert_same(found: Any, expected: Any, where: str = "") -> None:
 def test_what_is_said_of_it_is_the_same(name: str, older: Path) -> None:
     expected = json.loads((older / f"{name}.expected.json").read_text(encoding="utf-8"))
     assert_same(write_runs.figures(name), expected, name)
+
+
+def test_every_row_is_read_back_as_the_result_it_was() -> None:
+    readers = {"attacks": AttackResult, "evaluations": Evaluated, "certificates": Certified}
+    files = [path for path in (FIXTURES / "runs").glob("*/*/*.jsonl") if not is_trace(path)]
+    assert {path.parent.name for path in files} == set(readers)
+    for path in files:
+        for row in read_rows(path):
+            assert readers[path.parent.name].from_row(row).to_row() == row  # type: ignore[attr-defined]
 
 
 def rows_files(run: Path) -> list[Path]:

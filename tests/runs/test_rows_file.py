@@ -83,7 +83,7 @@ def test_a_killed_process_is_continued_to_the_same_bytes(tmp_path: Path) -> None
     whole = Squares(ready(), RunFolder(tmp_path / "whole"), 5).run()
     assert (done.made, whole.made) == (30 - kept, 30)
     assert done.file.rows_path.read_bytes() == whole.file.rows_path.read_bytes()
-    assert done.rows == whole.rows
+    assert done.results == whole.results
     assert done.header["summary"] == whole.header["summary"] == {"sum": sum(filter(None, squares(5)))}
 
 
@@ -98,13 +98,13 @@ def test_what_is_there_is_read_and_what_is_asked_for_again_is_made_again(tmp_pat
     assert (first.made, first.total, first.header["effort"]["made"]) == (6, 10, 6)
     before = first.file.header_path.read_bytes()
     again = Squares(ready(), folder, 5, n=10).run()
-    assert (again.made, again.rows, again.file.header_path.read_bytes()) == (0, first.rows, before)
+    assert (again.made, again.results, again.file.header_path.read_bytes()) == (0, first.results, before)
     more = Squares(ready(), folder, 5, n=12).run()
     assert (more.made, more.total, more.header["effort"]) == (2, 12, {**more.header["effort"], "examples": 8 + 0})
     fewer = Squares(ready(), folder, 5, n=4).run()
-    assert (fewer.made, len(fewer.rows), fewer.total, fewer.header["n"]) == (0, 4, 12, 12)
+    assert (fewer.made, len(fewer.results), fewer.total, fewer.header["n"]) == (0, 4, 12, 12)
     retried = Squares(ready(retry_errors=True), folder, 5, n=12).run()
-    assert (retried.made, retried.rows) == (1, more.rows)
+    assert (retried.made, retried.results) == (1, more.results)
 
 
 def test_a_header_that_cannot_be_read_leaves_the_file_free(tmp_path: Path) -> None:

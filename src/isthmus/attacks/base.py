@@ -15,7 +15,6 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal, final
 
 from isthmus.attacks.parts.candidates import Rule
@@ -27,7 +26,7 @@ from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.shared_draws import begun, concluded, draws_for, over_draws
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, aligned
+from isthmus.attacks.result import AttackResult, Outcome, aligned
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
@@ -73,23 +72,6 @@ class AttackSettings:
         for name in ("fresh", "restarts", "search_draws"):
             if (getattr(self, name) or 0) < 0:
                 raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """What an attack's generator returns."""
-
-    outcome: Outcome
-    original: Draft
-    draft: Draft
-    before: Floats
-    after: Floats
-    candidates: int = 0
-    similarity: float | None = None
-    budget_spent: bool = False
-    fresh: Fresh | None = None
-    clean: Clean | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +141,7 @@ class WordAttack(ABC):
         )
 
     @final
-    def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Reached]:
+    def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[AttackResult]:
         """Score the clean text, search if the goal applies, and conclude with wherever the search got."""
         settings, texts = terms.settings, readable(example)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
@@ -169,7 +151,7 @@ class WordAttack(ABC):
             often = yield from looked_at_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            return _Reached(outcome, original, original, clean, clean, clean=often)
+            return _result(terms, example, label, outcome, original, original, clean, clean, candidates=0, clean=often)
         rng = python_stream(settings.seed, example.id)
         trial = begun(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
@@ -196,9 +178,9 @@ class WordAttack(ABC):
         similarity = None
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
-        return _Reached(
-            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh, often,
-            reason,
+        return _result(
+            terms, example, label, outcome, original, trial.draft, clean, trial.scores, candidates=attempts.candidates,
+            similarity=similarity, budget_spent=spent, fresh=fresh, clean=often, reason=reason,
         )  # fmt: skip
 
 
@@ -259,7 +241,7 @@ class _Program:
     def key(self) -> int:
         return derive(self.terms.settings.seed, "victim", self.example.id)
 
-    def start(self, vocabulary: Vocabulary) -> Steps[_Reached]:
+    def start(self, vocabulary: Vocabulary) -> Steps[AttackResult]:
         return self.attack.attempt(self.terms, self.example, self.label, vocabulary)
 
 
@@ -300,50 +282,53 @@ class AttackRun:
         return self.engine.statistics
 
     def __iter__(self) -> Iterator[AttackResult]:
-        for finished in self.raw():
-            yield self.result(finished)
+        for finished in self.engine.run(_Program(self.attack, example, self._terms) for example in self.examples):
+            yield self._counted(finished)
 
-    def raw(self) -> Iterator[Finished[_Reached]]:
-        """Finished attacks before their results are written out (for measuring the engine alone)."""
-        return self.engine.run(_Program(self.attack, example, self._terms) for example in self.examples)
-
-    def result(self, finished: Finished[_Reached]) -> AttackResult:
-        """Write out a finished attack."""
+    def _counted(self, finished: Finished[AttackResult]) -> AttackResult:
+        """The result with what it cost; of an attack that broke off, the reason."""
         program = finished.program
         assert isinstance(program, _Program)
-        example, reached = program.example, finished.value
-        build = partial(
-            AttackResult,
-            id=example.id,
-            label=program.label,
-            logical_queries=finished.logical,
-            physical_queries=finished.physical,
-            seed=self.settings.seed,
-        )
-        if reached is None:
-            texts = texts_of(example)
-            why: Outcome = "timed_out" if finished.timed_out else "error"
-            return build(outcome=why, original=texts, perturbed=texts, reason=finished.error or "unknown")
-        edits = aligned(reached.original, reached.draft)
-        words = int(reached.original.editable.sum())
-        return build(
-            outcome=reached.outcome,
-            original=example.texts,
-            perturbed=reached.draft.texts if edits else example.texts,
-            prediction_before=int(reached.before.argmax()),
-            prediction_after=int(reached.after.argmax()),
-            score_before=_rounded(reached.before),
-            score_after=_rounded(reached.after),
-            words=words,
-            edits=edits,
-            words_changed=len(edits) / words if words else 0.0,
-            candidates=reached.candidates,
-            similarity=reached.similarity,
-            budget_spent=reached.budget_spent,
-            fresh=reached.fresh,
-            clean=reached.clean,
-            reason=reached.reason,
-        )
+        result = finished.value
+        if result is None:
+            texts, why = texts_of(program.example), finished.error or "unknown"
+            outcome: Outcome = "timed_out" if finished.timed_out else "error"
+            result = AttackResult(
+                program.example.id, outcome, program.label, texts, texts, seed=self.settings.seed, reason=why
+            )
+        return dataclasses.replace(result, logical_queries=finished.logical, physical_queries=finished.physical)
+
+
+def _result(
+    terms: _Terms,
+    example: Example,
+    label: int,
+    outcome: Outcome,
+    original: Draft,
+    final: Draft,
+    before: Floats,
+    after: Floats,
+    **more: Any,
+) -> AttackResult:
+    """What became of an example, its texts and scores written out; the engine knows what it cost."""
+    edits = aligned(original, final)
+    words = int(original.editable.sum())
+    return AttackResult(
+        id=example.id,
+        outcome=outcome,
+        label=label,
+        original=example.texts,
+        perturbed=final.texts if edits else example.texts,
+        prediction_before=int(before.argmax()),
+        prediction_after=int(after.argmax()),
+        score_before=_rounded(before),
+        score_after=_rounded(after),
+        words=words,
+        edits=edits,
+        words_changed=len(edits) / words if words else 0.0,
+        seed=terms.settings.seed,
+        **more,
+    )
 
 
 def _models(

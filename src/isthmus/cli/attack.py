@@ -10,8 +10,10 @@ from isthmus.cli import options
 from isthmus.core.errors import ExitCode, VictimError
 
 if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
     from isthmus.report.view import RunView
-    from isthmus.runs.attack import AttackReport, AttackRequest
+    from isthmus.runs.attack import AttackRequest
+    from isthmus.runs.rows_file import RowsReport
 
 _GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Auxiliary models", "Randomised models"
 _FEW = 4
@@ -196,7 +198,7 @@ def attack(
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
-    counts = {outcome.file.key: (outcome.made, len(outcome.rows)) for outcome in report.outcomes}
+    counts = {outcome.file.key: (outcome.made, len(outcome.results)) for outcome in report.outcomes}
     said = read_back("attacked", counts, report.probe_queries)
     print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0, said=said)
     failure = _all_failed(view)
@@ -216,7 +218,7 @@ def attack(
         raise typer.Exit(code)
 
 
-def _run(request: AttackRequest, quiet: bool) -> AttackReport:
+def _run(request: AttackRequest, quiet: bool) -> RowsReport[AttackResult]:
     from isthmus.cli.garbage import collect_rarely
     from isthmus.cli.progress import AttackBar, shown
 
@@ -231,19 +233,17 @@ def _all_failed(run: RunView) -> VictimError | None:
     """The error of an attack without a single answer: there is no result that could pass or fail."""
     for view in run.attacks:
         without = view.summary.errors + view.summary.timed_out
-        if view.rows and without == view.summary.n and all(row.get("prediction_before") is None for row in view.rows):
+        is_answered = any(result.prediction_before is not None for result in view.results)
+        if view.results and without == view.summary.n and not is_answered:
             reason, _ = view.reasons()[0]
             how = "an error or a time-out" if view.summary.timed_out else "an error"
             return VictimError(f"{view.key}: every example ended in {how}: {reason}. --retry-errors tries them again")
     return None
 
 
-def _view(report: AttackReport) -> RunView:
-    """The run with the rows this command asked for, which may be fewer than the folder holds."""
-    import dataclasses
-
+def _view(report: RowsReport[AttackResult]) -> RunView:
+    """The run with the results this command asked for, which may be fewer than the folder holds."""
     from isthmus.report.view import AttackView, read_run
 
-    asked = {each.file.key: AttackView(each.file.key, each.header, each.rows) for each in report.outcomes}
-    run = read_run(report.folder)
-    return dataclasses.replace(run, attacks=tuple(asked.values()))
+    asked = {each.file.key: AttackView(each.file.key, each.header, each.results) for each in report.outcomes}
+    return read_run(report.folder, attacks=tuple(asked.values()))

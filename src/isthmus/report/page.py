@@ -7,10 +7,10 @@ adversarial text cannot be adversarial to its reader.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.core.errors import MissingExtra
@@ -40,6 +40,9 @@ from isthmus.report.speed import HOW_FAST, speed_lines
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHOWN, _SHOWN_OF_MANY, _MORE = 5, 2, 25
@@ -107,7 +110,7 @@ def render(run: RunView) -> str:
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
     environment.filters |= {"measured": measures.shown, "measured_bounds": measures.bounds, "shade": measures.shade}
-    attacked = [view for view in run.attacks if view.rows]
+    attacked = [view for view in run.attacks if view.results]
     drawn = {
         "robust_accuracy": figures.robust_accuracy(run) if attacked else "",
         "query_budget": figures.query_budget(run) if attacked else "",
@@ -202,28 +205,27 @@ def speed_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
 
 def gallery(view: AttackView, series: int, shown: int) -> Gallery:
     """The first successes of an attack, in the order of the sample."""
-    items = tuple(item(view, row) for row in view.successes[: shown + _MORE])
+    items = tuple(item(view, result) for result in view.successes[: shown + _MORE])
     return Gallery(view.key, series, items[:shown], items[shown:])
 
 
-def item(view: AttackView, row: Mapping[str, Any]) -> Item:
+def item(view: AttackView, result: AttackResult) -> Item:
     """One adversarial example, its texts cut into what stayed and what changed."""
-    words = int(row.get("words") or 0)
-    changed = round(float(row.get("words_changed") or 0.0) * words)
+    words, changed = result.words, round(result.words_changed * result.words)
     return Item(
-        id=visible(str(row["id"]), everything=True),
-        fields=mark(row),
-        before=_verdict("original", view, row.get("prediction_before"), row.get("score_before")),
-        after=_verdict("adversarial", view, row.get("prediction_after"), row.get("score_after")),
-        words=moved_pixels(row) or (f"{changed} of {words} words changed" if words else "words changed"),
-        similarity=row.get("similarity"),
-        queries=int(row.get("logical_queries") or 0),
+        id=visible(result.id, everything=True),
+        fields=mark(result),
+        before=_verdict("original", view, result.prediction_before, result.score_before),
+        after=_verdict("adversarial", view, result.prediction_after, result.score_after),
+        words=moved_pixels(result) or (f"{changed} of {words} words changed" if words else "words changed"),
+        similarity=result.similarity,
+        queries=result.logical_queries,
     )
 
 
-def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[float] | None) -> Verdict:
+def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> Verdict:
     score = None
-    if isinstance(prediction, int) and scores is not None and 0 <= prediction < len(scores):
+    if prediction is not None and 0 <= prediction < len(scores):
         score = float(scores[prediction])
     return Verdict(name, visible(view.label(prediction), everything=True), score)
 

@@ -25,10 +25,10 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import isthmus
 from isthmus.core.errors import NewerRun, RunError
@@ -39,7 +39,11 @@ from isthmus.runs.journal import is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
 
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
+
 SCHEMA = 1
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -179,8 +183,24 @@ class AttackFile:
         return _versioned(self.header_path)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows written so far."""
+        """The rows written so far, as the journal holds them."""
         return read_rows(self.rows_path)
+
+    def results(self) -> list[AttackResult]:
+        """The results of an attack so far."""
+        from isthmus.attacks.result import AttackResult
+
+        return self.read(AttackResult.from_row, "an attack")
+
+    def read(self, reader: Callable[[Mapping[str, Any]], Read], verb: str) -> list[Read]:
+        """Every row as `reader` reads it; one that is none of `verb` is an error that names its line."""
+        found = []
+        for number, row in enumerate(self.rows(), start=1):
+            try:
+                found.append(reader(row))
+            except RunError as error:
+                raise RunError(f"{self.rows_path} line {number} is not a row of {verb}") from error
+        return found
 
 
 def is_attack_file(path: Path) -> bool:

@@ -20,14 +20,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 import isthmus
+from isthmus.core.errors import RunError
 from isthmus.core.records import write_record
 from isthmus.runs.effort import measured, summed
-from isthmus.runs.folder import SCHEMA, AttackFile
+from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import BusyError, Journal, is_being_written
-from isthmus.runs.observer import Row
+from isthmus.runs.observer import RowResult
 from isthmus.runs.prepared import PreparedModel
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import plain, short_hash
@@ -35,25 +36,36 @@ from isthmus.runs.settings import plain, short_hash
 if TYPE_CHECKING:
     from isthmus.data import Rejected
 
+Result = TypeVar("Result", bound=RowResult)
 _WAIT_S = 0.1
 
 
 @dataclass(frozen=True)
-class RowsDone:
-    """The rows that a command asked for, and the header of their file."""
+class RowsDone(Generic[Result]):
+    """The results that a command asked for, and the header of their file."""
 
     file: AttackFile
     header: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    results: tuple[Result, ...]
     made: int
-    """Rows made now; the others were there."""
+    """Results made now; the others were there."""
     total: int
     """Rows of the file, which may be more than were asked for."""
 
 
+@dataclass(frozen=True)
+class RowsReport(Generic[Result]):
+    """What a command did: the results of each of its files."""
+
+    folder: RunFolder
+    outcomes: tuple[RowsDone[Result], ...]
+    probe_queries: int = 0
+    """Texts the model was asked for to know it again."""
+
+
 @dataclass(eq=False)
-class RowsJob(ABC):
-    """The rows of one file, as one command asks for them."""
+class RowsJob(ABC, Generic[Result]):
+    """The results of one file, as one command asks for them."""
 
     ready: PreparedModel[Any]
 
@@ -84,14 +96,18 @@ class RowsJob(ABC):
         """What the header of this verb says before the work; `known` is the header that is there."""
 
     @abstractmethod
-    def reject(self, bad: Rejected) -> Row:
-        """The row of something that is no example."""
+    def read(self, row: Mapping[str, Any]) -> Result:
+        """The result that a row of the file holds."""
+
+    @abstractmethod
+    def reject(self, bad: Rejected) -> Result:
+        """The result of something that is no example."""
 
     @abstractmethod
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
-    ) -> Generator[Row, None, None]:
-        """Rows of the examples in `missing` as they finish; counts of what they cost go to `effort`.
+    ) -> Generator[Result, None, None]:
+        """Results of the examples in `missing` as they finish; counts of what they cost go to `effort`.
 
         What is prepared before the generator is returned is not counted as time of the work.
         """
@@ -101,63 +117,74 @@ class RowsJob(ABC):
         """Ids in the order of the finished file."""
 
     @abstractmethod
-    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-        """What the header says once all rows are there."""
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Result]) -> dict[str, Any]:
+        """What the header says once all results are there."""
 
     @property
     def device_type(self) -> str | None:
         """Where the model runs, as far as it is known."""
         return getattr(getattr(self.ready, "victim", None), "device_type", None)
 
-    def begin(self) -> None:  # noqa: B027
+    def begin(self) -> None:
         """Look at the model before the first row of the file is made."""
 
-    def outdated(self, file: AttackFile, rows: Mapping[str, Row]) -> set[str]:
-        """Ids of rows that are to be made again."""
+    def outdated(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
+        """Ids of results that are to be made again."""
         del file
         if not self.ready.request.retry_errors:
             return set()
-        return {key for key, row in rows.items() if row.get("outcome") in self.retried}
+        return {result.id for result in results if result.outcome in self.retried}
 
-    def settle(self, file: AttackFile, rows: Sequence[Row]) -> None:  # noqa: B027
+    def settle(self, file: AttackFile, results: Sequence[Result]) -> None:
         """Bring what lies beside the rows into their order."""
 
-    def revise(self, header: dict[str, Any], rows: Sequence[Row]) -> bool:
-        """Where every row is there: bring the header up to date with the command; whether that is all there is to do.
+    def revise(self, header: dict[str, Any], results: Sequence[Result]) -> bool:
+        """Where every result is there: bring the header up to date; whether that is all there is to do.
 
         A header without figures is of work that was interrupted at its end.
         """
-        del rows
+        del results
         return bool(header.get("summary"))
 
     @final
-    def run(self) -> RowsDone:
-        """Make the rows that are missing, put all in order, and compute their figures."""
+    def run(self) -> RowsDone[Result]:
+        """Make the results that are missing, put all in order, and compute their figures."""
         file, opened, known = claim(self.choose_file, self.settings)
         with opened as journal:
-            if again := self.outdated(file, journal.rows):
+            there = self._read(journal)
+            if again := self.outdated(file, there):
                 journal.forget(sorted(again))
+                there = [result for result in there if result.id not in again]
             missing = {key for key in self.asked if key not in journal.rows}
             header = dict(known)
-            if not missing and self.revise(header, list(journal.rows.values())):
+            if not missing and self.revise(header, there):
                 if header != known:
                     write_record(file.header_path, header)
-                return self._done(file, header, journal, 0)
-            if missing and not journal.rows:
+                return self._done(file, header, there, 0)
+            if missing and not there:
                 self.begin()
             header = self._header(known)
             write_record(file.header_path, header)
-            effort = self._make(file, journal, missing) if missing else {}
+            effort = self._make(file, journal, there, missing) if missing else {}
             journal.finish(self.order(header))
-            every = list(journal.rows.values())
+            every = self._read(journal)
             self.settle(file, every)
             header["effort"] = summed(known.get("effort"), effort)
             header |= self.conclude(file, header, every)
             write_record(file.header_path, header)
-            return self._done(file, header, journal, len(missing))
+            return self._done(file, header, every, len(missing))
 
-    def _done(self, file: AttackFile, header: Mapping[str, Any], journal: Journal, made: int) -> RowsDone:
-        return RowsDone(file, header, tuple(journal.rows[key] for key in self.asked), made, len(journal))
+    def _read(self, journal: Journal) -> list[Result]:
+        try:
+            return [self.read(row) for row in journal.rows.values()]
+        except RunError as error:
+            raise RunError(f"{journal.path}: {error}") from error
+
+    def _done(
+        self, file: AttackFile, header: Mapping[str, Any], every: Sequence[Result], made: int
+    ) -> RowsDone[Result]:
+        by_id = {result.id: result for result in every}
+        return RowsDone(file, header, tuple(by_id[key] for key in self.asked), made, len(every))
 
     def _header(self, known: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -174,14 +201,14 @@ class RowsJob(ABC):
             "effort": known.get("effort"),
         }
 
-    def _make(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
-        """Write the rows of `missing`, and say what they cost."""
+    def _make(self, file: AttackFile, journal: Journal, there: Sequence[Result], missing: set[str]) -> dict[str, float]:
+        """Write the results of `missing`, and say what they cost."""
         observer, key = self.ready.observer, file.key
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
+        observer.begin(key, len(missing) + len(there), there)
 
-        def write(row: Row) -> None:
-            journal.append(row)
-            observer.row(key, row)
+        def write(result: Result) -> None:
+            journal.append(result.to_row())
+            observer.result(key, result)
 
         for bad in self.unusable:
             if bad.id in missing:
@@ -189,9 +216,9 @@ class RowsJob(ABC):
         left = missing - set(journal.rows)
         effort: dict[str, float] = {"examples": len(left), "wall_s": 0.0, "cpu_s": 0.0, **self.ready.probe_effort()}
         if left:
-            with contextlib.closing(self.produce(file, journal, left, effort)) as rows, measured(effort):
-                for row in rows:
-                    write(row)
+            with contextlib.closing(self.produce(file, journal, left, effort)) as results, measured(effort):
+                for result in results:
+                    write(result)
         observer.end(key)
         return effort
 

@@ -57,9 +57,9 @@ def test_the_figures_are_those_of_the_answers(place: Path) -> None:
     assert summary["questions"]["original"]["f1"]["estimate"] == pytest.approx(sum(f.f1 for f in found) / 20, abs=1e-5)
     assert summary["questions"]["worst"]["n"] == 20
     assert summary["questions"]["overall"]["n"] == 40
-    written = predictions(outcome.rows)
+    written = predictions(outcome.results)
     assert len(written) == 40
-    assert set(written) == {row["id"] for row in outcome.rows} - {"all:40"}
+    assert set(written) == {result.id for result in outcome.results} - {"all:40"}
     assert "does not occur" in summary["reasons"][0]["reason"]
 
 

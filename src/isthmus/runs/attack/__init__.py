@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from isthmus.attacks.result import AttackResult
 from isthmus.runs.attack.detection import detect
 from isthmus.runs.attack.images import AdversarialImages, PreparedImageAttacks, attack_cohort, attacks_images
 from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.suite import Suite, choose
 from isthmus.runs.attack.trace import Trace, is_traced
-from isthmus.runs.folder import AttackFile, RunFolder
+from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Observer, Row, Silent
+from isthmus.runs.observer import Observer, Silent
 from isthmus.runs.prepared import ids
 from isthmus.runs.request import AttackRequest
-from isthmus.runs.rows_file import RowsDone, RowsJob
+from isthmus.runs.rows_file import RowsJob, RowsReport
 from isthmus.runs.settings import plain
 from isthmus.runs.summary import summarise
 
@@ -37,20 +38,10 @@ if TYPE_CHECKING:
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
-__all__ = ["AttackReport", "AttackRequest", "attack"]
+__all__ = ["AttackRequest", "attack"]
 
 
-@dataclass(frozen=True)
-class AttackReport:
-    """What the command did."""
-
-    folder: RunFolder
-    outcomes: tuple[RowsDone, ...]
-    probe_queries: int = 0
-    """Texts the model was asked for to know it again."""
-
-
-def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
+def attack(request: AttackRequest, observer: Observer | None = None) -> RowsReport[AttackResult]:
     """Run every attack of the request."""
     if attacks_images(request):
         return _attack_images(request, observer or Silent())
@@ -60,19 +51,19 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
         suite = choose(prepared)
         attacks = [_Attack(prepared, suite, name, search) for name in suite.attacks for search in prepared.searches]
         outcomes = tuple(each.run() for each in attacks)
-        return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
+        return RowsReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
-def _attack_images(request: AttackRequest, observer: Observer) -> AttackReport:
+def _attack_images(request: AttackRequest, observer: Observer) -> RowsReport[AttackResult]:
     with PreparedImageAttacks(request, observer) as prepared:
         prepared.check()
         suite = prepared.suite()
         outcomes = tuple(_ImageAttack(prepared, suite, name, 0).run() for name in suite.attacks)
-        return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
+        return RowsReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
 @dataclass(eq=False)
-class _Attack(RowsJob):
+class _Attack(RowsJob[AttackResult]):
     """One attack of the command."""
 
     ready: PreparedAttacks
@@ -108,12 +99,12 @@ class _Attack(RowsJob):
         """Stop if the model's labels cannot be those of the data."""
         self.ready.check_labels()
 
-    def outdated(self, file: AttackFile, rows: Mapping[str, Row]) -> set[str]:
-        """Errors that are tried again, and rows without their queries where those are asked for."""
-        again = super().outdated(file, rows)
+    def outdated(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
+        """Errors that are tried again, and results without their queries where those are asked for."""
+        again = super().outdated(file, results)
         if self.ready.request.trace:
             lines = Trace(file.trace_path).counts()
-            again |= {key for key, row in rows.items() if not is_traced(row, lines.get(key, 0))}
+            again |= {result.id for result in results if not is_traced(result, lines.get(result.id, 0))}
         return again
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,20 +118,22 @@ class _Attack(RowsJob):
             "suite": self._suite(),
         }
 
-    def revise(self, header: dict[str, Any], rows: Sequence[Row]) -> bool:
+    def revise(self, header: dict[str, Any], results: Sequence[AttackResult]) -> bool:
         """The suite may be another one now."""
         header["suite"] = self._suite()
-        return super().revise(header, rows)
+        return super().revise(header, results)
 
-    def reject(self, bad: Rejected) -> Row:
+    def read(self, row: Mapping[str, Any]) -> AttackResult:
+        """A result."""
+        return AttackResult.from_row(row)
+
+    def reject(self, bad: Rejected) -> AttackResult:
         """An error."""
-        from isthmus.attacks.result import AttackResult
-
-        return AttackResult(bad.id, "error", None, {}, {}, seed=self.ready.request.seed, reason=bad.reason).to_row()
+        return AttackResult(bad.id, "error", None, {}, {}, seed=self.ready.request.seed, reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
-    ) -> Generator[Row, None, None]:
+    ) -> Generator[AttackResult, None, None]:
         """Attack all of them at once."""
         ready = self.ready
         examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
@@ -150,32 +143,32 @@ class _Attack(RowsJob):
         run = self._start(examples, trace.note if ready.request.trace else None)
         run.engine.after_round = lambda: ready.observer.queries(file.key, run.statistics.scores.logical)
 
-        def rows() -> Generator[Row, None, None]:
+        def results() -> Generator[AttackResult, None, None]:
             with trace:
                 for result in run:
                     trace.flush()  # A row has its queries, whenever the process is killed.
-                    yield result.to_row()
+                    yield result
                 effort.update(_numbers(run.statistics))
 
-        return rows()
+        return results()
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
         """That of the sample."""
         return ids(self.ready.first(header["n"]))
 
-    def settle(self, file: AttackFile, rows: Sequence[Row]) -> None:
+    def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
         """The queries, example by example."""
         if self.ready.request.trace:
-            Trace(file.trace_path).order([str(row["id"]) for row in rows])
+            Trace(file.trace_path).order([result.id for result in results])
 
-    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[AttackResult]) -> dict[str, Any]:
         """The figures, and those of the detector that was evaded."""
         del file, header
         ready = self.ready
         return {
             "threshold": ready.threshold,
-            "detection": None if ready.detector is None else detect(ready.detector, rows).to_json(),
-            "summary": summarise(rows, ready.threshold).to_json(),
+            "detection": None if ready.detector is None else detect(ready.detector, results).to_json(),
+            "summary": summarise(results, ready.threshold).to_json(),
         }
 
     def _suite(self) -> dict[str, Any]:
@@ -196,18 +189,18 @@ class _ImageAttack(_Attack):
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
-    ) -> Generator[Row, None, None]:
+    ) -> Generator[AttackResult, None, None]:
         """Attack the cohorts that hold missing rows, and keep the images they ended with."""
         del journal, effort
         images = AdversarialImages(file)
         for number, cohort in self.ready.cohorts(missing):
             made = attack_cohort(self.ready, self.name, cohort)
             images.keep(number, made.images)
-            yield from (row for row in made.rows if row["id"] in missing)
+            yield from (result for result in made.results if result.id in missing)
 
-    def settle(self, file: AttackFile, rows: Sequence[Row]) -> None:
+    def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
         """One file of all images."""
-        AdversarialImages(file).finish(self.ready.aligned, list(rows))
+        AdversarialImages(file).finish(self.ready.aligned, results)
 
 
 def _numbers(statistics: Any) -> dict[str, float]:

@@ -8,7 +8,7 @@ which is a data set by itself; until an attack is done, in one file a cohort.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from isthmus.runs.victims import deciding
 
 if TYPE_CHECKING:
     from isthmus.attacks.gradient.base import Attackable, GradientAttack, GradientResult, GradientSettings
+    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example, Victim
     from isthmus.data import Dataset
     from isthmus.runs.folder import AttackFile
@@ -178,11 +179,11 @@ class PreparedImageAttacks(PreparedAttacks):
 
 @dataclass(frozen=True)
 class Cohort:
-    """Examples that were attacked together, as one array and one row each."""
+    """Examples that were attacked together, with one result each."""
 
-    rows: list[dict[str, Any]]
+    results: list[AttackResult]
     images: dict[str, np.ndarray[Any, Any]]
-    """By id, of the rows that were attempted."""
+    """By id, of those that were attempted."""
 
 
 def attack_cohort(ready: PreparedImageAttacks, name: str, cohort: list[Example]) -> Cohort:
@@ -194,7 +195,7 @@ def attack_cohort(ready: PreparedImageAttacks, name: str, cohort: list[Example])
             return Cohort([_error(cohort[0], str(error), ready.request.seed)], {})
         middle = len(cohort) // 2
         first, second = (attack_cohort(ready, name, half) for half in (cohort[:middle], cohort[middle:]))
-        return Cohort([*first.rows, *second.rows], first.images | second.images)
+        return Cohort([*first.results, *second.results], first.images | second.images)
 
 
 def _attacked(ready: PreparedImageAttacks, attack: GradientAttack, cohort: list[Example]) -> Cohort:
@@ -216,13 +217,13 @@ def _attacked(ready: PreparedImageAttacks, attack: GradientAttack, cohort: list[
     skipped = found.skipped if own is None else found.skipped | own
     adversarial = found.adversarial.cpu().numpy()
     before, after = _scores(ready, cohort, pixels(cohort)), _scores(ready, cohort, adversarial)
-    rows, kept = [], {}
+    results, kept = [], {}
     for place, example in enumerate(cohort):
-        row = _row(ready, example, found, place, before[place], after[place], bool(skipped[place]))
-        rows.append(row)
-        if row["outcome"] != "skipped":
+        result = _result(ready, example, found, place, before[place], after[place], bool(skipped[place]))
+        results.append(result)
+        if result.outcome != "skipped":
             kept[example.id] = adversarial[place]
-    return Cohort(rows, kept)
+    return Cohort(results, kept)
 
 
 def _scores(ready: PreparedImageAttacks, cohort: list[Example], images: np.ndarray[Any, Any]) -> list[list[float]]:
@@ -233,7 +234,7 @@ def _scores(ready: PreparedImageAttacks, cohort: list[Example], images: np.ndarr
     return [[float(f"{p:.7g}") for p in row] for row in scores]
 
 
-def _row(
+def _result(
     ready: PreparedImageAttacks,
     example: Example,
     found: GradientResult,
@@ -241,7 +242,7 @@ def _row(
     before: list[float],
     after: list[float],
     skipped: bool,
-) -> dict[str, Any]:
+) -> AttackResult:
     from isthmus.attacks.result import AttackResult, Fresh
 
     assert isinstance(example.label, int)
@@ -252,7 +253,7 @@ def _row(
     if ready.victim.stochastic and not skipped:
         fresh = Fresh.of(draws, round(float(found.fooled[place]) * draws), 0, claimed=success)
     wrong = bool(found.skipped[place]) and ready.request.goal.target_label is None
-    result = AttackResult(
+    return AttackResult(
         example.id,
         "skipped" if skipped else "succeeded" if success else "failed",
         example.label,
@@ -267,9 +268,10 @@ def _row(
         candidates=max(1, passes - 1),
         seed=ready.request.seed,
         fresh=fresh,
+        l2=float(f"{found.l2[place]:.6g}"),
+        linf=float(f"{found.linf[place]:.6g}"),
+        blind=bool(found.blind[place]),
     )
-    moved = {"l2": float(f"{found.l2[place]:.6g}"), "linf": float(f"{found.linf[place]:.6g}")}
-    return {**result.to_row(), **moved, "blind": bool(found.blind[place])}
 
 
 def _prediction(scores: list[float], label: int, wrong: bool) -> int:
@@ -278,11 +280,11 @@ def _prediction(scores: list[float], label: int, wrong: bool) -> int:
     return int(next(index for index in order if index != label)) if wrong else int(order[0])
 
 
-def _error(example: Example, reason: str, seed: int) -> dict[str, Any]:
+def _error(example: Example, reason: str, seed: int) -> AttackResult:
     from isthmus.attacks.result import AttackResult
 
     label = example.label if isinstance(example.label, int) else None
-    return AttackResult(example.id, "error", label, {}, {}, seed=seed, reason=reason).to_row()
+    return AttackResult(example.id, "error", label, {}, {}, seed=seed, reason=reason)
 
 
 class AdversarialImages:
@@ -300,18 +302,18 @@ class AdversarialImages:
                 self.parts / f"{number}.npz", {"ids": np.array(list(images)), "images": np.stack([*images.values()])}
             )
 
-    def finish(self, data: Dataset, rows: list[Mapping[str, Any]]) -> None:
-        """One file of all that was kept, in the order of the rows."""
+    def finish(self, data: Dataset, results: Sequence[AttackResult]) -> None:
+        """One file of all that was kept, in the order of the results."""
         found = read_images(self.path)
         for part in sorted(self.parts.glob("*.npz"), key=lambda path: int(path.stem)) if self.parts.is_dir() else ():
             found |= read_images(part)
-        kept = [row for row in rows if row["id"] in found and row["outcome"] in ("succeeded", "failed")]
+        kept = [each for each in results if each.id in found and each.outcome in ("succeeded", "failed")]
         if kept:
             arrays = {
-                "ids": np.array([row["id"] for row in kept]),
-                "images": np.stack([found[str(row["id"])] for row in kept]),
-                "labels": np.array([row["label"] for row in kept], dtype=np.int64),
-                "success": np.array([row["outcome"] == "succeeded" for row in kept]),
+                "ids": np.array([each.id for each in kept]),
+                "images": np.stack([found[each.id] for each in kept]),
+                "labels": np.array([each.label for each in kept], dtype=np.int64),
+                "success": np.array([each.outcome == "succeeded" for each in kept]),
                 "label_names": np.array(data.labels),
             }
             _write(self.path, arrays)

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from isthmus.certify.base import Certified, failed
 from isthmus.core.errors import VictimError
-from isthmus.runs.certificates import Rows, alternatives, summarise_certificate
+from isthmus.runs.certificates import ChallengeRows, alternatives, summarise_certificate
 from isthmus.runs.certify.challenges import Challenges, broken, challenge
 from isthmus.runs.certify.prepared import PreparedCertificate
-from isthmus.runs.folder import AttackFile, RunFolder
+from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Observer, Row, Silent
+from isthmus.runs.observer import Observer, Silent
 from isthmus.runs.prepared import ids
 from isthmus.runs.request import CertifyRequest
-from isthmus.runs.rows_file import RowsDone, RowsJob
+from isthmus.runs.rows_file import RowsJob, RowsReport
 
 if TYPE_CHECKING:
-    from isthmus.certify.base import Certified
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
@@ -36,14 +36,11 @@ __all__ = ["CertifyReport", "CertifyRequest", "certify"]
 
 
 @dataclass(frozen=True)
-class CertifyReport:
+class CertifyReport(RowsReport[Certified]):
     """What the command did."""
 
-    folder: RunFolder
-    done: RowsDone
-    challenges: Rows
-    probe_queries: int = 0
-    """Texts the model was asked for to know it again."""
+    challenges: ChallengeRows = ()
+    """Texts that were checked against the certificates."""
 
 
 def certify(request: CertifyRequest, observer: Observer | None = None) -> CertifyReport:
@@ -54,13 +51,13 @@ def certify(request: CertifyRequest, observer: Observer | None = None) -> Certif
         done = job.run()
         if refuted := job.challenges.refuting:
             raise broken(done.file, refuted)
-        shown = {str(row["id"]) for row in done.rows}
+        shown = {result.id for result in done.results}
         own = tuple(each for each in job.challenges.rows if each["example"] in shown)
-        return CertifyReport(ready.folder, done, own, ready.probe_queries)
+        return CertifyReport(ready.folder, (done,), ready.probe_queries, own)
 
 
 @dataclass(eq=False)
-class _Certification(RowsJob):
+class _Certification(RowsJob[Certified]):
     """The certificate of the command."""
 
     ready: PreparedCertificate
@@ -91,9 +88,9 @@ class _Certification(RowsJob):
         """Stop if the model's labels cannot be those of the data."""
         self.ready.check_labels()
 
-    def revise(self, header: dict[str, Any], rows: Sequence[Row]) -> bool:
+    def revise(self, header: dict[str, Any], results: Sequence[Certified]) -> bool:
         """There may be attacks that the certificates have not been checked against."""
-        del header, rows
+        del header, results
         return False
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,40 +107,42 @@ class _Certification(RowsJob):
             "data": {"name": ready.data.name, "split": ready.data.split, "fingerprint": ready.data.fingerprint},
         }
 
-    def reject(self, bad: Rejected) -> Row:
+    def read(self, row: Mapping[str, Any]) -> Certified:
+        """A result."""
+        return Certified.from_row(row)
+
+    def reject(self, bad: Rejected) -> Certified:
         """An error."""
-        return {"id": bad.id, "outcome": "error", "label": None, "reason": bad.reason}
+        return Certified(bad.id, "error", None, reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
-    ) -> Generator[Row, None, None]:
+    ) -> Generator[Certified, None, None]:
         """Certify them, many in one batch."""
         del file, journal, effort
         ready = self.ready
         examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
-        return (result.to_row() for result in _results(ready, examples))
+        return _results(ready, examples)
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
         """That of the sample."""
         return ids(self.ready.first(header["n"]))
 
-    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Certified]) -> dict[str, Any]:
         """What attacks found, checked against the certificates, and the figures of both."""
         ready = self.ready
-        self.challenges = found = challenge(ready, file, rows)
+        self.challenges = found = challenge(ready, file, results)
         return {
             "alternatives": alternatives(ready.folder, file, header["settings"]),
             "attacks": {name: sorted(tried) for name, tried in found.attacks.items()},
             "challenges": len(found.rows),
             "refuted": [each["id"] for each in found.refuting],
-            "summary": summarise_certificate(rows, ready.method.unit, found.rows, found.attacks).to_json(),
+            "summary": summarise_certificate(results, ready.method.unit, found.rows, found.attacks).to_json(),
         }
 
 
 def _results(ready: PreparedCertificate, examples: list[Example]) -> Generator[Certified, None, None]:
     """Results as they finish; a text that the model fails on is an error of its own and of nobody else."""
-    from isthmus.certify.base import failed
-
     left = {example.id: example for example in examples}
     seed, protection, victim = ready.request.seed, ready.protection, ready.victim
     try:

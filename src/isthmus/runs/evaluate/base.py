@@ -11,21 +11,25 @@ from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from isthmus.core.errors import VictimError
 from isthmus.core.seeds import numpy_stream
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
+from isthmus.runs.evaluate.results import AnsweredQuestion, Evaluated
 from isthmus.runs.evaluate.sets import EvaluationSet
 from isthmus.runs.evaluate.speed import TEXTS, Ask, measure
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Row
 from isthmus.runs.prepared import ids
 from isthmus.runs.rows_file import RowsDone, RowsJob
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Rejected
+
+
+Answered: TypeAlias = Evaluated | AnsweredQuestion
+"""What a row of an evaluation is read back as."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Asking:
 
 
 @dataclass(eq=False)
-class Evaluation(RowsJob):
+class Evaluation(RowsJob[Answered]):
     """One set of the command."""
 
     ready: PreparedEvaluation
@@ -56,20 +60,20 @@ class Evaluation(RowsJob):
         """What the header says of the model."""
 
     @abstractmethod
-    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
-        """Rows of the examples in `missing`, some at a time."""
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
+        """Results of the examples in `missing`, some at a time."""
 
     @abstractmethod
-    def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-        """The figures of rows, as JSON holds them."""
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+        """The figures of results, as JSON holds them."""
 
     @abstractmethod
     def asking(self, answered: Sequence[str]) -> Asking:
         """How the model is asked for the examples of these ids."""
 
-    def remarks(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """What else the header says once all rows are there."""
-        del rows
+    def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
+        """What else the header says once all results are there."""
+        del results
         return {}
 
     @cached_property
@@ -116,52 +120,56 @@ class Evaluation(RowsJob):
             "speed": known.get("speed"),
         }
 
-    def reject(self, bad: Rejected) -> Row:
+    def read(self, row: Mapping[str, Any]) -> Answered:
+        """An answer, or why there is none."""
+        return Evaluated.from_row(row)
+
+    def reject(self, bad: Rejected) -> Answered:
         """An error."""
-        return {"id": bad.id, "outcome": "error", "label": None, "texts": {}, "reason": bad.reason}
+        return Evaluated(bad.id, "error", reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
-    ) -> Generator[Row, None, None]:
+    ) -> Generator[Answered, None, None]:
         """Ask the model, some examples at a time."""
         del file, effort
-        for rows in self.batches(missing, journal):
-            yield from rows
+        for results in self.batches(missing, journal):
+            yield from results
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
         """That of the set."""
         del header
         return ids(self.part.data)
 
-    def conclude(self, file: AttackFile, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
         """Remarks, figures and speed."""
         del file
-        found = self.remarks(rows)
-        found["summary"] = self.figures({**header, **found}, rows)
-        found["speed"] = self._speed(rows) or header.get("speed")
+        found = self.remarks(results)
+        found["summary"] = self.figures({**header, **found}, results)
+        found["speed"] = self._speed(results) or header.get("speed")
         return found
 
-    def revise(self, header: dict[str, Any], rows: Sequence[Row]) -> bool:
+    def revise(self, header: dict[str, Any], results: Sequence[Answered]) -> bool:
         """Another price, and new times where the command asks for them."""
-        if not super().revise(header, rows):
+        if not super().revise(header, results):
             return False
         request = self.ready.request
         if request.price_per_hour is not None:
             header["price_per_hour"] = request.price_per_hour
         if request.latency:
-            header["speed"] = self._speed(rows) or header.get("speed")
+            header["speed"] = self._speed(results) or header.get("speed")
         return True
 
-    def evaluate(self) -> RowsDone:
-        """The rows asked for; where the file holds more, with figures of their own."""
+    def evaluate(self) -> RowsDone[Answered]:
+        """The results asked for; where the file holds more, with figures of their own."""
         done = self.run()
-        if len(done.rows) == done.total:
+        if len(done.results) == done.total:
             return done
-        return dataclasses.replace(done, header={**done.header, "summary": self.figures(done.header, done.rows)})
+        return dataclasses.replace(done, header={**done.header, "summary": self.figures(done.header, done.results)})
 
-    def _speed(self, rows: Sequence[Row]) -> dict[str, Any] | None:
+    def _speed(self, results: Sequence[Answered]) -> dict[str, Any] | None:
         """How fast the model answers; None where that is not asked for or cannot be found out."""
-        answered = [str(row["id"]) for row in rows if row["outcome"] != "error"]
+        answered = [result.id for result in results if result.outcome != "error"]
         asked = self.ready.request.latency
         if not answered or asked == 0:
             return None
@@ -179,9 +187,9 @@ class Evaluation(RowsJob):
         return found.to_json()
 
 
-def restricted(data: Dataset, rows: Sequence[Row]) -> Dataset:
-    """The examples of `data` that have a row, in its order."""
-    there = {str(row["id"]) for row in rows}
+def restricted(data: Dataset, results: Sequence[Answered]) -> Dataset:
+    """The examples of `data` that have a result, in its order."""
+    there = {result.id for result in results}
     return dataclasses.replace(
         data,
         examples=tuple(example for example in data if example.id in there),
