@@ -178,7 +178,7 @@ def section(plan: Plan, folder: RunFolder) -> list[str]:
 
 def union(folder: RunFolder, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The summary of all attacks together."""
-    tables = [AttackFile(folder.attacks_path, header["attack"]).rows() for header in found]
+    tables = [AttackFile(folder.attacks_path, header["attack"]).results() for header in found]
     return summarise(together(tables)).to_json()
 
 

@@ -23,20 +23,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.attacks.result import AttackResult
 from isthmus.cli.options import victim as victim_options
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar
 from isthmus.runs.attack import AttackRequest, attack
 from isthmus.runs.sources import DataRequest
-from isthmus.runs.summary import queries, summarise, together
+from isthmus.runs.summary import summarise, together
 
-Row = Mapping[str, Any]
 console = Console(width=120)
 
 
@@ -60,8 +59,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def attacked(options: argparse.Namespace, search_draws: int, **more: object) -> tuple[Row, ...]:
-    """The rows of one attack."""
+def attacked(options: argparse.Namespace, search_draws: int, **more: object) -> tuple[AttackResult, ...]:
+    """The results of one attack."""
     request = AttackRequest(
         model=options.run,
         attacks=(options.attack,),
@@ -79,7 +78,7 @@ def attacked(options: argparse.Namespace, search_draws: int, **more: object) -> 
         label_check=False,
     )
     (outcome,) = attack(request).outcomes
-    return outcome.rows
+    return outcome.results
 
 
 def cell(interval: Interval, scale: float = 100) -> str:
@@ -89,18 +88,18 @@ def cell(interval: Interval, scale: float = 100) -> str:
 # ---------------------------------------------------------------------- searches
 
 
-def left(rows: Sequence[Row]) -> list[bool]:
+def left(rows: Sequence[AttackResult]) -> list[bool]:
     """For every text whether the model holds it."""
-    return [row["outcome"] == "failed" for row in rows]
+    return [row.outcome == "failed" for row in rows]
 
 
-def compared(name: str, rows: Sequence[Row], first: Sequence[Row]) -> dict[str, str]:
+def compared(name: str, rows: Sequence[AttackResult], first: Sequence[AttackResult]) -> dict[str, str]:
     """One line of the table."""
     summary = summarise(rows)
-    assert [row["id"] for row in rows] == [row["id"] for row in first]
+    assert [row.id for row in rows] == [row.id for row in first]
     test, held = mcnemar(left(rows), left(first)), left(rows)
-    tried = [float(queries(row)) for row in rows if row["outcome"] in ("succeeded", "failed")]
-    texts = [float(row["physical_queries"]) for row in rows if row["outcome"] in ("succeeded", "failed")]
+    tried = [float(row.logical_queries) for row in rows if row.outcome in ("succeeded", "failed")]
+    texts = [float(row.physical_queries) for row in rows if row.outcome in ("succeeded", "failed")]
     return {
         "search draws": name,
         "right": str(summary.correct),
@@ -116,14 +115,14 @@ def compared(name: str, rows: Sequence[Row], first: Sequence[Row]) -> dict[str, 
 
 def searches(options: argparse.Namespace) -> None:
     """Compare searches over shared draws."""
-    found: dict[str, Sequence[Row]] = {}
+    found: dict[str, Sequence[AttackResult]] = {}
     for draws in options.search_draws:
         rows = attacked(options, draws)
         found[str(draws)] = rows
         console.print(f"search draws {draws}: robust accuracy {cell(summarise(rows).racc)}")
         if options.rows is not None:
             with options.rows.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps({"search_draws": draws, **row}) + "\n" for row in rows)
+                file.writelines(json.dumps({"search_draws": draws, **row.to_row()}) + "\n" for row in rows)
     first, *others = found
     found |= {f"{first} or {other}": together([found[first], found[other]]) for other in others}
     lines = [compared(name, rows, found[first]) for name, rows in found.items()]

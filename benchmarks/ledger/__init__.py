@@ -28,7 +28,7 @@ Append a cell; a cell that is there is not run again, and one that contradicts i
         book.append(Cell.of_answers(key, right, row="freelb", provenance=provenance("cuda", seconds=20.5)))
 
 A cell of an attack has `attack=attack_key("textfooler")` in its key, with `n` texts of `split.sample(n)`, and is made
-of the rows of the attack by `Cell.of_attack(key, rows, row=…, provenance=…)`.
+of the results of the attack by `Cell.of_attack(key, results, row=…, provenance=…)`.
 
 A cell of a measure of what an attack made has `measure=measure_key(…)` beside the attack, and is made by
 `Cell.of_pairs`.

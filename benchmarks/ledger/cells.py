@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import DataError
 from isthmus.runs.settings import plain
 
@@ -118,21 +119,21 @@ class Cell:
     def of_attack(
         cls,
         key: Key,
-        rows: Sequence[Mapping[str, Any]],
+        results: Sequence[AttackResult],
         *,
         row: str = "",
         provenance: Mapping[str, Any] | None = None,
         **figures: float,
     ) -> Self:
-        """A cell of an attack, from its rows in sample order."""
+        """A cell of an attack, from its results in sample order."""
         from isthmus.runs.summary import summarise
 
-        found = summarise(rows).to_json()
+        found = summarise(results).to_json()
         names = ("sacc", "racc", "asr", "avg_queries", "words_changed", "no_candidates")
         summary = {name: _short(found[name]) for name in names if found.get(name) is not None}
         if fresh := found.get("fresh"):
             summary["expected_racc"] = _short(fresh["expected_racc"])
-        marks = "".join(_mark(each) for each in rows)
+        marks = "".join(_mark(each) for each in results)
         return cls(key, marks, {**summary, **figures}, row, provenance or {})
 
     @classmethod
@@ -248,12 +249,12 @@ def unpack_values(text: str) -> NDArray[np.float64]:
     return np.where(steps == _NONE, np.nan, steps / _STEPS)
 
 
-def _mark(row: Mapping[str, Any]) -> str:
+def _mark(result: AttackResult) -> str:
     from isthmus.runs.summary import is_correct
 
-    if row["outcome"] == "abstained" and not is_correct(row):
+    if result.outcome == "abstained" and not is_correct(result):
         return DECLINED
-    return OUTCOMES[str(row["outcome"])]
+    return OUTCOMES[result.outcome]
 
 
 def _short(value: Any) -> Any:

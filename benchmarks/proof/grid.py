@@ -90,7 +90,7 @@ def attack_run(folder: Path, name: str, **request: Any) -> dict[str, Any]:
     summary: dict[str, Any] = outcome.header["summary"]
     if errors := summary["outcomes"]["error"]:
         raise RuntimeError(f"{name} on {folder.name}: {errors} of {summary['n']} texts ended in an error")
-    if outcome.attacked:
+    if outcome.made:
         rates = f"sacc {summary['sacc']:.3f} racc {summary['racc']:.3f} queries {summary['avg_queries'] or 0:.0f}"
         console.print(f"{folder.name:28} {name:12} n={summary['n']} {rates} ({time.monotonic() - began:.0f} s)")
     return summary

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
 from isthmus.measures.base import Plot, Series
-from isthmus.runs.summary import Rows, Summary, summarise, together
+from isthmus.runs.summary import Summary, summarise, together
 from proof import rsmi_paper as paper
 from proof.tables import (
     Held,
@@ -52,7 +53,7 @@ class Seed:
     """Which texts it still got right."""
 
     @classmethod
-    def of(cls, number: int, rows: Mapping[str, Rows]) -> Seed:
+    def of(cls, number: int, rows: Mapping[str, Sequence[AttackResult]]) -> Seed:
         """From the rows of each attack."""
         figures = {attack: summarise(own) for attack, own in rows.items()}
         return cls(number, figures, {attack: held_by(own) for attack, own in rows.items()})
@@ -62,11 +63,11 @@ def seeds_of(place: Path, row: Row, seeds: int) -> list[Seed]:
     """The models of a row that were attacked in its way."""
     found = []
     for number in range(min(seeds, row.seeds)):
-        rows: dict[str, Rows] = {}
+        rows: dict[str, Sequence[AttackResult]] = {}
         folder = row.method.folder(place, number)
         for attack in row.attacks:
             if file := attacked(folder, attack, row.options, row.restarts):
-                rows[attack] = file.rows()
+                rows[attack] = file.results()
         if len(row.attacks) > 1 and rows.keys() >= set(row.attacks):
             rows[UNION] = together([rows[name] for name in row.attacks])
         if rows:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar
 from isthmus.runs.folder import AttackFile
 
@@ -65,12 +66,12 @@ def with_bounds(interval: Interval, scale: float = 100.0, digits: int = 1) -> st
 
 def held(file: AttackFile) -> dict[str, bool]:
     """Which examples of an attack the model still got right."""
-    return held_by(file.rows())
+    return held_by(file.results())
 
 
-def held_by(rows: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """The same of its rows."""
-    return {row["id"]: row["outcome"] == "failed" for row in rows}
+def held_by(results: Iterable[AttackResult]) -> dict[str, bool]:
+    """The same of its results."""
+    return {result.id: result.outcome == "failed" for result in results}
 
 
 def over_pairs(pairs: Iterable[tuple[Held, Held]]) -> np.ndarray[Any, Any]:

@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.parts.shared_draws import draws_for
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import RunError
 from isthmus.core.files import make_folder
 from isthmus.core.seeds import derive
 from isthmus.data import Dataset, load_data
 from isthmus.measures.base import Asked as AskedOfMeasure
-from isthmus.runs.attack import AttackOutcome
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.measure import MeasureRequest, measure
 from isthmus.runs.request import AttackRequest
+from isthmus.runs.rows_file import RowsDone
 from isthmus.runs.sources import DataRequest
 from isthmus.runs.train import TrainRequest, train
 from ledger import Cell, Key, Ledger, attack_key, data_key, measure_key, method_key, provenance, training_key
@@ -229,12 +230,12 @@ def answered(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
 
 def attacked(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
     """The outcome of every attacked text."""
-    by_id = {str(row["id"]): row for row in _outcome(unit, place, run, wanted).rows}
+    by_id = {result.id: result for result in _outcome(unit, place, run, wanted).results}
     sample = loaded(place.data / unit.data, wanted.split).sample(wanted.key.n)
     return Cell.of_attack(wanted.key, [by_id[example.id] for example in sample], row=wanted.row)
 
 
-def _outcome(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> AttackOutcome:
+def _outcome(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> RowsDone[AttackResult]:
     """The attack on a run, made now unless that was done; several processes may ask for one."""
     from isthmus.runs.attack import attack
 

@@ -22,17 +22,18 @@ import numpy as np
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusWarning, RunError, UsageError
 from isthmus.core.seeds import derive
-from isthmus.results import AttackResults, CertificateResults, EvaluationResult, EvaluationResults
+from isthmus.results import AttackResults, CertificateResults, EvaluationResults
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
     from isthmus.certificates.base import Certificate
-    from isthmus.core.types import Victim
+    from isthmus.core.types import Example, Floats, Victim
     from isthmus.data import Dataset, Splits
     from isthmus.defences import Defence
     from isthmus.explanations.base import Explainer, Explanation
     from isthmus.measures.base import Measure, Measurement
     from isthmus.models import Classifier
+    from isthmus.runs.evaluate.results import Evaluated
     from isthmus.runs.folder import RunFolder, RunRecord
     from isthmus.runs.sources import DataRequest
     from isthmus.training.settings import Progress, TrainingSettings
@@ -131,7 +132,6 @@ def attack(
     0.5
     """
     from isthmus.attacks.base import AttackSettings
-    from isthmus.attacks.result import AttackResult
 
     if parameters and not isinstance(attack, str):
         raise UsageError("parameters belong to the attack: give them where it is made, or name the attack instead")
@@ -149,8 +149,7 @@ def attack(
         )  # fmt: skip
         outcome = report.outcomes[0]
         names = tuple(outcome.header.get("labels") or ())
-        results = tuple(AttackResult.from_row(row) for row in outcome.rows)
-        return AttackResults(outcome.file.key, results, names, report.folder)
+        return AttackResults(outcome.file.key, outcome.results, names, report.folder)
     _refuse_out(out)
     method = catalog.build("attacks", attack, parameters) if isinstance(attack, str) else attack
     victim, sample = _victim(model, labels, device), _sample(model, data, split, n, seed)
@@ -185,6 +184,7 @@ def evaluate(
     if isinstance(model, str | Path) and (request is None or (request and not request.options)):
         from isthmus.runs.evaluate import EvaluateRequest, SetRequest
         from isthmus.runs.evaluate import evaluate as run
+        from isthmus.runs.evaluate.results import Evaluated
 
         on = () if request is None else (request.source,)
         sets = SetRequest(on=on, split=() if split is None else (split,))
@@ -194,28 +194,18 @@ def evaluate(
             )
         )
         outcome = report.outcomes[0]
-        return _evaluated(outcome.file.key, outcome.rows, outcome.header.get("labels") or (), report.folder)
+        found = tuple(each for each in outcome.results if isinstance(each, Evaluated))
+        if len(found) < len(outcome.results):
+            raise UsageError("this model answers questions; its figures are in the run: isthmus report, or open_run")
+        return EvaluationResults(outcome.file.key, found, tuple(outcome.header.get("labels") or ()), report.folder)
     _refuse_out(out)
     victim, sample = _victim(model, labels, device), _sample(model, data, split, n, seed)
     aligned = sample.aligned(victim.labels)
     keys = np.array([derive(seed, "evaluate", each.id) for each in aligned], dtype=np.uint64)
     texts = [each.inputs for each in aligned]
     scores = victim.scores(texts, keys) if victim.stochastic else victim.scores(texts)
-    rows = []
-    for each, row in zip(aligned, scores, strict=True):
-        whole = bool(np.isfinite(row).all())
-        prediction = int(row.argmax()) if whole else None
-        rows.append(
-            {
-                "id": each.id,
-                "outcome": "error" if prediction is None else "right" if prediction == each.label else "wrong",
-                "label": each.label,
-                "texts": each.texts,
-                "scores": {"model": [float(f"{value:.7g}") for value in row]} if whole else None,
-                **({"prediction": prediction} if whole else {"reason": "the model answered NaN"}),
-            }
-        )
-    return _evaluated(sample.name, rows, victim.labels, None)
+    results = tuple(_answered(each, row) for each, row in zip(aligned, scores, strict=True))
+    return EvaluationResults(sample.name, results, tuple(victim.labels))
 
 
 def certify(
@@ -241,8 +231,6 @@ def certify(
     >>> found[0].outcome
     'certified'
     """
-    from isthmus.certificates.base import Certified, strength_of
-
     if parameters and not isinstance(certificate, str):
         raise UsageError("parameters belong to the certificate: give them where it is made, or name it instead")
     request = _data_request(data)
@@ -256,16 +244,9 @@ def certify(
                 split=split, parameters=parameters, certificate=certificate,
             )
         )  # fmt: skip
-        known = {each.name for each in fields(Certified)}
-        results = tuple(
-            Certified(
-                str(row["id"]), row["outcome"], row["label"], row.get("prediction"), strength_of(row),
-                {key: value for key, value in row.items() if key not in known}, str(row.get("reason") or ""),
-            )
-            for row in report.rows
-        )  # fmt: skip
-        names = tuple(report.header.get("labels") or ())
-        return CertificateResults(report.file.key, results, names, report.folder, str(report.header["unit"]))
+        (outcome,) = report.outcomes
+        names = tuple(outcome.header.get("labels") or ())
+        return CertificateResults(outcome.file.key, outcome.results, names, report.folder, str(outcome.header["unit"]))
     _refuse_out(out)
     method = catalog.build("certificates", certificate, parameters) if isinstance(certificate, str) else certificate
     victim, sample = _victim(model, labels, device), _sample(model, data, split, examples, seed)
@@ -391,10 +372,18 @@ class Run:
 
     @property
     def evaluations(self) -> dict[str, EvaluationResults]:
-        """What the model answered on every set, by name."""
+        """What the model answered on every set, by name; sets of questions are left out."""
+        from isthmus.runs.evaluate.results import Evaluated
+
         return {
-            file.key: _evaluated(file.key, file.rows(), file.header().get("labels") or (), self.folder)
+            file.key: EvaluationResults(
+                file.key,
+                tuple(Evaluated.from_row(row) for row in file.rows()),
+                tuple(file.header().get("labels") or ()),
+                self.folder,
+            )
             for file in self.folder.evaluation_files()
+            if file.header().get("labels")
         }
 
     def to_html(self) -> str:
@@ -450,14 +439,15 @@ def _with_seed(settings: AttackSettings, seed: int) -> AttackSettings:
     return dataclasses.replace(settings, seed=seed)
 
 
-def _evaluated(name: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str], folder: Any) -> EvaluationResults:
-    results = tuple(
-        EvaluationResult(
-            str(row["id"]), str(row["outcome"]), row.get("label"), row.get("prediction"), row.get("texts") or {}, row
-        )
-        for row in rows
-    )
-    return EvaluationResults(name, results, tuple(labels), folder)
+def _answered(example: Example, scores: Floats) -> Evaluated:
+    from isthmus.runs.evaluate.results import Evaluated
+
+    assert isinstance(example.label, int)
+    if not np.isfinite(scores).all():
+        return Evaluated(example.id, "error", example.label, example.texts, reason="the model answered NaN")
+    prediction, rounded = int(scores.argmax()), tuple(float(f"{value:.7g}") for value in scores)
+    outcome = "right" if prediction == example.label else "wrong"
+    return Evaluated(example.id, outcome, example.label, example.texts, {"model": rounded}, prediction=prediction)
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from isthmus.attacks.result import AttackResult
 from isthmus.certificates.base import Certified
 from isthmus.core.errors import MissingExtra
+from isthmus.runs.evaluate.results import Evaluated
 
 if TYPE_CHECKING:
     from isthmus.runs.certificates import CertificateSummary
@@ -126,7 +127,7 @@ class AttackResults(Results[AttackResult]):
         """Clean and robust accuracy, attack success and what they cost, with intervals."""
         from isthmus.runs.summary import summarise
 
-        return summarise(self.rows(), threshold)
+        return summarise(self.results, threshold)
 
     def figures(self) -> dict[str, str]:
         """Accuracy, accuracy under attack, attack success."""
@@ -148,28 +149,14 @@ class AttackResults(Results[AttackResult]):
                 html.escape(self.label(result.prediction_before)),
                 html.escape(self.label(result.prediction_after)),
                 str(result.logical_queries),
-                _marked(result.to_row()),
+                _marked(result),
             )
             for result in self
         ]
 
 
-@dataclass(frozen=True)
-class EvaluationResult:
-    """What a model answered to one example."""
-
-    id: str
-    outcome: str
-    """``right``, ``wrong`` or ``error``."""
-    label: int | None
-    prediction: int | None
-    texts: Mapping[str, str]
-    row: Mapping[str, Any] = field(repr=False)
-    """Everything the run keeps of it."""
-
-
-class EvaluationResults(Results[EvaluationResult]):
-    """What a model answered on one set: a sequence of `EvaluationResult`.
+class EvaluationResults(Results[Evaluated]):
+    """What a model answered on one set: a sequence of `Evaluated`.
 
     >>> from isthmus import evaluate
     >>> found = evaluate(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
@@ -180,14 +167,14 @@ class EvaluationResults(Results[EvaluationResult]):
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as a run keeps them."""
-        return [dict(result.row) for result in self]
+        return [result.to_row() for result in self]
 
     def summary(self) -> dict[str, Any]:
         """Accuracy, balanced accuracy and calibration, each with its interval."""
         from isthmus.runs.evaluate.figures import summarise
 
-        ways = next((tuple(row["scores"]) for row in self.rows() if row.get("scores")), ("model",))
-        found = summarise(self.rows(), self.labels, ways, ways[0])
+        ways = next((tuple(result.scores) for result in self if result.scores), ("model",))
+        found = summarise(self.results, self.labels, ways, ways[0])
         return {"n": found["n"], "errors": found["errors"], **found["ways"][ways[0]]}
 
     def figures(self) -> dict[str, str]:
@@ -241,13 +228,13 @@ class CertificateResults(Results[Certified]):
         """Clean accuracy, and certified accuracy at every strength, with intervals."""
         from isthmus.runs.certificates import summarise_certificate
 
-        return summarise_certificate(self.rows(), self.unit)
+        return summarise_certificate(self.results, self.unit)
 
     def figures(self) -> dict[str, str]:
         """Accuracy, and the share that is certified at all."""
         from isthmus.runs.certificates import certified_at
 
-        return {"accuracy": _percent(self.summary().clean), "certified": _percent(certified_at(self.rows(), 0.0))}
+        return {"accuracy": _percent(self.summary().clean), "certified": _percent(certified_at(self.results, 0.0))}
 
     def columns(self) -> tuple[str, ...]:
         """Outcome, classes, strength."""
@@ -283,12 +270,12 @@ def _plain(texts: Mapping[str, str]) -> str:
     return "<br>".join(html.escape(visible(text)) for text in texts.values())
 
 
-def _marked(row: Mapping[str, Any]) -> str:
+def _marked(result: AttackResult) -> str:
     """Both texts, with what was taken out and what was put in."""
     from isthmus.report.marks import mark
 
     lines = []
-    for found in mark(row):
+    for found in mark(result):
         for pieces, tag in ((found.before, "del"), (found.after, "ins")):
             if tag == "ins" and not found.is_changed:
                 continue

@@ -37,7 +37,7 @@ def test_what_is_no_text_is_an_error_of_its_own(attack: Any, value: Any) -> None
     assert found["bad"].outcome == "error"
     assert "not a text" in found["bad"].reason
     assert found["good"].outcome == "failed"
-    assert summarise([each.to_row() for each in found.values()]).robust == 1
+    assert summarise(list(found.values())).robust == 1
 
 
 @pytest.mark.parametrize("fields", [None, {}, {"image": np.zeros(3)}, "win a prize"])
@@ -96,7 +96,7 @@ def test_a_victim_that_hangs_is_a_time_out(answered: int) -> None:
     assert result.outcome == "timed_out"
     assert "within 0.1 s" in result.reason
     assert result.prediction_before == (1 if answered else None)
-    assert summarise([result.to_row()]).timed_out == 1
+    assert summarise([result]).timed_out == 1
 
 
 def test_a_first_answer_after_the_time_limit_is_a_time_out() -> None:

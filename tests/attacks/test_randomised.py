@@ -193,7 +193,7 @@ def test_the_clean_side_is_the_probability_of_a_right_answer_unattacked():
     right = sum(each.right for each in clean)
     assert binomtest(right, FRESH_DRAWS * len(clean), 0.7).pvalue > 1e-3
     assert np.mean([each.low <= 0.7 <= each.high for each in clean]) >= 0.93
-    summary = summarise([result.to_row() for result in results])
+    summary = summarise(results)
     assert summary.fresh.expected_sacc.estimate == pytest.approx(right / FRESH_DRAWS / len(clean))
     # The first look alone selects the texts that were lucky: no such luck in fresh draws.
     held = [result.clean.right for result in results if result.outcome != "skipped"]
@@ -227,7 +227,7 @@ def test_declining_is_its_own_outcome():
     assert results[0].fresh == Fresh.of(20, 0, 20)
     clean = attacked(Coin(0.0, declines=1.0, at=lambda _: 1.0), TEXTS[:3])
     assert [(result.outcome, result.logical_queries) for result in clean] == [("abstained", 1)] * 3
-    before, after = (summarise([result.to_row() for result in each]) for each in (clean, results))
+    before, after = (summarise(each) for each in (clean, results))
     assert (before.abstained_before, before.abstained_after, before.sacc.estimate) == (3, 0, 0.0)
     assert (after.abstained_before, after.abstained_after, after.sacc.estimate) == (0, 10, 1.0)
     for each in (before, after):
@@ -277,21 +277,21 @@ def test_a_text_that_the_attack_gave_up_on_is_judged_too():
     for result in given_up:
         assert (result.outcome == "succeeded") == (2 * result.fresh.reached > result.fresh.draws)
     assert any(result.outcome == "succeeded" for result in given_up)
-    summary = summarise([result.to_row() for result in results])
+    summary = summarise(results)
     assert summary.fresh.claimed == len(results) - len(given_up)
 
 
 def test_an_attack_that_does_nothing_changes_no_expectation():
     """Every text is right with the same probability, whatever is done to it."""
     results = attacked(Coin(0.3, at=lambda _: 1.0), [f"brisk film number {number}" for number in range(200)])
-    summary = summarise([result.to_row() for result in results])
+    summary = summarise(results)
     for found in (summary.fresh.expected_sacc, summary.fresh.expected_racc):
         assert found.estimate == pytest.approx(0.7, abs=0.04)
 
 
 def test_what_is_expected_under_attack_is_what_the_texts_are_worth():
     results = attacked(Coin(0.8))
-    summary = summarise([result.to_row() for result in results])
+    summary = summarise(results)
     assert summary.fresh.expected_sacc.estimate == 1.0
     assert summary.fresh.expected_racc.estimate == pytest.approx(0.2, abs=0.05)
 
@@ -300,7 +300,7 @@ def test_rows_are_read_back_and_summarised():
     results = attacked(Coin(0.6, declines=0.1))
     rows = [json.loads(json.dumps(result.to_row())) for result in results]
     assert [AttackResult.from_row(row) for row in rows] == results
-    summary = summarise(rows)
+    summary = summarise(results)
     fresh = [result.fresh for result in results if result.fresh]
     probabilities = [each.reached / each.draws for each in fresh]
     holding = [

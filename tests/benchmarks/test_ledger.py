@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import DataError
 from isthmus.core.types import Example
 from isthmus.data import Dataset
@@ -215,8 +216,8 @@ def test_provenance_names_code_and_machine_and_nobody(monkeypatch: pytest.Monkey
 
 
 def test_declining_a_clean_text_is_told_from_declining_an_attacked_one() -> None:
-    rows = [{"outcome": "abstained", "label": 1, "prediction_before": before} for before in (1, None)]
-    found = Cell.of_attack(dataclasses.replace(KEY, n=2), rows)
+    results = [AttackResult(str(before), "abstained", 1, {}, {}, prediction_before=before) for before in (1, None)]
+    found = Cell.of_attack(dataclasses.replace(KEY, n=2), results)
     assert found.outcomes == "ad"
     assert found.clean.tolist() == [True, False]
     assert found.right.tolist() == [False, False]
@@ -232,9 +233,10 @@ def test_a_line_is_about_a_kilobyte() -> None:
         n=500,
         attack=attack_key("textfooler"),
     )
-    asked = {"logical_queries": 9, "words_changed": 0.25, "label": 1, "prediction_before": 1}
-    rows = [{"outcome": "failed" if place % 4 else "succeeded", **asked} for place in range(500)]
-    found = Cell.of_attack(key, rows, row="infobert", provenance=provenance("cpu"))
+    asked = {"logical_queries": 9, "words_changed": 0.25, "prediction_before": 1, "candidates": 1}
+    outcomes = ["failed" if place % 4 else "succeeded" for place in range(500)]
+    results = [AttackResult(str(place), outcome, 1, {}, {}, **asked) for place, outcome in enumerate(outcomes)]
+    found = Cell.of_attack(key, results, row="infobert", provenance=provenance("cpu"))
     assert found.outcomes[:5] == "x...x"
     assert (found.summary["sacc"], found.summary["racc"]) == (1.0, 0.75)
     line = found.to_json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from typing import Any
 
@@ -10,7 +11,7 @@ import certify_toys as toys
 import pytest
 
 from isthmus import certificates
-from isthmus.certificates.base import Certificate, strength_of
+from isthmus.certificates.base import Certificate, Certified
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Example
@@ -64,7 +65,10 @@ def test_every_example_has_one_result_and_a_statement_goes_with_it(name, table):
         assert result.outcome in ("certified", "wrong", "abstained")
         assert (result.strength >= 0) == (result.outcome != "abstained")
         assert result.outcome != "certified" or result.prediction == result.label
-        assert strength_of(result.to_row()) == result.strength
+        assert Certified.from_row(json.loads(json.dumps(result.to_row()))).to_row() == json.loads(
+            json.dumps(result.to_row())
+        )
+        assert Certified.from_row(result.to_row()).strength == result.strength
     statement = certificate.statement(wrap(model))
     assert all((statement.classifier, statement.threat_model, statement.probability, *statement.assumptions))
     assert "table" in certificate.resources(wrap(model))["synonyms"]

@@ -22,20 +22,20 @@ CHILD = '''
 """The command line, stopped between choosing a name for its rows and opening the file."""
 import sys, time
 from pathlib import Path
-from isthmus.runs import folder
+from isthmus.runs import rows_file
 from isthmus.cli.app import run
 
 name, *arguments = sys.argv[1:]
-opening = folder.Journal
+opening = rows_file.Journal
 
 def waiting(path):
-    folder.Journal = opening
+    rows_file.Journal = opening
     Path(f"ready-{name}").touch()
     while not Path(f"go-{name}").exists():
         time.sleep(0.005)
     return opening(path)
 
-folder.Journal = waiting
+rows_file.Journal = waiting
 sys.exit(run(arguments))
 '''
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from isthmus.attacks.result import AttackResult
 from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval, wilson
@@ -153,10 +154,10 @@ def test_floors_and_ceilings_are_read() -> None:
 
 def _run(path: Path, outcomes: list[str]) -> RunView:
     rows = [
-        {
-            "id": str(number), "outcome": outcome, "candidates": 5, "label": number % 2,
-            "prediction_before": number % 2, "words": 3, "words_changed": 0.3, "logical_queries": 4,
-        }
+        AttackResult(
+            str(number), outcome, number % 2, {}, {}, candidates=5, prediction_before=number % 2, words=3,
+            words_changed=0.3, logical_queries=4,
+        )
         for number, outcome in enumerate(outcomes)
     ]  # fmt: skip
     record = RunRecord(ModelRecord("toy"), DataRecord("reviews.csv", "reviews"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from isthmus.attacks.result import AttackResult
 from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
@@ -87,8 +88,8 @@ def make_run(tmp_path: Path) -> Callable[..., RunView]:
     return make
 
 
-def _row(number: int, outcome: str, candidates: int) -> dict[str, Any]:
-    return {
-        "id": str(number), "outcome": outcome, "candidates": candidates, "label": 1, "prediction_before": 1, "words": 3,
-        "words_changed": 0.3, "logical_queries": 4, "physical_queries": 4,
-    }  # fmt: skip
+def _row(number: int, outcome: Any, candidates: int) -> AttackResult:
+    return AttackResult(
+        str(number), outcome, 1, {}, {}, candidates=candidates, prediction_before=1, words=3, words_changed=0.3,
+        logical_queries=4, physical_queries=4,
+    )  # fmt: skip

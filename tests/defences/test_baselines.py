@@ -74,7 +74,6 @@ def test_random_substitution_draws_some_words_and_answers_by_one_pass() -> None:
     defence = defences.RandomSubstitution(table=TABLE, rate=0.5)
     defence.prepare(model, data)
     assert model.deployment is None
-    assert defence.deploy(model) is model
     assert not wrap(model, device="cpu").stochastic
     table = defence.synonyms()
     moved = {}

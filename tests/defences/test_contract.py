@@ -3,18 +3,25 @@
 import dataclasses
 import functools
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import training_toys as toys
 
 from isthmus import defences
 from isthmus.core import catalog
+from isthmus.core.types import Victim
 from isthmus.data import Splits
 from isthmus.defences import Defence
-from isthmus.models import load_model
+from isthmus.models import Classifier, load_model, load_victim
+from isthmus.models.deployment import Deployment, register_deployment
+from isthmus.models.victims import wrap
+from isthmus.runs.attack import AttackRequest, attack
+from isthmus.runs.sources import DataRequest
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
 
@@ -149,3 +156,52 @@ def test_it_lowers_its_loss_learns_saves_and_loads(name, tmp_path):
     inputs = model.encode([{"text": "a lovely film"}, {"text": "the plot was dull and stale"}])
     with torch.no_grad():
         assert torch.equal(model(**inputs).logits, loaded.eval()(**inputs).logits)
+    # What is attacked is the trained model as its deployment answers, read from the folder.
+    assert type(loaded.deployment) is type(model.deployment)
+    keys = np.arange(2, dtype=np.uint64)
+    texts = [{"text": "a lovely film"}, {"text": "the plot was dull and stale"}]
+    answers = wrap(model, device="cpu") if model.deployment is None else model.deployment.victim(model)
+    assert np.array_equal(load_victim(tmp_path, device="cpu").scores(texts, keys), answers.scores(texts, keys))
+
+
+@register_deployment
+@dataclass(frozen=True)
+class Constant(Deployment):
+    """Answers the same whatever it reads."""
+
+    share: float = 0.75
+    kind = "constant, of a test"
+
+    def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
+        del precision
+        row = [1 - self.changed(options).share, self.changed(options).share]
+        return wrap(lambda texts: [row] * len(texts), labels=model.labels)
+
+
+@dataclass(frozen=True)
+class Answers(Defence):
+    """Plain training of a model that answers by a deployment."""
+
+    share: float = 0.75
+
+    def prepare(self, model: Classifier, data: Any) -> None:
+        model.deployment = Constant(self.share)
+
+
+def test_what_prepare_deploys_is_what_is_attacked(tmp_path):
+    train(data(), toys.classifier(), Answers(0.875), settings=QUICK, folder=tmp_path / "model")
+    lines = ["text,label", *(f"{example.texts['text']},{example.label}" for example in data().dev)]
+    (tmp_path / "dev.csv").write_text("\n".join(lines))
+    request = AttackRequest(
+        model=str(tmp_path / "model/model"),
+        data=DataRequest(str(tmp_path / "dev.csv")),
+        out=tmp_path / "run",
+        attacks=("deepwordbug",),
+        device="cpu",
+        label_check=False,
+    )
+    (outcome,) = attack(request).outcomes
+    assert len(outcome.results) == len(data().dev)
+    for result in outcome.results:
+        assert result.score_before == (0.125, 0.875)
+        assert result.outcome == ("failed" if result.label else "skipped")

@@ -12,6 +12,7 @@ from isthmus.core.errors import TrainingError, UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.defences import RSMI, Batch, Standard
 from isthmus.models import load_victim, masking
+from isthmus.models.victims import wrap
 from isthmus.models.victims.two_step import TwoStepVictim
 from isthmus.training import TrainingSettings, train
 
@@ -186,7 +187,7 @@ def test_what_is_deployed_is_what_the_folder_gives(tmp_path):
     defence = RSMI(sigma=0.2, masked=1, k0=3, k1=7, aggregate="vote")
     settings = TrainingSettings(precision="fp32", epochs=1, batch_size=8, learning_rate=1e-2)
     model = train(toys.splits(32, 8), toys.classifier(), defence, settings=settings, folder=tmp_path, device="cpu")
-    deployed = defence.deploy(model)
+    deployed = wrap(model, device="cpu")
     assert isinstance(deployed, TwoStepVictim)
     texts, keys = [example.texts for example in DATA], np.arange(len(DATA), dtype=np.uint64)
     scores = deployed.scores(texts, keys)
@@ -200,7 +201,6 @@ def test_switched_off_it_leaves_the_model_alone():
     model = prepared(defence)
     assert model.is_stock
     assert model.deployment is None
-    assert defence.deploy(model) is model
 
 
 def test_words_are_found_in_word_level_networks_too():

@@ -157,7 +157,7 @@ def _images(place: Path) -> Any:
 
     found = {}
     for file in RunFolder(place / "pictures").attack_files():
-        lost = AdversarialImages(file).lost(file.rows())
+        lost = AdversarialImages(file).lost(file.results())
         images = read_images(file.images_path)
         found |= {(file.key, key): image.tobytes() for key, image in images.items() if key not in lost}
     return {"rows": found}

@@ -14,6 +14,7 @@ from isthmus.defences import VIB, VUB, Standard
 from isthmus.models import ImageClassifier, load_model
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.models.image_backbones import NAMES, create_backbone
+from isthmus.models.two_step import TwoStep
 
 LABELS = ("a", "b", "c")
 TASKS = {name: ImageClassification(LABELS, ("image",), (3, 8, 8)) for name in NAMES}
@@ -74,6 +75,13 @@ def test_saved_and_read_back_to_the_last_bit(name, defence, tmp_path):
         assert torch.equal(model(inputs).logits, again(inputs).logits)
     assert model.stochastic
     assert load_model(tmp_path / "model", labels=["x", "y", "z"]).labels == ("x", "y", "z")
+
+
+def test_a_deployment_is_refused_when_the_model_is_saved(tmp_path):
+    model = make("mlp")
+    model.deployment = TwoStep()
+    with pytest.raises(UsageError, match="answers by a single pass"):
+        model.save(tmp_path / "model")
 
 
 def test_a_seed_decides_the_weights():

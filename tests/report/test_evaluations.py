@@ -16,10 +16,15 @@ from isthmus.report.page import render
 from isthmus.report.reliability import grouped, reliability
 from isthmus.report.speed import speed_lines, speed_table
 from isthmus.report.view import read_run
-from isthmus.runs.evaluate.figures import summarise
+from isthmus.runs.evaluate import figures
+from isthmus.runs.evaluate.results import Evaluated
 from isthmus.runs.folder import SCHEMA, RunFolder
 
 LABELS = ["negative", "positive"]
+
+
+def summarise(rows: list[dict[str, Any]], *more: Any) -> dict[str, Any]:
+    return figures.summarise([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
 
 
 def rows(n: int, ways: tuple[str, ...], seed: int, original: bool = False) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import load_data
 from isthmus.data.adversarial import read_textattack
@@ -26,6 +27,9 @@ PAIR: dict[str, Any] = {
 }  # fmt: skip
 
 
+READ = AttackResult.from_row(PAIR)
+
+
 def test_a_row_reads_as_textattack_writes_it() -> None:
     # Taken from the file TextAttack 0.3.11 wrote for this pair.
     expected = (
@@ -33,7 +37,7 @@ def test_a_row_reads_as_textattack_writes_it() -> None:
         "[[[[Premise]]]]: the premise 0<SPLIT>new line<SPLIT>[[[[Hypothesis]]]]: a [[Wgood]] film",
         0.2, 0.9, 1, 0, 1, 11, "Successful",
     )  # fmt: skip
-    found = textattack_row(AttackView("deepwordbug", {"labels": ["no", "yes"]}, [PAIR]), PAIR)
+    found = textattack_row(AttackView("deepwordbug", {"labels": ["no", "yes"]}, [READ]), READ)
     assert tuple(found) == COLUMNS
     assert tuple(found.values()) == tuple(
         pytest.approx(value) if isinstance(value, float) else value for value in expected
@@ -42,7 +46,7 @@ def test_a_row_reads_as_textattack_writes_it() -> None:
 
 def test_the_score_is_that_of_the_goal() -> None:
     goal = {"settings": {"goal": {"kind": "targeted", "target": "no"}}, "labels": ["no", "yes"]}
-    found = textattack_row(AttackView("pwws", goal, [PAIR]), PAIR)
+    found = textattack_row(AttackView("pwws", goal, [READ]), READ)
     assert (found["original_score"], found["perturbed_score"]) == (0.2, 0.9)
 
 
@@ -54,7 +58,8 @@ def test_insertions_and_deletions_are_marked_where_they_are(make_row: MakeRow) -
             {"field": "text", "kind": "insert", "start": 12, "end": 12, "new_start": 7, "new_end": 10},
         ],
     }  # fmt: skip
-    found = textattack_row(AttackView("clare", {}, [row]), row)
+    read = AttackResult.from_row(row)
+    found = textattack_row(AttackView("clare", {}, [read]), read)
     assert found["original_text"] == "a [[very]] good film"
     assert found["perturbed_text"] == "a good [[big]] film"
 
@@ -65,7 +70,7 @@ def test_insertions_and_deletions_are_marked_where_they_are(make_row: MakeRow) -
 )
 def test_no_cell_is_a_formula_and_every_text_is_read_back(text: str, tmp_path: Path) -> None:
     row = {**PAIR, "original": {"review": text}, "perturbed": {"review": text + " x"}, "edits": []}
-    view = AttackView("deepwordbug", {"labels": ["no", "yes"]}, [row])
+    view = AttackView("deepwordbug", {"labels": ["no", "yes"]}, [AttackResult.from_row(row)])
     export([view], tmp_path / "r.csv", "textattack-csv")
     with (tmp_path / "r.csv").open(newline="") as stream:
         cells = next(csv.DictReader(stream))
@@ -102,15 +107,15 @@ def test_adversarial_texts_are_read_back_as_data(run_folder: RunFolder, tmp_path
     assert export([view], tmp_path / "adversarial.jsonl", "jsonl") == view.summary.succeeded
     data = load_data(tmp_path / "adversarial.jsonl").evaluation()
     assert data.labels == ("negative", "positive")
-    assert [example.texts["text"] for example in data] == [row["perturbed"]["text"] for row in view.successes]
-    assert [example.label for example in data] == [row["label"] for row in view.successes]
+    assert [example.texts["text"] for example in data] == [each.perturbed["text"] for each in view.successes]
+    assert [example.label for example in data] == [each.label for each in view.successes]
     first = json.loads((tmp_path / "adversarial.jsonl").read_text().splitlines()[0])
-    assert first["original_text"] == view.successes[0]["original"]["text"]
-    assert (first["id"], first["attack"]) == (view.successes[0]["id"], "deepwordbug")
+    assert first["original_text"] == view.successes[0].original["text"]
+    assert (first["id"], first["attack"]) == (view.successes[0].id, "deepwordbug")
 
 
 def test_adversarial_pairs_are_read_back_as_pairs(tmp_path: Path) -> None:
-    view = AttackView("pwws", {"labels": ["no", "yes"]}, [PAIR])
+    view = AttackView("pwws", {"labels": ["no", "yes"]}, [READ])
     (row,) = adversarial(view)
     assert row["original_hypothesis"] == "a good film"
     export([view], tmp_path / "pairs.jsonl", "jsonl")

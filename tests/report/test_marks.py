@@ -7,10 +7,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.report.marks import mark, odd_ones, visible
+from isthmus.attacks.result import AttackResult
+from isthmus.report.marks import Marked, odd_ones, visible
+from isthmus.report.marks import mark as mark_result
 
 MakeRow = Callable[..., dict[str, Any]]
 plain_text = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")), max_size=80)
+
+
+def mark(row: dict[str, Any], **options: int) -> tuple[Marked, ...]:
+    return mark_result(AttackResult.from_row({"outcome": "succeeded", **row}), **options)
 
 
 def joined(pieces: Any) -> str:

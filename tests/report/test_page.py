@@ -172,7 +172,7 @@ def test_the_page_says_what_was_not_tried_and_what_was_used(rich_run: RunFolder)
     for words in (
         "nothing was tried on", "encoder: minilm", "hotflip was left out: it needs gradients",
         "All together: deepwordbug, pwws, textfooler.", "limits textdefender-2021",
-        f"similarity {view.successes[0]['similarity']:.2f}",
+        f"similarity {view.successes[0].similarity:.2f}",
     ):  # fmt: skip
         assert words in page.text
     assert page.open == []
@@ -191,7 +191,7 @@ def test_names_beside_the_curves_do_not_overlap(heights: list[float]) -> None:
 def test_how_sure_the_model_is_of_the_texts_it_was_attacked_on(run_folder: RunFolder, add_attack: AddAttack) -> None:
     view = read_run(run_folder)
     ((name, panel),) = of_run(view)
-    rows = view.attacks[0].rows
+    rows = run_folder.attack_files()[0].rows()
     sure = [max(row["score_before"]) for row in rows if row["score_before"]]
     right = [row["prediction_before"] == row["label"] for row in rows if row["score_before"]]
     assert name == "examples before the attack"

@@ -41,12 +41,12 @@ def test_one_attack_alone_has_no_sum(run_folder: RunFolder) -> None:
 
 def test_changed_words_are_bracketed_without_colour_and_coloured_with(run_folder: RunFolder) -> None:
     view = read_run(run_folder).attacks[0]
-    edit = view.successes[0]["edits"][0]
+    edit = view.successes[0].edits[0]
     plain = shown(lambda console: print_examples(console, view, 1))
-    assert f"[{edit['original']}]" in plain
-    assert f"[{edit['replacement']}]" in plain
+    assert f"[{edit.original}]" in plain
+    assert f"[{edit.replacement}]" in plain
     coloured = shown(lambda console: print_examples(console, view, 1), force_terminal=True, color_system="standard")
-    assert f"[{edit['original']}]" not in coloured
+    assert f"[{edit.original}]" not in coloured
     assert "\x1b[1;4;31m" in coloured
 
 
@@ -86,7 +86,7 @@ def test_what_was_not_tried_and_what_was_used_stand_beside_the_table(rich_run: R
     (warning,) = [warning for warning in warnings(run) if "nothing was tried" in warning]
     assert f"nothing was tried on {view.summary.no_candidates} of" in warning
     assert f"{100 * view.summary.proven.estimate:.1f} %" in warning
-    words = sum(row["outcome"] == "failed" and row["words"] == 0 for row in view.rows)
+    words = sum(result.outcome == "failed" and result.words == 0 for result in view.results)
     assert f"{words} texts have no word that may be edited" in warning
 
 

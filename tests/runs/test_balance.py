@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import wilson
 from isthmus.runs.balance import Balance, Seen, mean_rate
 from isthmus.runs.evaluate.figures import summarise as evaluated
+from isthmus.runs.evaluate.results import Evaluated
 from isthmus.runs.summary import summarise
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -49,7 +52,7 @@ def test_without_examples_there_is_no_number() -> None:
 def test_always_answering_the_majority_is_worth_half_of_two_classes(make_row: MakeRow) -> None:
     ham = [make_row(f"h{i}", "failed", label=0, prediction_before=0) for i in range(87)]
     spam = [make_row(f"s{i}", "skipped", label=1, prediction_before=0) for i in range(13)]
-    summary = summarise([*ham, *spam])
+    summary = summarise([AttackResult.from_row(row) for row in (*ham, *spam)])
     assert summary.racc.estimate == summary.sacc.estimate == pytest.approx(0.87)
     assert summary.balance.majority_share == pytest.approx(0.87)
     assert summary.balance.only_prediction == 0
@@ -75,11 +78,11 @@ def test_examples_on_which_nothing_was_tried_are_not_proven() -> None:
 
 
 def test_an_evaluation_has_the_same_figures() -> None:
-    rows = [{"label": int(i >= 87), "scores": {"model": [0.9, 0.1]}} for i in range(100)]
+    rows = [Evaluated(str(i), "right", int(i >= 87), scores={"model": (0.9, 0.1)}) for i in range(100)]
     figures = evaluated(rows, ("ham", "spam"), ("model",), "model")["ways"]["model"]
     assert figures["accuracy"]["estimate"] == pytest.approx(0.87)
     assert figures["balanced_accuracy"]["estimate"] == pytest.approx(0.5)
     assert figures["majority"] == {"label": "ham", "share": 0.87}
     assert figures["only_prediction"] == "ham"
-    rows[0]["scores"] = {"model": [0.1, 0.9]}
+    rows[0] = dataclasses.replace(rows[0], scores={"model": (0.1, 0.9)})
     assert evaluated(rows, ("ham", "spam"), ("model",), "model")["ways"]["model"]["only_prediction"] is None

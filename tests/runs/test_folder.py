@@ -17,11 +17,11 @@ from isthmus.runs.folder import (
     ModelRecord,
     RunFolder,
     RunRecord,
-    claim,
     default_path,
     short_name,
 )
 from isthmus.runs.journal import BusyError, Journal
+from isthmus.runs.rows_file import claim
 from isthmus.runs.settings import short_hash
 
 

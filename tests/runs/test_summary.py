@@ -1,16 +1,37 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import wilson
-from isthmus.runs.summary import OUTCOMES, budget_curve, summarise, together
+from isthmus.runs import summary as figures
+from isthmus.runs.summary import OUTCOMES
 
 MakeRow = Callable[..., dict[str, Any]]
+Rows = Sequence[dict[str, Any] | AttackResult]
+
+
+def read(rows: Rows) -> list[AttackResult]:
+    return [row if isinstance(row, AttackResult) else AttackResult.from_row(row) for row in rows]
+
+
+def summarise(rows: Rows, threshold: float | None = None) -> figures.Summary:
+    return figures.summarise(read(rows), threshold)
+
+
+def budget_curve(rows: Rows) -> figures.BudgetCurve:
+    return figures.budget_curve(read(rows))
+
+
+def together(tables: Sequence[Rows]) -> list[AttackResult]:
+    return figures.together([read(rows) for rows in tables])
+
+
 outcomes = st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=40)
 
 
@@ -80,7 +101,7 @@ def test_attacks_together_keep_only_shared_examples_and_the_smallest_change(make
     first = [make_row("a", words_changed=0.5), make_row("b")]
     second = [make_row("a", words_changed=0.25, logical_queries=3)]
     (row,) = together([first, second])
-    assert (row["id"], row["words_changed"], row["logical_queries"]) == ("a", 0.25, 13)
+    assert (row.id, row.words_changed, row.logical_queries) == ("a", 0.25, 13)
     assert together([]) == []
 
 
@@ -91,11 +112,11 @@ def test_detection_at_a_threshold_decides_what_is_correct(make_row: MakeRow) -> 
 
 
 def test_nothing_attacked_gives_no_numbers_rather_than_zeros(make_row: MakeRow) -> None:
-    figures = summarise([make_row("a", "skipped")]).to_json()
-    assert figures["asr"] is None
-    assert figures["avg_queries"] is None
-    assert figures["words_changed"] is None
-    assert figures["sacc"] == 0.0
+    found = summarise([make_row("a", "skipped")]).to_json()
+    assert found["asr"] is None
+    assert found["avg_queries"] is None
+    assert found["words_changed"] is None
+    assert found["sacc"] == 0.0
 
 
 def test_examples_without_candidates_stay_robust_and_are_counted_apart(make_row: MakeRow) -> None:
@@ -113,8 +134,8 @@ def test_examples_without_candidates_stay_robust_and_are_counted_apart(make_row:
     assert (summary.no_candidates, summary.no_words) == (3, 1)
     assert summary.racc == wilson(5, 8)
     assert summary.proven == wilson(2, 8)
-    figures = summary.to_json()
-    assert (figures["no_candidates"], figures["no_words"]) == (3, 1)
+    found = summary.to_json()
+    assert (found["no_candidates"], found["no_words"]) == (3, 1)
 
 
 def test_similarity_is_that_of_the_successes_that_have_one(make_row: MakeRow) -> None:
@@ -140,12 +161,12 @@ def test_the_union_is_robust_only_if_every_attack_came_to_its_end_and_failed(
     make_row: MakeRow, kinds: tuple[str, ...], outcome: str
 ) -> None:
     (row,) = together([[make_row("a", kind, candidates=2)] for kind in kinds])
-    assert row["outcome"] == outcome
+    assert row.outcome == outcome
     summary = summarise([row])
     assert summary.racc.estimate == (outcome == "failed")
     # An attack that broke before it asked does not make a right answer wrong.
     assert summary.sacc.estimate == 1
-    assert row["candidates"] == 2 * len(kinds)
+    assert row.candidates == 2 * len(kinds)
 
 
 def test_the_union_has_no_candidates_only_where_no_attack_had_any(make_row: MakeRow) -> None:

@@ -110,6 +110,19 @@ class AttackResult:
     reason: str = ""
     fresh: Fresh | None = None
     clean: Clean | None = None
+    l2: float | None = None
+    """Of a gradient attack: how far it moved the pixels, or the embeddings of the words."""
+    linf: float | None = None
+    """The largest change of a pixel, or of a coordinate of an embedding."""
+    blind: bool | None = None
+    """Whether the gradient was zero at the first step."""
+    tokens: int | None = None
+    """Of an attack on embeddings: how many of them it could move."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the attack ended with another text than it began with."""
+        return self.perturbed != self.original
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready record; it holds no clock times, so that equal runs give equal files."""
@@ -121,25 +134,37 @@ class AttackResult:
         row["edits"] = [{name: getattr(edit, name) for name in _EDIT_FIELDS} for edit in self.edits]
         row["score_before"], row["score_after"] = list(self.score_before), list(self.score_after)
         for name in ("fresh", "clean"):
-            if row[name] is None:
-                del row[name]  # Of a deterministic model there is nothing to say.
-            else:
+            if row[name] is not None:
                 row[name] = asdict(row[name])
+        # Fresh draws are of a randomised model, distances of what gradients moved; of others there is nothing to say.
+        for name in ("fresh", "clean", "l2", "linf", "blind", "tokens"):
+            if row[name] is None:
+                del row[name]
         return row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> AttackResult:
-        """Read a record back; members of newer versions are ignored."""
+        """Read a record back; members of newer versions are ignored, of older ones those are filled in that they lack.
+
+        Rows from before candidates were counted do not say that there were none.
+        """
         try:
-            known = {field.name: row[field.name] for field in fields(cls) if field.name in row}
-            known["perturbed"] = row["perturbed"] if row["perturbed"] is not None else row["original"]
-            known["edits"] = tuple(Edit(**edit) for edit in row["edits"])
-            known["score_before"], known["score_after"] = tuple(row["score_before"]), tuple(row["score_after"])
+            known = {field.name: row[field.name] for field in fields(cls) if row.get(field.name) is not None}
+            if not isinstance(row["outcome"], str) or not isinstance(row["original"], Mapping):
+                raise TypeError("its outcome must be a word, and its original a mapping of texts")
+            known |= {"id": str(row.get("id")), "label": row.get("label"), "original": row["original"]}
+            known["perturbed"] = row.get("perturbed") or row["original"]
+            known["edits"] = tuple(edit for edit in map(_read_edit, row.get("edits") or ()) if edit is not None)
+            known["score_before"], known["score_after"] = (
+                tuple(row.get(name) or ()) for name in ("score_before", "score_after")
+            )
+            known.setdefault("candidates", 1)
             for name, kind in (("fresh", Fresh), ("clean", Clean)):
-                if known.get(name) is not None:
-                    known[name] = kind(**known[name])
+                if name in known:
+                    members = {field.name for field in fields(kind)}
+                    known[name] = kind(**{key: value for key, value in known[name].items() if key in members})
             return cls(**known)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"this is not a record of an attack: {error}") from error
 
     def __str__(self) -> str:
@@ -151,6 +176,16 @@ class AttackResult:
 
 _FIELDS = tuple(field.name for field in fields(AttackResult))
 _EDIT_FIELDS = tuple(field.name for field in fields(Edit))
+
+
+def _read_edit(edit: Mapping[str, Any]) -> Edit | None:
+    """An edit of a record; None where it does not say where it is."""
+    offsets = [edit.get(name) for name in ("start", "end", "new_start", "new_end")]
+    if not all(isinstance(each, int) for each in offsets):
+        return None
+    position, kind = edit.get("position", 0), edit.get("kind", "replace")
+    words = str(edit.get("original", "")), str(edit.get("replacement", ""))
+    return Edit(str(edit.get("field")), position, kind, *words, *offsets)  # type: ignore[arg-type]
 
 
 def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:

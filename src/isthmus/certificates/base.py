@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import RunError, UsageError
 from isthmus.core.types import Example, Texts, Victim
 
 _DECLINES = "it declines by itself where the draws do not show which class it is; leave it away"
 Outcome = Literal["certified", "wrong", "abstained", "error"]
+_MEMBERS = ("id", "outcome", "label", "prediction", "strength", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Certified:
 
     id: str
     outcome: Outcome
-    label: int
+    label: int | None
+    """None where the data hold no example."""
     prediction: int | None = None
     strength: float = -1.0
     """Up to where it holds: a radius, or a number of words (infinite: all of them). Negative: nowhere."""
@@ -57,6 +59,8 @@ class Certified:
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready record without clock times; an infinite strength is written as ``all``."""
+        if self.label is None:
+            return {"id": self.id, "outcome": self.outcome, "label": None, "reason": self.reason}
         strength: Any = "all" if math.isinf(self.strength) else self.strength
         return {
             "id": self.id,
@@ -68,13 +72,30 @@ class Certified:
             "reason": self.reason,
         }
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Certified:
+        """Read a record back; what a method says beside the rest are its details."""
+        try:
+            details = {key: value for key, value in row.items() if key not in _MEMBERS}
+            strength = row.get("strength")
+            if not isinstance(row["outcome"], str):
+                raise TypeError("its outcome must be a word")
+            return cls(
+                str(row["id"]),
+                row["outcome"],  # type: ignore[arg-type]
+                row.get("label"),
+                row.get("prediction"),
+                -1.0 if strength is None else math.inf if strength == "all" else float(strength),
+                details,
+                str(row.get("reason") or ""),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"this is not a record of a certificate: {error}") from error
 
-def strength_of(row: Mapping[str, Any]) -> float:
-    """The strength that a row holds; -1 where it holds none."""
-    value = row.get("strength")
-    if value is None:
-        return -1.0
-    return math.inf if value == "all" else float(value)
+    @property
+    def is_right(self) -> bool:
+        """Whether the answer is the label, certified or not."""
+        return self.prediction is not None and self.prediction == self.label
 
 
 @dataclass(frozen=True, slots=True)

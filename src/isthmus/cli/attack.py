@@ -10,8 +10,10 @@ from isthmus.cli import options
 from isthmus.core.errors import ExitCode, UsageError, VictimError
 
 if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
     from isthmus.report.view import RunView
-    from isthmus.runs.attack import AttackOutcome, AttackReport, AttackRequest
+    from isthmus.runs.attack import AttackReport, AttackRequest
+    from isthmus.runs.rows_file import RowsDone
 
 _GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Auxiliary models", "Randomised models"
 _FEW = 4
@@ -209,7 +211,7 @@ def attack(
     keys = [outcome.file.key for outcome in report.outcomes]
     console = results(as_json, quiet)
     every = (*report.outcomes, *report.embeddings)
-    counts = {outcome.file.key: (outcome.attacked, len(outcome.rows)) for outcome in every}
+    counts = {outcome.file.key: (outcome.made, len(outcome.results)) for outcome in every}
     said = read_back("attacked", counts, report.probe_queries)
     print_run(console, view, after="attack", keys=keys, evaluated=(), examples=1 if len(keys) <= _FEW else 0, said=said)
     failure = _all_failed(view)
@@ -218,7 +220,7 @@ def attack(
         write_export(list(view.attacks), export, form, quiet)
     if as_json:
         figures = run_json(view, keys)
-        figures["attacked_now"] = sum(outcome.attacked for outcome in every)
+        figures["attacked_now"] = sum(outcome.made for outcome in every)
         figures["probe_queries"] = report.probe_queries
         if bar is not None:
             figures["gate"] = {**bar.to_json(), "exit_code": code}
@@ -244,7 +246,8 @@ def _all_failed(run: RunView) -> VictimError | None:
     """The error of an attack without a single answer: there is no result that could pass or fail."""
     for view in (*run.attacks, *run.embeddings):
         without = view.summary.errors + view.summary.timed_out
-        if view.rows and without == view.summary.n and all(row.get("prediction_before") is None for row in view.rows):
+        is_answered = any(result.prediction_before is not None for result in view.results)
+        if view.results and without == view.summary.n and not is_answered:
             reason, _ = view.reasons()[0]
             how = "an error or a time-out" if view.summary.timed_out else "an error"
             return VictimError(f"{view.key}: every example ended in {how}: {reason}. --retry-errors tries them again")
@@ -252,13 +255,11 @@ def _all_failed(run: RunView) -> VictimError | None:
 
 
 def _view(report: AttackReport) -> RunView:
-    """The run with the rows this command asked for, which may be fewer than the folder holds."""
-    import dataclasses
-
+    """The run with the results this command asked for, which may be fewer than the folder holds."""
     from isthmus.report.view import AttackView, read_run
 
-    def views(outcomes: tuple[AttackOutcome, ...]) -> tuple[AttackView, ...]:
-        return tuple({each.file.key: AttackView(each.file.key, each.header, each.rows) for each in outcomes}.values())
+    def views(outcomes: tuple[RowsDone[AttackResult], ...]) -> tuple[AttackView, ...]:
+        asked = {each.file.key: AttackView(each.file.key, each.header, each.results) for each in outcomes}
+        return tuple(asked.values())
 
-    run = read_run(report.folder)
-    return dataclasses.replace(run, attacks=views(report.outcomes), embeddings=views(report.embeddings))
+    return read_run(report.folder, attacks=views(report.outcomes), embeddings=views(report.embeddings))

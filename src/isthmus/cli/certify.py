@@ -89,13 +89,14 @@ def certify(
         command=command_line(),
     )
     report = _run(request, quiet)
-    view = CertificateView(report.file.key, report.header, report.rows, report.challenges)
+    (done,) = report.outcomes
+    view = CertificateView(done.file.key, done.header, done.results, report.challenges)
     if strength is None:
         strength = 0.0 if view.unit == "radius" else float("inf")
-    rates = {"certified": certified_at(report.rows, strength), "clean": view.summary.clean}
+    rates = {"certified": certified_at(done.results, strength), "clean": view.summary.clean}
     console = results(as_json, quiet)
     print_certificate(console, view)
-    counts = {report.file.key: (report.certified_now, len(report.rows))}
+    counts = {view.key: (done.made, len(done.results))}
     console.print(read_back("certified", counts, report.probe_queries))
     code = 0
     if bar is not None:
@@ -141,9 +142,9 @@ def _json(report: CertifyReport, view: CertificateView, strength: float, rates: 
         "at": "all" if strength == float("inf") else strength,
         "certified": rates["certified"].to_dict(),
         **view.summary.to_json(),
-        "certified_now": report.certified_now,
+        "certified_now": report.outcomes[0].made,
         "probe_queries": report.probe_queries,
-        "effort": report.header.get("effort"),
-        "resources": report.header["settings"]["resources"],
-        "parameters": report.header["settings"]["parameters"],
+        "effort": view.header.get("effort"),
+        "resources": view.header["settings"]["resources"],
+        "parameters": view.header["settings"]["parameters"],
     }

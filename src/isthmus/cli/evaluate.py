@@ -11,7 +11,9 @@ from isthmus.core.errors import ExitCode, VictimError
 
 if TYPE_CHECKING:
     from isthmus.report.view import RunView
-    from isthmus.runs.evaluate import EvaluateReport, EvaluateRequest
+    from isthmus.runs.evaluate import EvaluateRequest
+    from isthmus.runs.evaluate.base import Answered
+    from isthmus.runs.rows_file import RowsReport
 
 
 def evaluate(
@@ -136,7 +138,7 @@ def evaluate(
     report = _run(request, quiet)
     view = _view(report)
     console = results(as_json, quiet)
-    counts = {outcome.file.key: (outcome.asked, len(outcome.rows)) for outcome in report.outcomes}
+    counts = {outcome.file.key: (outcome.made, len(outcome.results)) for outcome in report.outcomes}
     said = read_back("evaluated", counts, report.probe_queries)
     print_run(console, view, after="evaluate", keys=(), said=said)
     if predictions is not None:
@@ -147,7 +149,7 @@ def evaluate(
         each = {each.key: evaluation_json(each) for each in view.evaluations}
         figures: dict[str, Any] = {"run": view.folder.path.as_posix()}
         figures |= next(iter(each.values())) if len(each) == 1 else {}
-        figures |= {"evaluations": each, "asked_now": sum(outcome.asked for outcome in report.outcomes)}
+        figures |= {"evaluations": each, "asked_now": sum(outcome.made for outcome in report.outcomes)}
         figures["probe_queries"] = report.probe_queries
         together = {part.name: part for part in pooled(view.evaluations)}
         if together:
@@ -164,7 +166,7 @@ def evaluate(
         raise typer.Exit(code)
 
 
-def _run(request: EvaluateRequest, quiet: bool) -> EvaluateReport:
+def _run(request: EvaluateRequest, quiet: bool) -> RowsReport[Answered]:
     from isthmus.cli.progress import EvaluateBar, shown
     from isthmus.runs.evaluate import evaluate as run_evaluate
 
@@ -173,7 +175,7 @@ def _run(request: EvaluateRequest, quiet: bool) -> EvaluateReport:
         return run_evaluate(request, bar)
 
 
-def _write_predictions(report: EvaluateReport, run: RunView, file: str, quiet: bool) -> None:
+def _write_predictions(report: RowsReport[Answered], run: RunView, file: str, quiet: bool) -> None:
     from isthmus.cli.console import progress_console
     from isthmus.core.errors import UsageError
     from isthmus.core.files import write_json
@@ -181,20 +183,18 @@ def _write_predictions(report: EvaluateReport, run: RunView, file: str, quiet: b
 
     if len(run.evaluations) != 1 or not run.evaluations[0].answers_questions:
         raise UsageError("--predictions writes the answers to one set of questions: name a single --on of a qa model")
-    found = predictions(report.outcomes[0].rows)
+    found = predictions(report.outcomes[0].results)
     write_json(file, found)
     progress_console(quiet).print(f"{file}: {len(found):,} answers", markup=False, soft_wrap=True)
 
 
-def _view(report: EvaluateReport) -> RunView:
+def _view(report: RowsReport[Answered]) -> RunView:
     """The run with the sets this command asked for, and the figures of just the rows it asked for."""
-    import dataclasses
-
     from isthmus.report.evaluations import EvaluationView
     from isthmus.report.view import read_run
 
     asked = tuple(EvaluationView(outcome.file.key, outcome.header) for outcome in report.outcomes)
-    return dataclasses.replace(read_run(report.folder), evaluations=asked)
+    return read_run(report.folder, evaluations=asked)
 
 
 def _all_failed(run: RunView) -> VictimError | None:

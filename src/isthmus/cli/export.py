@@ -42,7 +42,7 @@ def export(
     from isthmus.runs.folder import RunFolder
 
     chosen = format_of(file, form)
-    views = [view for view in read_run(RunFolder(run)).attacks if view.rows]
+    views = [view for view in read_run(RunFolder(run)).attacks if view.results]
     if not views:
         raise UsageError(f"{run} has no results of attacks yet: isthmus attack {run}")
     if attacks is not None:

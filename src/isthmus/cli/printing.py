@@ -55,7 +55,7 @@ def print_run(
         console.print(Text(visible(shares), style="dim"))
     if said:
         console.print(Text(said))
-    views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
+    views = [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
     if views:
         console.print()
         console.print(attack_table(run, keys))
@@ -71,7 +71,7 @@ def print_run(
         console.print()
         for view in views:
             print_examples(console, view, examples)
-    if any(view.rows for view in run.embeddings):
+    if any(view.results for view in run.embeddings):
         console.print()
         console.print(embedding_table(run))
         console.print(embedding_notes(run))
@@ -194,7 +194,7 @@ def evaluation_json(view: EvaluationView) -> dict[str, Any]:
 
 def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
     """The figures of a run: those of its only attack at the top, or of all of them together."""
-    views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
+    views = [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
     each = {view.key: attack_json(view) for view in views}
     found: dict[str, Any] = {"run": run.folder.path.as_posix()}
     if len(views) == 1:
@@ -214,7 +214,7 @@ def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
                 "embedding_length": view.header.get("embedding_length"),
             }
             for view in run.embeddings
-            if view.rows
+            if view.results
         }
     if run.evaluations and keys is None:
         found["evaluations"] = {view.key: evaluation_json(view) for view in run.evaluations}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from isthmus.core.assets import Progress as AssetProgress
+    from isthmus.runs.observer import RowResult
 
 _LINE_EVERY_S = 10.0
 
@@ -177,19 +178,19 @@ class RowsBar:
         """Something worth knowing happened."""
         self.meter.note(message)
 
-    def begin(self, key: str, total: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The work begins, or goes on after `rows`."""
+    def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None:
+        """The work begins, or goes on after `results`."""
         self._counts = {}
-        for row in rows:
-            self._count(row)
-        if rows:
-            self.meter.note(f"{key}: continuing after {len(rows)} of {total} examples")
-        self.meter.start(key, total, len(rows))
+        for result in results:
+            self._count(result)
+        if results:
+            self.meter.note(f"{key}: continuing after {len(results)} of {total} examples")
+        self.meter.start(key, total, len(results))
 
-    def row(self, key: str, row: Mapping[str, Any]) -> None:
+    def result(self, key: str, result: RowResult) -> None:
         """An example is finished."""
         del key
-        self._count(row)
+        self._count(result)
         self.meter.update(sum(self._counts.values()), self._figures())
 
     def queries(self, key: str, count: int) -> None:
@@ -202,9 +203,8 @@ class RowsBar:
         del key
         self.meter.stop(self._figures())
 
-    def _count(self, row: Mapping[str, Any]) -> None:
-        outcome = str(row["outcome"])
-        self._counts[outcome] = self._counts.get(outcome, 0) + 1
+    def _count(self, result: RowResult) -> None:
+        self._counts[result.outcome] = self._counts.get(result.outcome, 0) + 1
 
     def _figures(self) -> str:
         # Counts, not rates: what falls quickly ends first, so a rate of what has ended would mislead.

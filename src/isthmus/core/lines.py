@@ -4,6 +4,9 @@
 
 The last key is the CRC-32 of the line without it; every change of up to 32 neighbouring bits is found. Whoever reads a
 line gets the row without the key. Lines written before there were checksums are read as they are.
+
+A process that is killed may leave half a line at the end of a file. `whole_lines` is the one reader of files that are
+appended to: it leaves such an end out. Whoever reads decides what becomes of a whole line that is damaged.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import math
 import re
 import shlex
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +37,19 @@ class Line:
     is_sealed: bool
     is_damaged: bool = False
     """Whether the checksum, or what is left of it, does not fit the rest."""
+
+
+@dataclass(frozen=True)
+class PlacedLine(Line):
+    """A whole line and its place in the file."""
+
+    raw: bytes = b""
+    """The line itself, without its line break."""
+    number: int = 0
+    """Counted from 1."""
+    start: int = 0
+    end: int = 0
+    """Offsets of its first byte, and of the one behind its line break."""
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -79,6 +95,17 @@ def read_line(line: bytes) -> Line:
         return Line(_parse(line), False, _resembles_seal(line))
     body = line[: found.start()] + b"}"
     return Line(_parse(body), True, zlib.crc32(body) != int(found[2], 16))
+
+
+def whole_lines(stream: Iterable[bytes]) -> Iterator[PlacedLine]:
+    """Every whole line of a file; what follows the last line break was torn by a kill, and is left out."""
+    end = 0
+    for number, raw in enumerate(stream, start=1):
+        if not raw.endswith(b"\n"):
+            return
+        start, end = end, end + len(raw)
+        line = read_line(raw)
+        yield PlacedLine(line.row, line.is_sealed, line.is_damaged, raw[:-1], number, start, end)
 
 
 def _resembles_seal(line: bytes) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.files import remove_file, writing
-from isthmus.core.lines import read_line, seal
+from isthmus.core.lines import seal, whole_lines
 
 _place: ContextVar[Path | None] = ContextVar("unfinished", default=None)
 
@@ -39,16 +39,14 @@ class Kept:
         self.rows: list[dict[str, Any]] = []
         if path is not None and path.is_file():
             whole, seen = 0, set()
-            *lines, _ = path.read_bytes().split(b"\n")
-            for line in lines:
-                read = read_line(line)
-                if read.row is None or read.is_damaged:
-                    break
-                if line not in seen:
-                    self.rows.append(read.row)
-                seen.add(line)
-                whole += len(line) + 1
             with writing(path), path.open("r+b") as stream:
+                for line in whole_lines(stream):
+                    if line.row is None or line.is_damaged:
+                        break
+                    if line.raw not in seen:
+                        self.rows.append(line.row)
+                    seen.add(line.raw)
+                    whole = line.end
                 stream.truncate(whole)
 
     def add(self, row: Mapping[str, Any]) -> None:

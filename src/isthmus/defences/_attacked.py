@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core import catalog, progress, unfinished
 from isthmus.core.errors import TrainingError, UnknownName, UsageError
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, ImageClassification, Victim
+from isthmus.core.types import Example, ImageClassification
 from isthmus.defences.base import Batch, Defence, Labelled, Made, Terms
 
 if TYPE_CHECKING:
@@ -130,10 +130,6 @@ class Attacked(Defence):
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Those of the base."""
         return self._base.losses(model, batch)
-
-    def deploy(self, model: Classifier) -> Classifier | Victim:
-        """As the base does."""
-        return self._base.deploy(model)
 
     @property
     def moves_inputs(self) -> bool:

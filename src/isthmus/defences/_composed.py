@@ -6,7 +6,6 @@
     losses      those of the one part that makes passes of its own, on the transformed batch, each pass with the terms
                 of the composed objective; one plain pass where no part does. Then the penalties of every part.
     plan        training starts over where one part asks for it; weights count from where all of them are at work
-    deploy      the front end first, then what answers by several draws
 
 What cannot be combined is refused here, before anything is loaded.
 """
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
-from isthmus.core.types import Example, Output, Task, Victim
+from isthmus.core.types import Example, Output, Task
 from isthmus.defences.base import Batch, Defence, Labelled, Made, Plan, Terms, pass_terms
 
 if TYPE_CHECKING:
@@ -210,13 +209,6 @@ class Composed(Defence):
     def _walker(self) -> Defence | None:
         return next((part for part in self.parts if part.walks), None)
 
-    def deploy(self, model: Classifier) -> Classifier | Victim:
-        """The front end first, then what answers by several draws."""
-        if model.deployment is not None:
-            return model.deployment.victim(model)
-        found = [part.deploy(model) for part in self.parts if type(part).deploy is not Defence.deploy]
-        return next((one for one in found if one is not model), model)
-
     @property
     def moves_inputs(self) -> bool:
         """If one part does."""
@@ -260,7 +252,7 @@ def _alike(first: Defence, second: Defence) -> str | None:
 
 
 def _answering(first: Defence, second: Defence) -> str | None:
-    ways = _deploys(first), _deploys(second)
+    ways = first.deploys, second.deploys
     if ways == ("answers", "answers"):
         return "each of them decides how the trained model answers: take one of them"
     if ways == ("reads", "reads"):
@@ -268,12 +260,6 @@ def _answering(first: Defence, second: Defence) -> str | None:
     if ways == ("answers", "reads"):
         return f"{second.name} reads a text before anything else does: write {second.name}{JOINT}{first.name}"
     return None
-
-
-def _deploys(part: Defence) -> str | None:
-    # One with a base leaves it to the base, which is plain in a composition.
-    wraps = type(part).deploy is not Defence.deploy and not hasattr(part, "base")
-    return part.deploys or ("answers" if wraps else None)
 
 
 def _passes(first: Defence, second: Defence) -> str | None:

@@ -1,9 +1,11 @@
-"""What a defence is: a frozen record of hyper-parameters with four moments.
+"""What a defence is: a frozen record of hyper-parameters with three moments.
 
-    prepare(model, data)                  fill slots of the model, before training
+    prepare(model, data)                  fill slots of the model and say how it answers, before training
     examples(model, data, epoch, seed)    may replace the training examples, before each epoch
     losses(model, batch)                  yields the terms of the loss, each back-propagated before it is resumed
-    deploy(model)                         the classifier to be attacked, after training
+
+How a trained model answers is no moment: a method that votes, smooths or reads texts through a front end sets
+``model.deployment`` in `prepare`. It is saved with the model, and it is what is attacked (`isthmus.models.deployment`).
 
 The defaults are plain fine-tuning, so a method writes only the moment its idea lives in. `losses` has three smaller
 moments inside it, and a method whose idea fits into one of them combines with more of the others:
@@ -14,7 +16,7 @@ moments inside it, and a method whose idea fits into one of them combines with m
 
 `losses` is a generator because some methods need gradients in the middle of a step: what it yields has been
 back-propagated when it goes on, so FreeLB reads the gradient of its perturbation after each ``yield`` and takes the
-next ascent step. A method that needs more than one training says so by `plan`, before the first of the four.
+next ascent step. A method that needs more than one training says so by `plan`, before the first of the three.
 
 Whoever walks the generator scales what is yielded (by gradient accumulation, say). A method that needs the gradient of
 an unscaled loss asks `torch.autograd.grad` for it inside `losses`.
@@ -29,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from isthmus.core import catalog
 from isthmus.core.seeds import derive
-from isthmus.core.types import Example, Ints, Output, Task, Victim
+from isthmus.core.types import Example, Ints, Output, Task
 
 if TYPE_CHECKING:
     import torch
@@ -162,7 +164,9 @@ class Defence:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Fill slots of `model`; called before training, and again when a run is resumed.
+        """Fill slots of `model`, and set ``model.deployment`` where it is to answer by more than a single pass.
+
+        It is called before training, and again when a run is resumed.
 
         Everything trainable must live in the model, so that one checkpoint holds it. The caller has seeded torch's
         global stream, so freshly initialised layers are the same each time.
@@ -203,10 +207,6 @@ class Defence:
     def penalties(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
         """Terms that need no pass over the batch; none, by default."""
         return {}
-
-    def deploy(self, model: Classifier) -> Classifier | Victim:
-        """The classifier that is attacked; a defence that votes or smooths wraps the model here."""
-        return model
 
     @property
     def moves_inputs(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError
-from isthmus.core.types import ImageClassification, Task, Victim
+from isthmus.core.types import ImageClassification, Task
 from isthmus.defences._attacked import key_values
 from isthmus.defences._checks import at_least, needs_words
 from isthmus.defences.base import Batch, Defence, Labelled, Plan, Terms
@@ -110,7 +110,3 @@ class GaussianNoise(Defence):
             noise = torch.randn(clean.shape, generator=batch.stream(self.name), device=clean.device)
             batch = replace(batch, inputs={**batch.inputs, name: clean + sigma * noise})
         return batch
-
-    def deploy(self, model: Classifier) -> Classifier | Victim:
-        """As the base does."""
-        return self._base.deploy(model)

@@ -15,7 +15,6 @@ from isthmus.models.two_step import AcceptRule, Aggregate, Masking, TwoStep
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isthmus.core.types import Victim
     from isthmus.models import Classifier
 
 Mode = Literal["paper", "released"]
@@ -211,10 +210,6 @@ class RSMI(Defence):
             keys = bits.random_(generator=batch.stream(f"{self.name} masks"))
             chosen = masking.drawn_from_all(words, keys, self.masked)
         return masking.flags(chosen, ids.shape[1])
-
-    def deploy(self, model: Classifier) -> Classifier | Victim:
-        """The model as it answers: by two-step inference."""
-        return model if model.deployment is None else model.deployment.victim(model)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from isthmus.defences._synonyms import SynonymDraws
 from isthmus.defences.base import Labelled
 
 if TYPE_CHECKING:
-    from isthmus.core.types import Victim
     from isthmus.models import Classifier
 
 
@@ -66,7 +65,3 @@ class SAFER(SynonymDraws):
 
         super().prepare(model, data)
         model.deployment = SynonymSmoothing(self.draws, self.answer, self.synonyms())
-
-    def deploy(self, model: Classifier) -> Classifier | Victim:
-        """The classifier that lets draws vote."""
-        return model if model.deployment is None else model.deployment.victim(model)

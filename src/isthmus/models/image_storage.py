@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.errors import IsthmusError, ModelError, RunError
+from isthmus.core.errors import IsthmusError, ModelError, RunError, UsageError
 from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import ImageClassification
 from isthmus.models._hub import seeded
@@ -34,6 +34,8 @@ def save(model: ImageClassifier, folder: Path) -> None:
 
     if folder.exists() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
         raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
+    if model.deployment is not None:
+        raise UsageError(f"a classifier of images answers by a single pass and cannot be saved with {model.deployment}")
     state = {name: value for name, value in model.state_dict().items() if not name.startswith("companions.")}
     with replacing_folder(folder) as fresh:
         try:

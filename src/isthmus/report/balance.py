@@ -41,7 +41,7 @@ def constants(run: RunView) -> list[str]:
     """The warnings of all attacks, each once."""
     found: dict[str, list[str]] = {}
     for view in run.attacks:
-        warning = constant(view, view.summary) if view.rows else ""
+        warning = constant(view, view.summary) if view.results else ""
         if warning:
             found.setdefault(warning, []).append(view.key)
     return [f"{', '.join(keys)}: {warning}" for warning, keys in found.items()]
@@ -49,7 +49,7 @@ def constants(run: RunView) -> list[str]:
 
 def balanced(run: RunView, keys: Sequence[str] | None = None) -> list[tuple[str, AttackView, Summary]]:
     """Name, attack and figures of every line that has several classes."""
-    views = [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
+    views = [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
     lines = [(view.key, view, view.summary) for view in views]
     if run.together is not None and len(views) > 1:
         lines.append(("all together", run.alike[0], run.together))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isthmus.report.numerals import percent
-from isthmus.runs.certificates import CertificateSummary, is_fooled, is_right
+from isthmus.runs.certificates import CertificateSummary, is_fooled
 
 if TYPE_CHECKING:
     from isthmus.report.certificates import CertificateView
@@ -29,10 +29,10 @@ def notes(view: CertificateView) -> list[str]:
     if counts:
         found.append(f"Of {summary.n} examples {', '.join(counts)}; none of these is certified.")
     found += _about_substitutes(summary) + _about_the_deployed_vote(summary) + _about_alternatives(view)
-    swaps = [row for row in view.rows if row.get("swaps")]
+    swaps = [result.details for result in view.results if result.details.get("swaps")]
     if swaps:
-        total, inside = (sum(int(row[key]) for row in swaps) for key in ("swaps", "swaps_inside"))
-        words = sum(int(row["words_inside"]) > 0 for row in swaps)
+        total, inside = (sum(int(details[key]) for details in swaps) for key in ("swaps", "swaps_inside"))
+        words = sum(int(details["words_inside"]) > 0 for details in swaps)
         found.append(
             f"{inside:,} of {total:,} single swaps of synonyms lie inside the ball; in {words} of {len(swaps)} "
             "texts any one word may be swapped without leaving it."
@@ -61,7 +61,7 @@ def _about_own_attack(view: CertificateView) -> list[str]:
         return []
     points = [each for each in view.challenges if each["attack"] == view.own_attack]
     within = sum(bool(each["inside"]) for each in points)
-    right = sum(map(is_right, view.rows))
+    right = sum(result.is_right for result in view.results)
     turned = len({each["example"] for each in points if is_fooled(each)})
     told = f"{view.own_attack} attacked {within} examples within their certificates"
     told += "." if view.refuted else " and turned none of them."
@@ -80,7 +80,7 @@ def _about_attacks(view: CertificateView) -> list[str]:
         told = "No attack of this run keeps to the threat model, so nothing was held against the certificates."
         return [told + (" One that does: --attack pwws -P table=TABLE." if view.unit == "words" else "")]
     named = ", ".join(names)
-    missing = len({str(row["id"]) for row in view.rows} - {key for ids in view.attacks.values() for key in ids})
+    missing = len({result.id for result in view.results} - {key for ids in view.attacks.values() for key in ids})
     fooled = sum(map(is_fooled, texts))
     held = "1 adversarial example" if len(texts) == 1 else f"{len(texts)} adversarial examples"
     told = (

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.core.errors import RunError
 from isthmus.report import figures
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent
 from isthmus.runs.certificates import (
     CertificateSummary,
+    ChallengeRows,
     Level,
-    Rows,
     alternatives,
     levels,
     summarise_certificate,
@@ -31,18 +30,20 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from isthmus.certificates.base import Certified
+
 _POINTS = 300
 NOT_A_CERTIFICATE = "not a certificate"
 
 
 @dataclass(frozen=True)
 class CertificateView:
-    """One certificate of a run: its header, its rows, and the texts that were held against it."""
+    """One certificate of a run: its header, its results, and the texts that were checked against it."""
 
     key: str
     header: Mapping[str, Any]
-    rows: Rows
-    challenges: Rows
+    results: Sequence[Certified]
+    challenges: ChallengeRows
 
     @property
     def unit(self) -> str:
@@ -75,7 +76,7 @@ class CertificateView:
     @cached_property
     def summary(self) -> CertificateSummary:
         """The figures."""
-        return summarise_certificate(self.rows, self.unit, self.challenges, self.attacks)
+        return summarise_certificate(self.results, self.unit, self.challenges, self.attacks)
 
     @property
     def is_complete(self) -> bool:
@@ -86,16 +87,17 @@ class CertificateView:
     def missing(self) -> tuple[int, int]:
         """Examples, and texts of attacks, that the header counts and no row is there for."""
         examples, texts = (int(self.header.get(name) or 0) for name in ("n", "challenges"))
-        return max(examples - len(self.rows), 0), max(texts - len(self.challenges), 0)
+        return max(examples - len(self.results), 0), max(texts - len(self.challenges), 0)
 
     def levels(self, strengths: Sequence[float]) -> list[Level]:
         """The rates at given strengths."""
-        return levels(self.rows, strengths, self.challenges, self.attacks)
+        return levels(self.results, strengths, self.challenges, self.attacks)
 
     @property
     def printed_radius(self) -> float | None:
         """The median of the radius that the RSMI paper prints, where it was asked for."""
-        found = [row[NOT_A_CERTIFICATE] for row in self.rows if row.get(NOT_A_CERTIFICATE) is not None]
+        printed = (result.details.get(NOT_A_CERTIFICATE) for result in self.results)
+        found = [radius for radius in printed if radius is not None]
         return float(np.median(found)) if found else None
 
     def notes(self) -> list[str]:
@@ -107,11 +109,10 @@ class CertificateView:
 
 def read_certificate(file: AttackFile) -> CertificateView:
     """One certificate of a run."""
-    rows = file.rows()
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row.get("outcome"), str) or "id" not in row:
-            raise RunError(f"{file.rows_path} line {number} is not a row of a certificate")
-    return CertificateView(file.key, file.header(), rows, read_rows(file.challenges_path))
+    from isthmus.certificates.base import Certified
+
+    results = file.read(Certified.from_row, "a certificate")
+    return CertificateView(file.key, file.header(), results, read_rows(file.challenges_path))
 
 
 def certificates(folder: RunFolder) -> list[CertificateView]:
@@ -123,7 +124,7 @@ def certificates(folder: RunFolder) -> list[CertificateView]:
         if view.header.get("settings")
         else view
         for file, view in found
-        if view.rows
+        if view.results
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus.attacks.parts.randomised import RESTARTS
 from isthmus.core import catalog
@@ -13,6 +13,9 @@ from isthmus.report.balance import constants
 from isthmus.report.shares import hardly_trained
 from isthmus.report.view import AttackView, RunView
 from isthmus.runs.summary import Summary
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 LARGE = 0.05
 """From this share of examples on, what went without candidates is worth a warning."""
@@ -58,8 +61,8 @@ def searched(view: AttackView) -> list[str]:
     if draws := how.get("search_draws"):
         return [f"search over {draws} shared draws"]
     if draws := how.get("draws"):
-        return [f"gradients over {draws} shared draws"] if any(row.get("fresh") for row in view.rows) else []
-    if not any(row.get("clean") or row.get("fresh") for row in view.rows) and not how:
+        return [f"gradients over {draws} shared draws"] if any(result.fresh for result in view.results) else []
+    if not view.is_randomised and not how:
         return []
     restarts = how.get("restarts", RESTARTS)
     return [f"another draw for every query, {restarts} restart{'' if restarts == 1 else 's'}"]
@@ -105,7 +108,7 @@ def warnings(run: RunView) -> list[str]:
         summary = view.summary
         if not view.is_complete:
             found.append(
-                f"{view.key} is not finished: {len(view.rows)} of {view.header.get('n')} examples. "
+                f"{view.key} is not finished: {len(view.results)} of {view.header.get('n')} examples. "
                 "The same command again continues it."
             )
         if is_large(summary.no_candidates, summary):
@@ -173,7 +176,7 @@ def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]
     """What the attacks were made with, each resource once."""
     found: dict[tuple[str, str], list[str]] = {}
     for view in run.attacks:
-        if view.rows and (keys is None or view.key in keys):
+        if view.results and (keys is None or view.key in keys):
             for role, name in view.resources.items():
                 found.setdefault((role, name), []).append(view.key)
     return [Resource(role, name, tuple(attacks)) for (role, name), attacks in found.items()]
@@ -182,7 +185,7 @@ def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]
 def coverage(run: RunView) -> str:
     """Which attacks the first line of the table is the sum of."""
     covered = [view.key for view in run.alike]
-    others = [view.key for view in run.attacks if view.rows and view.key not in covered]
+    others = [view.key for view in run.attacks if view.results and view.key not in covered]
     return f"All together: {', '.join(covered)}" + (f"; not {', '.join(others)}: another question." if others else ".")
 
 
@@ -201,7 +204,7 @@ def unbounded(run: RunView, views: Sequence[AttackView]) -> str:
 
 def of_embeddings(views: Sequence[AttackView]) -> str:
     """How to read attacks on embeddings, and what a radius compares with; empty where there are none."""
-    views = [view for view in views if view.rows]
+    views = [view for view in views if view.results]
     if not views:
         return ""
     lengths = sorted({float(view.header["embedding_length"]) for view in views if view.header.get("embedding_length")})
@@ -214,11 +217,11 @@ def of_embeddings(views: Sequence[AttackView]) -> str:
     return told + (f", where the vector of a token is {shown} long on average." if shown else ".")
 
 
-def moved_pixels(row: Mapping[str, Any], before: str = "") -> str:
+def moved_pixels(result: AttackResult, before: str = "") -> str:
     """How far the pixels of an image were moved; empty for texts."""
-    if not isinstance(row.get("linf"), float | int):
+    if result.linf is None:
         return ""
-    return f"{before}pixels moved by at most {float(row['linf']):.3f}, l2 {float(row.get('l2') or 0.0):.3f}"
+    return f"{before}pixels moved by at most {result.linf:.3f}, l2 {result.l2 or 0.0:.3f}"
 
 
 def without_result(view: AttackView) -> str:

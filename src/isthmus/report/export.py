@@ -21,12 +21,15 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.files import write_atomic
 from isthmus.report.marks import Span, compared
 from isthmus.report.view import AttackView
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 Format = Literal["textattack-csv", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -78,28 +81,22 @@ def export(views: Sequence[AttackView], path: Path | str, form: Format) -> int:
 
 def adversarial(view: AttackView) -> Iterator[dict[str, Any]]:
     """The successes as examples: the adversarial fields, the true label by name, and where they come from."""
-    for row in view.successes:
+    for result in view.successes:
         yield {
-            **(row.get("perturbed") or row["original"]),
-            "label": view.label(row["label"]),
-            **{f"original_{field}": text for field, text in row["original"].items()},
-            "id": row["id"],
+            **result.perturbed,
+            "label": view.label(result.label),
+            **{f"original_{field}": text for field, text in result.original.items()},
+            "id": result.id,
             "attack": view.key,
-            **(randomised(row) if is_randomised([view]) else {}),
+            **(randomised(result) if view.is_randomised else {}),
         }
 
 
-def is_randomised(views: Sequence[AttackView]) -> bool:
-    """Whether any row tells of fresh draws."""
-    return any(row.get("fresh") or row.get("clean") for view in views for row in view.rows)
-
-
-def randomised(row: Mapping[str, Any]) -> dict[str, float | None]:
+def randomised(result: AttackResult) -> dict[str, float | None]:
     """What fresh draws of a randomised model say of one example; None where it was not looked at."""
-    values: list[float | None] = []
-    for side, count in (("fresh", "reached"), ("clean", "right")):
-        seen = row.get(side)
-        values += [seen[count] / seen["draws"], seen["low"], seen["high"]] if seen else [None] * 3
+    fresh, clean = result.fresh, result.clean
+    values: list[float | None] = [fresh.reached / fresh.draws, fresh.low, fresh.high] if fresh else [None] * 3
+    values += [clean.right / clean.draws, clean.low, clean.high] if clean else [None] * 3
     return dict(zip(RANDOMISED, values, strict=True))
 
 
@@ -107,32 +104,32 @@ def _as_csv(views: Sequence[AttackView]) -> tuple[list[Any], str]:
     several = len(views) > 1  # TextAttack writes one file per attack and needs no column for its name.
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    drawn = is_randomised(views)
+    drawn = any(view.is_randomised for view in views)
     writer.writerow([*COLUMNS, *(RANDOMISED if drawn else ()), *(("attack",) if several else ())])
     lines = [
         [
-            *textattack_row(view, row).values(),
-            *(randomised(row).values() if drawn else ()),
+            *textattack_row(view, result).values(),
+            *(randomised(result).values() if drawn else ()),
             *((view.key,) if several else ()),
         ]
         for view in views
-        for row in view.rows
+        for result in view.results
     ]
     writer.writerows(lines)
     return lines, stream.getvalue()
 
 
-def textattack_row(view: AttackView, row: Mapping[str, Any]) -> dict[str, Any]:
-    """One row as TextAttack's CSV logger writes it."""
-    changed = row["outcome"] in ("succeeded", "failed")
-    sides = list(compared(row))
+def textattack_row(view: AttackView, result: AttackResult) -> dict[str, Any]:
+    """One result as a row of TextAttack's CSV logger."""
+    changed = result.outcome in ("succeeded", "failed")
+    sides = list(compared(result))
     before = {side.field: _bracketed(side.before, side.gone if changed else []) for side in sides}
     after = {side.field: _bracketed(side.after, side.new if changed else []) for side in sides}
     values = (
         _printed(before), _printed(after),
-        _score(view, row, "score_before"), _score(view, row, "score_after"),
-        row.get("prediction_before"), row.get("prediction_after"), row.get("label"),
-        int(row.get("logical_queries") or 0), _RESULT_TYPES[row["outcome"]],
+        _score(view, result, result.score_before), _score(view, result, result.score_after),
+        result.prediction_before, result.prediction_after, result.label,
+        result.logical_queries, _RESULT_TYPES[result.outcome],
     )  # fmt: skip
     return dict(zip(COLUMNS, values, strict=True))
 
@@ -155,10 +152,10 @@ def _printed(fields: Mapping[str, str]) -> str:
     return _BREAK.join(texts).replace("\n", _BREAK)
 
 
-def _score(view: AttackView, row: Mapping[str, Any], key: str) -> float | None:
-    scores, target = row.get(key) or (), view.goal.get("target")
+def _score(view: AttackView, result: AttackResult, scores: Sequence[float]) -> float | None:
+    target = view.goal.get("target")
     towards = target is not None and str(target) in view.labels
-    index = view.labels.index(str(target)) if towards else row.get("label")
-    if not isinstance(index, int) or not 0 <= index < len(scores):
+    index = view.labels.index(str(target)) if towards else result.label
+    if index is None or not 0 <= index < len(scores):
         return None
     return float(scores[index]) if towards else 1 - float(scores[index])

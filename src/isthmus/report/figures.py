@@ -37,7 +37,7 @@ _DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3,
 
 def robust_accuracy(run: RunView) -> str:
     """Clean and robust accuracy under each attack, with whiskers."""
-    lines = [(view.key, view.summary, _colour(number)) for number, view in enumerate(run.attacks) if view.rows]
+    lines = [(view.key, view.summary, _colour(number)) for number, view in enumerate(run.attacks) if view.results]
     if run.together is not None:
         lines.insert(0, ("all together", run.together, _INK))
 
@@ -60,7 +60,7 @@ def robust_accuracy(run: RunView) -> str:
 
 def query_budget(run: RunView) -> str:
     """Robust accuracy against the number of queries an attacker may spend on one example."""
-    views = [(number, view) for number, view in enumerate(run.attacks) if view.rows]
+    views = [(number, view) for number, view in enumerate(run.attacks) if view.results]
     height = max(3.1, 0.7 + 0.19 * len(views))  # a line for every name
 
     def draw(figure: Figure) -> None:
@@ -140,10 +140,11 @@ def detection(view: AttackView) -> str:
     label = found.get("label")
     if not isinstance(label, int):
         return ""
+    after = [result.score_after or result.score_before for result in view.results]
     groups = [
         ("other classes", [float(score) for score in found.get("negative_scores") or ()], _CLEAN),
-        ("before the attack", _scores(view, "score_before", label), _colour(1)),
-        ("after the attack", _scores(view, "score_after", label), _colour(0)),
+        ("before the attack", _scores([result.score_before for result in view.results], label), _colour(1)),
+        ("after the attack", _scores(after, label), _colour(0)),
     ]
     groups = [group for group in groups if group[1]]
     threshold = found.get("threshold")
@@ -168,8 +169,7 @@ def detection(view: AttackView) -> str:
     return _svg(f"detection-{view.key}", "Scores before and after the attack", draw, 0.6 + 0.85 * len(groups))
 
 
-def _scores(view: AttackView, key: str, label: int) -> list[float]:
-    found = [row.get(key) or row.get("score_before") for row in view.rows]
+def _scores(found: Sequence[Sequence[float]], label: int) -> list[float]:
     return [float(scores[label]) for scores in found if scores]
 
 

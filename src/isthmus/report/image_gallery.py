@@ -6,7 +6,7 @@ data that are gone only the adversarial images are shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from isthmus.report import image_grids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from isthmus.attacks.result import AttackResult
     from isthmus.report.view import AttackView, RunView
 
 _MOST = 64
@@ -32,15 +33,14 @@ class ImageGallery:
 
     run: RunView
 
-    def pictures(self, view: AttackView, row: Mapping[str, Any]) -> str:
+    def pictures(self, view: AttackView, result: AttackResult) -> str:
         """Original, adversarial image and amplified difference as SVG; empty where the images are gone."""
-        moved = self._moved(view).get(str(row["id"]))
+        moved = self._moved(view).get(result.id)
         if moved is None:
             return ""
-        clean = self._originals(view).get(str(row["id"]))
-        before, after = (
-            _answer(view, row.get(f"prediction_{when}"), row.get(f"score_{when}")) for when in ("before", "after")
-        )
+        clean = self._originals(view).get(result.id)
+        before = _answer(view, result.prediction_before, result.score_before)
+        after = _answer(view, result.prediction_after, result.score_after)
         if clean is None or clean.shape != moved.shape:
             return image_grids.row_svg((Panel(f"adversarial: {after}", _pixels(moved)),), "adversarial image")
         difference = moved.astype(np.float64) - clean
@@ -89,7 +89,7 @@ class ImageGallery:
         except IsthmusError as error:
             self.problems.append(f"The originals cannot be shown: {error}")
             return {}
-        shown = {str(row["id"]) for view in self.run.attacks for row in view.successes}
+        shown = {result.id for view in self.run.attacks for result in view.successes}
         found: dict[str, Mapping[str, NDArray[Any]]] = {}
         for data in parts:
             examples = [example for example in data if example.id in shown]
@@ -100,10 +100,10 @@ class ImageGallery:
         return self._data.get(str((view.settings.get("data") or {}).get("fingerprint")), {})
 
 
-def _answer(view: AttackView, prediction: Any, scores: Any) -> str:
+def _answer(view: AttackView, prediction: int | None, scores: Sequence[float]) -> str:
     label = view.label(prediction)
-    if isinstance(prediction, int) and isinstance(scores, list | tuple) and 0 <= prediction < len(scores):
-        return f"{label}, {float(scores[prediction]):.2f}"
+    if prediction is not None and 0 <= prediction < len(scores):
+        return f"{label}, {scores[prediction]:.2f}"
     return label
 
 

@@ -1,7 +1,7 @@
 """Two texts side by side, cut into pieces that stayed and pieces that changed.
 
-The pieces come from the character offsets of a row's edits. Long stretches that stayed are shortened, so that a text of
-a hundred thousand words still fits on a page. Characters that would be invisible, or would steer a terminal, are
+The pieces come from the character offsets of a result's edits. Long stretches that stayed are shortened, so that a text
+of a hundred thousand words still fits on a page. Characters that would be invisible, or would steer a terminal, are
 spelled out.
 """
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from isthmus.core.visible import visible
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult, Edit
 
 __all__ = ["Marked", "Piece", "Sides", "Span", "compared", "mark", "odd_ones", "visible"]
 
@@ -45,11 +48,11 @@ class Marked:
         return any(piece.changed for piece in (*self.before, *self.after))
 
 
-def mark(row: Mapping[str, Any], context: int = 160) -> tuple[Marked, ...]:
-    """Every field of a row; of a stretch that stayed, `context` characters are shown beside each change."""
+def mark(result: AttackResult, context: int = 160) -> tuple[Marked, ...]:
+    """Every field of a result; of a stretch that stayed, `context` characters are shown beside each change."""
     return tuple(
         Marked(sides.field, _cut(sides.before, sides.gone, context), _cut(sides.after, sides.new, context))
-        for sides in compared(row)
+        for sides in compared(result)
     )
 
 
@@ -64,24 +67,19 @@ class Sides:
     new: list[Span]
 
 
-def compared(row: Mapping[str, Any]) -> Iterator[Sides]:
-    """Every field of a row with the places that changed."""
-    original, perturbed = row["original"], row.get("perturbed") or row["original"]
-    for field, before in original.items():
-        after = perturbed.get(field, before)
-        edits = [edit for edit in row.get("edits") or () if edit.get("field") == field]
+def compared(result: AttackResult) -> Iterator[Sides]:
+    """Every field of a result with the places that changed."""
+    for field, before in result.original.items():
+        after = result.perturbed.get(field, before)
+        edits = [edit for edit in result.edits if edit.field == field]
         gone, new = _spans(edits, before, after) or _compare(before, after)
         yield Sides(field, before, after, sorted(gone), sorted(new))
 
 
-def _spans(edits: Sequence[Mapping[str, Any]], before: str, after: str) -> tuple[list[Span], list[Span]] | None:
+def _spans(edits: Sequence[Edit], before: str, after: str) -> tuple[list[Span], list[Span]] | None:
     """Offsets of the edits, or None where they do not account for the whole difference."""
-    old = [(edit.get("start"), edit.get("end")) for edit in edits]
-    new = [(edit.get("new_start"), edit.get("new_end")) for edit in edits]
-    if not all(isinstance(end, int) for span in (*old, *new) for end in span):
-        return None
-    first: list[Span] = [(int(a or 0), int(b or 0)) for a, b in old]
-    second: list[Span] = [(int(a or 0), int(b or 0)) for a, b in new]
+    first: list[Span] = [(edit.start, edit.end) for edit in edits]
+    second: list[Span] = [(edit.new_start, edit.new_end) for edit in edits]
     if not all(0 <= a <= b <= len(before) for a, b in first) or not all(0 <= a <= b <= len(after) for a, b in second):
         return None
     if _outside(before, first) != _outside(after, second):
@@ -99,7 +97,7 @@ def _outside(text: str, spans: Iterable[Span]) -> str:
 
 
 def _compare(before: str, after: str) -> tuple[list[Span], list[Span]]:
-    """Changed words found by comparison, for rows without usable offsets."""
+    """Changed words found by comparison, for results without usable offsets."""
     old, new = _words(before), _words(after)
     matcher = difflib.SequenceMatcher(None, [before[a:b] for a, b in old], [after[a:b] for a, b in new], autojunk=False)
     first: list[Span] = []

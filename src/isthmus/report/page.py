@@ -7,10 +7,10 @@ adversarial text cannot be adversarial to its reader.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.core.errors import MissingExtra
@@ -42,6 +42,9 @@ from isthmus.report.tables import label_cells
 from isthmus.report.view import AttackView, RunView, read_run
 from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHOWN, _SHOWN_OF_MANY, _MORE, _MORE_IMAGES = 5, 2, 25, 5
@@ -113,7 +116,7 @@ def render(run: RunView) -> str:
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
     environment.filters |= {"measured": measures.shown, "measured_bounds": measures.bounds, "shade": measures.shade}
-    attacked = [view for view in run.attacks if view.rows]
+    attacked = [view for view in run.attacks if view.results]
     images = ImageGallery(run)
     galleries = [
         gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY, images, Markup)
@@ -160,7 +163,7 @@ def render(run: RunView) -> str:
         questions=questions_page(run.evaluations),
         speed=speed_page(run.evaluations),
         galleries=galleries,
-        embeddings=[view for view in run.embeddings if view.rows],
+        embeddings=[view for view in run.embeddings if view.results],
         of_embeddings=of_embeddings(run.embeddings),
         explanations=[
             {"title": visible(each.title, everything=True), "html": Markup(explained_html(each.explained))}
@@ -218,28 +221,29 @@ def gallery(view: AttackView, series: int, shown: int, images: ImageGallery, mar
     """The first successes of an attack, in the order of the sample."""
     more = _MORE_IMAGES if view.is_of_images else _MORE  # A picture takes the room of hundreds of words.
     items = tuple(
-        replace(item(view, row), pictures=markup(images.pictures(view, row))) if view.is_of_images else item(view, row)
-        for row in view.successes[: shown + more]
+        replace(item(view, result), pictures=markup(images.pictures(view, result)))
+        if view.is_of_images
+        else item(view, result)
+        for result in view.successes[: shown + more]
     )
     return Gallery(view.key, series, items[:shown], items[shown:])
 
 
-def item(view: AttackView, row: Mapping[str, Any]) -> Item:
+def item(view: AttackView, result: AttackResult) -> Item:
     """One adversarial example, its texts cut into what stayed and what changed."""
-    words = int(row.get("words") or 0)
-    changed = round(float(row.get("words_changed") or 0.0) * words)
+    words, changed = result.words, round(result.words_changed * result.words)
     return Item(
-        id=visible(str(row["id"]), everything=True),
-        fields=mark(row),
-        before=_verdict("original", view, row.get("prediction_before"), row.get("score_before")),
-        after=_verdict("adversarial", view, row.get("prediction_after"), row.get("score_after")),
-        words=moved_pixels(row) or (f"{changed} of {words} words changed" if words else "words changed"),
-        similarity=row.get("similarity"),
-        queries=int(row.get("logical_queries") or 0),
+        id=visible(result.id, everything=True),
+        fields=mark(result),
+        before=_verdict("original", view, result.prediction_before, result.score_before),
+        after=_verdict("adversarial", view, result.prediction_after, result.score_after),
+        words=moved_pixels(result) or (f"{changed} of {words} words changed" if words else "words changed"),
+        similarity=result.similarity,
+        queries=result.logical_queries,
     )
 
 
-def _verdict(name: str, view: AttackView, prediction: Any, scores: Sequence[float] | None) -> Verdict:
+def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> Verdict:
     said, score = terms.verdict(view, prediction, scores)
     score_of = terms.detected(view) if terms.is_evasion(view) else ""
     return Verdict(name, visible(said, everything=True), score, visible(score_of, everything=True))

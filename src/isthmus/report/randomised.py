@@ -60,7 +60,7 @@ def _percent(rate: Interval) -> str:
 
 def section(run: RunView, markup: Any) -> dict[str, Any] | None:
     """What the page shows; None where the model is not randomised."""
-    views = [view for view in run.attacks if view.rows]
+    views = [view for view in run.attacks if view.results]
     sentences = [line for line in map(sentence, views) if line]
     if not sentences and not sweeps(views):
         return None
@@ -97,7 +97,7 @@ def stability(views: Sequence[AttackView]) -> str:
 
 def _sides(view: AttackView) -> tuple[list[float], list[float]]:
     """Probabilities of a right answer: of the clean texts, and of those that seemed to fool the model."""
-    return clean_probabilities(view.rows), holding_probabilities(view.rows)
+    return clean_probabilities(view.results), holding_probabilities(view.results)
 
 
 def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colour: str) -> None:

@@ -37,18 +37,18 @@ def of_run(run: RunView) -> list[Panel]:
         found.append(("development data", trained))
     # An attack with another goal looks at one class alone.
     attacks = [view for view in run.attacks if view.goal.get("kind") == "untargeted"]
-    before = _before(max(attacks, key=lambda view: len(view.rows), default=None))
+    before = _before(max(attacks, key=lambda view: len(view.results), default=None))
     return [*found, ("examples before the attack", before)] if before else found
 
 
 def _before(view: AttackView | None) -> Mapping[str, Any] | None:
-    rows = [row for row in view.rows if row.get("score_before") and isinstance(row.get("label"), int)] if view else []
-    if not rows:
+    asked = [each for each in view.results if each.score_before and each.label is not None] if view else []
+    if not asked:
         return None
-    scores = np.array([row["score_before"] for row in rows], np.float64)
+    scores = np.array([each.score_before for each in asked], np.float64)
     if (scores.max(axis=1) == 1).all():  # A victim that gives labels and no scores says nothing of how sure it is.
         return None
-    return calibration_json(scores.max(axis=1), scores.argmax(axis=1) == [row["label"] for row in rows])
+    return calibration_json(scores.max(axis=1), scores.argmax(axis=1) == [each.label for each in asked])
 
 
 def grouped(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:

@@ -69,7 +69,7 @@ def _of_own_model(run: RunView, path: str, after: str) -> list[Step]:
             (attack, "how easily it is fooled"),
             (f"isthmus evaluate {path}", f"accuracy and calibration on {_kind(run)} it has not seen"),
         ]
-    attacked = any(view.rows for view in run.attacks)
+    attacked = any(view.results for view in run.attacks)
     return [*(_further(path, run) if attacked else [(attack, "how easily it is fooled")]), *_defended(run)]
 
 
@@ -77,14 +77,14 @@ def _of_other_model(run: RunView) -> list[Step]:
     if run.record.training is not None:
         made = run.record.command
         return [(made, "finish the training")] if made is not None and is_command(made) else []
-    views = [view for view in run.attacks if view.rows and _given(view)]
+    views = [view for view in run.attacks if view.results and _given(view)]
     more = _larger(run, views)
     return [] if more is None else [(_with_n(_given(views[0]), more), _MORE)]
 
 
 def _further(path: str, run: RunView) -> list[Step]:
     """The same attacks on more examples, where there are more; else another one."""
-    views = [view for view in run.attacks if view.rows]
+    views = [view for view in run.attacks if view.results]
     names = list(dict.fromkeys(view.attack for view in views))
     more = _larger(run, views)
     if more is not None:

@@ -82,7 +82,7 @@ def embedding_table(run: RunView) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for view in run.embeddings:
-        if view.rows:
+        if view.results:
             table.add_row(*_line(view.key, view.summary, abstained=False, compared=False))
     return table
 
@@ -91,7 +91,7 @@ def embedding_notes(run: RunView) -> Text:
     """How to read that table."""
     from rich.text import Text
 
-    views = [view for view in run.embeddings if view.rows]
+    views = [view for view in run.embeddings if view.results]
     lines = [of_embeddings(views)]
     lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view))]
     lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
@@ -99,7 +99,7 @@ def embedding_notes(run: RunView) -> Text:
 
 
 def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
-    return [view for view in run.attacks if view.rows and (keys is None or view.key in keys)]
+    return [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
 
 
 def _is_another(view: AttackView) -> bool:
@@ -202,17 +202,15 @@ def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
     from rich.text import Text
 
     coloured = console.is_terminal and not console.no_color
-    for row in view.successes[:count]:
-        before, after = (
-            terms.verdict(view, row.get(f"prediction_{when}"), row.get(f"score_{when}"))[0]
-            for when in ("before", "after")
-        )
+    for result in view.successes[:count]:
+        before = terms.verdict(view, result.prediction_before, result.score_before)[0]
+        after = terms.verdict(view, result.prediction_after, result.score_after)[0]
         head = Text.assemble(
             (f"{view.key} ", "dim"), (visible(before, everything=True), "bold"), " → ",
-            (visible(after, everything=True), "bold"), (f"   {row['id']}{moved_pixels(row, ', ')}", "dim"),
+            (visible(after, everything=True), "bold"), (f"   {result.id}{moved_pixels(result, ', ')}", "dim"),
         )  # fmt: skip
         console.print(head)
-        for field in mark(row, context=120):
+        for field in mark(result, context=120):
             if field.is_changed:
                 console.print(Padding(_text(field.before, "red", coloured), (0, 0, 0, 2)))
                 console.print(Padding(_text(field.after, "green", coloured), (0, 0, 1, 2)))

@@ -62,11 +62,11 @@ def _number(view: AttackView) -> int | None:
     return view.labels.index(name) if name in view.labels else None
 
 
-def verdict(view: AttackView, prediction: Any, scores: Sequence[float] | None) -> tuple[str, float | None]:
+def verdict(view: AttackView, prediction: int | None, scores: Sequence[float]) -> tuple[str, float | None]:
     """What the model says of a text, and the score it is judged by."""
     number = _number(view) if is_evasion(view) else prediction
     score = None
-    if isinstance(number, int) and scores is not None and 0 <= number < len(scores):
+    if number is not None and 0 <= number < len(scores):
         score = float(scores[number])
     if not is_evasion(view):
         return view.label(prediction), score
@@ -78,7 +78,7 @@ def verdict(view: AttackView, prediction: Any, scores: Sequence[float] | None) -
 
 def terms(run: RunView) -> list[tuple[str, str]]:
     """Goal, threshold, protections and limits of the attacks that the headline is about."""
-    views = run.alike or tuple(view for view in run.attacks if view.rows)
+    views = run.alike or tuple(view for view in run.attacks if view.results)
     if not views:
         return []
     first = views[0]
@@ -87,7 +87,7 @@ def terms(run: RunView) -> list[tuple[str, str]]:
         found.append(("threshold", threshold(first)))
     found.append(("protected", _each(views, _protected)))
     found.append(("limits", _each(views, _limits)))
-    others = [view.key for view in run.attacks if view.rows and view not in views]
+    others = [view.key for view in run.attacks if view.results and view not in views]
     if others:
         found.append(("not counted above", f"{', '.join(others)}: attacks with another goal, model or data"))
     return [(name, text) for name, text in found if text]
@@ -169,7 +169,7 @@ def headline_sentence(run: RunView) -> str:
     summary = run.headline
     if summary is None or math.isnan(summary.racc.estimate):
         return ""
-    views = [view for view in run.attacks if view.rows]
+    views = [view for view in run.attacks if view.results]
     strongest = min(views, key=lambda view: view.summary.racc.estimate)
     first = run.alike[0] if run.together is not None else strongest
     who = "every attack tried" if run.together is not None else strongest.key

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isthmus.core.errors import RunError
 from isthmus.report.evaluations import EvaluationView, read_evaluations
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
 from isthmus.runs.summary import (
     BudgetCurve,
-    Rows,
     Summary,
     budget_curve,
     summarise,
@@ -21,14 +19,17 @@ from isthmus.runs.summary import (
     words_changed,
 )
 
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
+
 
 @dataclass(frozen=True)
 class AttackView:
-    """One attack: its header, its rows and what follows from them."""
+    """One attack: its header, its results and what follows from them."""
 
     key: str
     header: Mapping[str, Any]
-    rows: Rows
+    results: Sequence[AttackResult]
 
     @property
     def attack(self) -> str:
@@ -37,7 +38,7 @@ class AttackView:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What decided the rows."""
+        """What decided the results."""
         settings = self.header.get("settings")
         return settings if isinstance(settings, Mapping) else {}
 
@@ -84,22 +85,22 @@ class AttackView:
     @cached_property
     def summary(self) -> Summary:
         """The figures."""
-        return summarise(self.rows, self.threshold)
+        return summarise(self.results, self.threshold)
 
     @cached_property
     def curve(self) -> BudgetCurve:
         """Robust accuracy against the query budget."""
-        return budget_curve(self.rows, self.threshold)
+        return budget_curve(self.results, self.threshold)
 
     @property
     def shares(self) -> list[float]:
         """Share of words changed in each success."""
-        return [] if self.is_of_images else words_changed(self.rows)
+        return [] if self.is_of_images else words_changed(self.results)
 
     @property
     def is_of_images(self) -> bool:
         """Whether pixels were moved, and not words."""
-        return any("linf" in row for row in self.rows)
+        return any(result.linf is not None for result in self.results)
 
     @property
     def is_of_embeddings(self) -> bool:
@@ -107,23 +108,27 @@ class AttackView:
         return self.settings.get("space") == "embeddings"
 
     @property
-    def successes(self) -> list[Mapping[str, Any]]:
-        """Rows in which the classifier was fooled, in the order of the sample: not picked."""
-        return [row for row in self.rows if row["outcome"] == "succeeded"]
+    def successes(self) -> list[AttackResult]:
+        """Results in which the classifier was fooled, in the order of the sample: not picked."""
+        return [result for result in self.results if result.outcome == "succeeded"]
+
+    @property
+    def is_randomised(self) -> bool:
+        """Whether any result tells of fresh draws."""
+        return any(result.fresh or result.clean for result in self.results)
 
     def without_candidates(self) -> dict[str, int]:
         """Examples for which the attack had nothing to try, by why."""
         counts = {"no words": 0, "budget": 0, "candidates": 0}
-        for row in self.rows:
-            if without_candidates(row):
-                why = "no words" if not row.get("words") else "budget" if row.get("budget_spent") else "candidates"
-                counts[why] += 1
+        for result in filter(without_candidates, self.results):
+            why = "no words" if not result.words else "budget" if result.budget_spent else "candidates"
+            counts[why] += 1
         return counts
 
     @property
     def is_complete(self) -> bool:
-        """Whether every example asked for has its row."""
-        return len(self.rows) >= int(self.header.get("n") or 0)
+        """Whether every example asked for has its result."""
+        return len(self.results) >= int(self.header.get("n") or 0)
 
     def label(self, index: Any) -> str:
         """The name of a class."""
@@ -132,11 +137,11 @@ class AttackView:
         return "?" if index is None else str(index)
 
     def reasons(self) -> list[tuple[str, int]]:
-        """Why rows have no result, commonest first."""
+        """Why examples ended without a verdict, commonest first."""
         counts: dict[str, int] = {}
-        for row in self.rows:
-            if row["outcome"] in ("error", "timed_out"):
-                reason = str(row.get("reason") or row["outcome"].replace("_", " "))
+        for result in self.results:
+            if result.outcome in ("error", "timed_out"):
+                reason = str(result.reason or result.outcome.replace("_", " "))
                 counts[reason] = counts.get(reason, 0) + 1
         return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -157,7 +162,7 @@ class RunView:
     @cached_property
     def alike(self) -> tuple[AttackView, ...]:
         """The attacks that can be seen together: the most that answer one question."""
-        views = [view for view in self.attacks if view.rows]
+        views = [view for view in self.attacks if view.results]
         # Attacks with another goal, on another label or on other data answer another question.
         groups = [tuple(view for view in views if view.question == first.question) for first in views]
         return max(groups, key=len, default=())
@@ -167,8 +172,8 @@ class RunView:
         """Those attacks on the examples they share: an example holds only if it holds against each of them."""
         if len(self.alike) < 2:
             return None
-        rows = together([view.rows for view in self.alike])
-        return summarise(rows, self.alike[0].threshold) if rows else None
+        results = together([view.results for view in self.alike])
+        return summarise(results, self.alike[0].threshold) if results else None
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -177,7 +182,7 @@ class RunView:
         for view in self.attacks:
             suite = view.header.get("suite")
             found |= _texts(suite.get("left_out") if isinstance(suite, Mapping) else None)
-        there = {view.attack for view in self.attacks if view.rows}
+        there = {view.attack for view in self.attacks if view.results}
         return {name: reason for name, reason in found.items() if name not in there}
 
     @property
@@ -185,7 +190,7 @@ class RunView:
         """The strongest statement the run supports: all attacks together, else the strongest one."""
         if self.together is not None:
             return self.together
-        summaries = [view.summary for view in self.attacks if view.rows]
+        summaries = [view.summary for view in self.attacks if view.results]
         return min(summaries, key=lambda summary: summary.racc.estimate) if summaries else None
 
 
@@ -196,17 +201,22 @@ def _texts(value: Any) -> dict[str, str]:
 
 def read_attack(file: AttackFile) -> AttackView:
     """One attack of a run."""
-    rows = file.rows()
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row.get("outcome"), str) or "original" not in row:
-            raise RunError(f"{file.rows_path} line {number} is not a row of an attack")
-    return AttackView(file.key, file.header(), rows)
+    return AttackView(file.key, file.header(), file.results())
 
 
-def read_run(folder: RunFolder) -> RunView:
-    """Everything a report shows."""
-    attacks = tuple(read_attack(file) for file in folder.attack_files())
-    embeddings = tuple(read_attack(file) for file in folder.embedding_files())
+def read_run(
+    folder: RunFolder,
+    attacks: Sequence[AttackView] | None = None,
+    evaluations: Sequence[EvaluationView] | None = None,
+    embeddings: Sequence[AttackView] | None = None,
+) -> RunView:
+    """Everything a report shows; `attacks`, `evaluations` and `embeddings` that are at hand are not read again."""
+    if attacks is None:
+        attacks = [read_attack(file) for file in folder.attack_files()]
+    if evaluations is None:
+        evaluations = read_evaluations(folder)
+    if embeddings is None:
+        embeddings = [read_attack(file) for file in folder.embedding_files()]
     return RunView(
-        folder.name, folder, folder.record(), attacks, folder.train_log(), read_evaluations(folder), embeddings
+        folder.name, folder, folder.record(), tuple(attacks), folder.train_log(), tuple(evaluations), tuple(embeddings)
     )

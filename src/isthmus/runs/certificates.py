@@ -1,6 +1,6 @@
-"""Figures of a certificate, computed from its rows and from nothing else.
+"""Figures of a certificate, computed from its results and from nothing else.
 
-With N examples asked for, of which every one has a row:
+With N examples asked for, of which every one has a result:
 
     clean accuracy      right answers of the certified classifier / N
     certified(s)        examples whose right answer holds up to strength s / N
@@ -19,14 +19,16 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isthmus.certificates.base import strength_of
 from isthmus.core.statistics import Interval, wilson
 from isthmus.runs.folder import AttackFile, RunFolder
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+if TYPE_CHECKING:
+    from isthmus.certificates.base import Certified
+
+ChallengeRows = Sequence[Mapping[str, Any]]
+"""Texts that attacks found and what the certified classifier says of them, as their journal holds them."""
 
 
 @dataclass(frozen=True)
@@ -123,55 +125,50 @@ class CertificateSummary:
         }
 
 
-def is_certified(row: Row, strength: float) -> bool:
-    """Whether the right answer is certified up to a strength."""
-    return row["outcome"] == "certified" and strength_of(row) >= strength
-
-
-def certified_at(rows: Rows, strength: float) -> Interval:
+def certified_at(results: Sequence[Certified], strength: float) -> Interval:
     """Certified accuracy at a strength."""
-    return wilson(sum(is_certified(row, strength) for row in rows), len(rows))
+    holds = sum(result.outcome == "certified" and result.strength >= strength for result in results)
+    return wilson(holds, len(results))
 
 
-def is_right(row: Row) -> bool:
-    """Whether the certified classifier's answer is the label, certified or not."""
-    return row.get("prediction") is not None and row["prediction"] == row["label"]
-
-
-def is_fooled(challenge: Row) -> bool:
+def is_fooled(challenge: Mapping[str, Any]) -> bool:
     """Whether the certified classifier answers a text otherwise; inside a certificate a bare majority may be chance."""
     return bool(challenge["refutes"]) or (challenge["prediction"] != challenge["certified"] and not challenge["inside"])
 
 
 def summarise_certificate(
-    rows: Rows, unit: str, challenges: Rows = (), attacks: Mapping[str, Iterable[str]] | None = None
+    results: Sequence[Certified],
+    unit: str,
+    challenges: ChallengeRows = (),
+    attacks: Mapping[str, Iterable[str]] | None = None,
 ) -> CertificateSummary:
-    """The figures of `rows`; `attacks` says which examples each attack that counts has a row for."""
-    certain = [row for row in rows if row["outcome"] == "certified"]
+    """The figures of `results`; `attacks` says which examples each attack that counts has a result for."""
+    certain = [result for result in results if result.outcome == "certified"]
     return CertificateSummary(
-        n=len(rows),
-        clean=wilson(sum(map(is_right, rows)), len(rows)),
-        abstained=sum(row["outcome"] == "abstained" for row in rows),
-        wrong=sum(row["outcome"] == "wrong" for row in rows),
-        errors=sum(row["outcome"] == "error" for row in rows),
+        n=len(results),
+        clean=wilson(sum(result.is_right for result in results), len(results)),
+        abstained=sum(result.outcome == "abstained" for result in results),
+        wrong=sum(result.outcome == "wrong" for result in results),
+        errors=sum(result.outcome == "error" for result in results),
         substitutes=_substitutes(certain) if unit == "words" and certain else None,
-        deployed=_deployed([row for row in certain if row.get("worst_share") is not None]),
-        levels=tuple(levels(rows, grid(rows, unit), challenges, attacks)),
+        deployed=_deployed([result for result in certain if result.details.get("worst_share") is not None]),
+        levels=tuple(levels(results, grid(results, unit), challenges, attacks)),
         challenged=len(challenges),
         attacks=tuple(attacks or ()),
     )
 
 
-def _substitutes(certain: Rows) -> Substitutes:
-    counted = [row for row in certain if "synonyms" in row]  # Rows of earlier versions do not say.
-    overlaps = [row["overlap"] for row in certain if row.get("overlap") is not None]
+def _substitutes(certain: Sequence[Certified]) -> Substitutes:
+    every = [result.details for result in certain]
+    counted = [details for details in every if "synonyms" in details]  # Results of earlier versions do not say.
+    overlaps = [details["overlap"] for details in every if details.get("overlap") is not None]
 
     def median(name: str) -> float:
-        return float(statistics.median(int(row[name]) for row in counted)) if counted else 0.0
+        return float(statistics.median(int(details[name]) for details in counted)) if counted else 0.0
 
     return Substitutes(
-        none=sum(row.get("substitutable") == 0 for row in certain),
-        whole=sum(row["overlap"] == 1 and row["substitutable"] > 0 for row in certain) if overlaps else None,
+        none=sum(details.get("substitutable") == 0 for details in every),
+        whole=sum(details["overlap"] == 1 and details["substitutable"] > 0 for details in every) if overlaps else None,
         words=median("words"),
         substitutable=median("substitutable"),
         synonyms=median("synonyms"),
@@ -179,13 +176,14 @@ def _substitutes(certain: Rows) -> Substitutes:
     )
 
 
-def _deployed(certain: Rows) -> DeployedVote | None:
+def _deployed(certain: Sequence[Certified]) -> DeployedVote | None:
     if not certain:
         return None
-    chances = [float(row["deployed_leaves"]) for row in certain if row.get("deployed_leaves") is not None]
-    needed = statistics.median_high(row["draws_for_1_percent"] or math.inf for row in certain)
+    every = [result.details for result in certain]
+    chances = [float(details["deployed_leaves"]) for details in every if details.get("deployed_leaves") is not None]
+    needed = statistics.median_high(details["draws_for_1_percent"] or math.inf for details in every)
     return DeployedVote(
-        draws=next((row["deployed_draws"] for row in certain if row.get("deployed_draws")), None),
+        draws=next((details["deployed_draws"] for details in every if details.get("deployed_draws")), None),
         mean=statistics.fmean(chances) if chances else None,
         worst=max(chances, default=None),
         draws_for_1_percent=None if math.isinf(needed) else int(needed),
@@ -216,33 +214,34 @@ def _apart_from_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def levels(
-    rows: Rows, strengths: Sequence[float], challenges: Rows, attacks: Mapping[str, Iterable[str]] | None
+    results: Sequence[Certified],
+    strengths: Sequence[float],
+    challenges: ChallengeRows,
+    attacks: Mapping[str, Iterable[str]] | None,
 ) -> list[Level]:
     """The rates at each strength; the empirical one where every example was attacked within the threat model."""
     attacked = {key for found in (attacks or {}).values() for key in found}
-    compared = bool(attacks) and {str(row["id"]) for row in rows} <= attacked
+    compared = bool(attacks) and {result.id for result in results} <= attacked
     turned: dict[str, float] = {}
     for challenge in challenges:
         if is_fooled(challenge):
             key = str(challenge["example"])
             turned[key] = min(turned.get(key, math.inf), float(challenge["needs"]))
-    return [_level(rows, strength, turned if compared else None) for strength in strengths]
+    return [_level(results, strength, turned if compared else None) for strength in strengths]
 
 
-def _level(rows: Rows, strength: float, turned: Mapping[str, float] | None) -> Level:
-    certified = certified_at(rows, strength)
+def _level(results: Sequence[Certified], strength: float, turned: Mapping[str, float] | None) -> Level:
+    certified = certified_at(results, strength)
     if turned is None:
         return Level(strength, certified, None)
     # Against all words every text that was found counts, however many words it took.
-    held = [
-        row for row in rows if is_right(row) and (str(row["id"]) not in turned or turned[str(row["id"])] > strength)
-    ]
-    return Level(strength, certified, wilson(len(held), len(rows)))
+    held = sum(each.is_right and (each.id not in turned or turned[each.id] > strength) for each in results)
+    return Level(strength, certified, wilson(held, len(results)))
 
 
-def grid(rows: Rows, unit: str) -> list[float]:
+def grid(results: Sequence[Certified], unit: str) -> list[float]:
     """Strengths at which rates are given: a round step of radii, or numbers of words up to all of them."""
-    found = [strength_of(row) for row in rows if row["outcome"] == "certified"]
+    found = [result.strength for result in results if result.outcome == "certified"]
     finite = [strength for strength in found if not math.isinf(strength)]
     if unit == "words":
         most = int(max(finite, default=0.0))

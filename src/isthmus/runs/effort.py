@@ -10,11 +10,11 @@ from typing import Any
 
 @contextlib.contextmanager
 def measured(effort: dict[str, float]) -> Iterator[None]:
-    """Write the seconds that the block takes into `effort`."""
+    """Add the seconds that the block takes to `effort`, where it may note those of other processes."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
-    effort["wall_s"] = time.perf_counter() - wall
-    effort["cpu_s"] = time.process_time() - cpu
+    effort["wall_s"] += time.perf_counter() - wall
+    effort["cpu_s"] += time.process_time() - cpu
 
 
 def summed(before: Any, effort: Mapping[str, float]) -> dict[str, float]:

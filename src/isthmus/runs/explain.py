@@ -235,19 +235,19 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
     def _attacked(self) -> Iterator[Explained]:
         file, wanted = self._attack_file, self.request.outcome
         outcomes = ("succeeded", "failed") if wanted == "all" else (wanted,)
-        rows = [row for row in file.rows() if row["outcome"] in outcomes and row.get("perturbed")]
-        if wanted != "succeeded":  # A search that found nothing to change has nothing to show.
-            rows = [row for row in rows if row["perturbed"] != row["original"]]
-        if not rows:
+        # A search that found nothing to change has nothing to show.
+        results = [each for each in file.results() if each.outcome in outcomes and each.is_changed]
+        if not results:
             found = "no successes" if wanted == "succeeded" else "no texts that it changed with that outcome"
             raise DataError(f"{file.rows_path} has {found}: nothing to explain")
-        rows = rows[: self.request.n or _ATTACKED]
-        before = [Example(str(row["id"]), dict(row["original"]), 0) for row in rows]
-        after = [Example(str(row["id"]), dict(row["perturbed"]), 0) for row in rows]
-        sides = [zip(self._run(each, before), self._run(each, after), strict=True) for each in self.readers]
-        for row, *found in zip(rows, *sides, strict=True):
-            readings = tuple(Reading(name, one, other) for (name, one), (_, other) in found)
-            label = row.get("label")
+        results = results[: self.request.n or _ATTACKED]
+        before = [Example(each.id, dict(each.original), 0) for each in results]
+        after = [Example(each.id, dict(each.perturbed), 0) for each in results]
+        # One list a reader, of the explanations of both sides of every text.
+        sides = [list(zip(self._run(each, before), self._run(each, after), strict=True)) for each in self.readers]
+        for place, result in enumerate(results):
+            readings = tuple(Reading(name, one, other) for (name, one), (_, other) in (side[place] for side in sides))
+            label = result.label
             truth = self.names[label] if isinstance(label, int) and 0 <= label < len(self.names) else None
             yield Explained(readings[0].original.id, readings, truth)
 

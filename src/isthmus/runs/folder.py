@@ -26,22 +26,25 @@ import contextlib
 import dataclasses
 import json
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import isthmus
 from isthmus.core.errors import NewerRun, RunError
 from isthmus.core.files import make_folder
 from isthmus.core.lock import hold
 from isthmus.core.records import read_record, write_record
-from isthmus.runs.journal import BusyError, Journal, is_being_written, read_rows
+from isthmus.runs.journal import is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import differences, plain, short_hash
 
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
+
 SCHEMA = 1
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -181,8 +184,24 @@ class AttackFile:
         return _versioned(self.header_path)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows written so far."""
+        """The rows written so far, as the journal holds them."""
         return read_rows(self.rows_path)
+
+    def results(self) -> list[AttackResult]:
+        """The results of an attack so far."""
+        from isthmus.attacks.result import AttackResult
+
+        return self.read(AttackResult.from_row, "an attack")
+
+    def read(self, reader: Callable[[Mapping[str, Any]], Read], verb: str) -> list[Read]:
+        """Every row as `reader` reads it; one that is none of `verb` is an error that names its line."""
+        found = []
+        for number, row in enumerate(self.rows(), start=1):
+            try:
+                found.append(reader(row))
+            except RunError as error:
+                raise RunError(f"{self.rows_path} line {number} is not a row of {verb}") from error
+        return found
 
 
 def is_attack_file(path: Path) -> bool:
@@ -374,31 +393,6 @@ def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
     if not file.rows() and not (has_header and is_being_written(file.rows_path)):
         return file
     return AttackFile(folder, f"{name}@{code}")
-
-
-def claim(choose: Callable[[], AttackFile], settings: Mapping[str, Any]) -> tuple[AttackFile, Journal, dict[str, Any]]:
-    """The file that `choose` names now; its journal, open for writing; its header, empty where there is none of ours.
-
-    Another process may have taken the name since it was found free. Whose it is stands in its header, which is written
-    once the work has begun: other settings leave another name to this one, the same settings are worked on already.
-    """
-    code = short_hash(settings)
-    while True:
-        file = choose()
-        try:
-            journal = Journal(file.rows_path)
-        except BusyError:
-            while is_being_written(file.rows_path) and not file.header_path.exists():
-                time.sleep(0.1)
-            if choose() == file and is_being_written(file.rows_path):
-                raise
-            continue
-        known = file.header() if file.header_path.exists() else {}
-        if known.get("hash") == code:
-            return file, journal, known
-        if not journal.rows or file.key.endswith(f"@{code}"):
-            return file, journal, {}
-        journal.close()  # Another process was quicker, and is done already.
 
 
 def _versioned(path: Path) -> dict[str, Any]:

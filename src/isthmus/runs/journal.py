@@ -10,18 +10,18 @@ interrupted.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from isthmus.core.errors import RunError
 from isthmus.core.files import appending, read_whole, write_atomic, writing
-from isthmus.core.lines import damaged, encode, read_line, seal, sealed
+from isthmus.core.lines import PlacedLine, damaged, encode, seal, sealed, whole_lines
 
 Row = Mapping[str, Any]
 
@@ -41,54 +41,41 @@ def read_rows(path: Path, remedy: str = "") -> list[dict[str, Any]]:
     Rows of the same ``id``, and lines that are equal, are one. `remedy` says what follows from deleting a damaged line.
     """
     rows: dict[Any, dict[str, Any]] = {}
-    for read in _scan(path, remedy):
-        rows.setdefault(read.key, read.row)
+    for row, line in _scan(path, remedy):
+        rows.setdefault(str(row["id"]) if "id" in row else line.raw, row)
     return list(rows.values())
 
 
 def read_every_row(path: Path) -> list[dict[str, Any]]:
     """The rows of a journal as they stand, those that repeat an id too."""
-    return [read.row for read in _scan(path)]
+    return [row for row, _ in _scan(path)]
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A whole row of a file."""
-
-    row: dict[str, Any]
-    key: str | bytes
-    """Its id, or the line itself where it has none."""
-    end: int
-    """The offset at which it ends."""
-    is_sealed: bool
-
-
-def _scan(path: Path, remedy: str = "") -> Iterator[_Read]:
-    """Each whole row; what follows the last line break is torn, and left out."""
+def _scan(path: Path, remedy: str = "") -> Iterator[tuple[dict[str, Any], PlacedLine]]:
+    """Each whole row with its line; a damaged line is an error."""
     try:
         content = read_whole(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    *lines, _ = content.split(b"\n")
-    end = 0
+    blank: int | None = None
     sealed_before: bool | None = None
-    for number, line in enumerate(lines, start=1):
-        end += len(line) + 1
-        if not line.strip():
-            if any(rest.strip() for rest in lines[number:]):
-                raise damaged(path, number, "is not a JSON object", remedy)
-            return
-        read = read_line(line)
-        if read.is_damaged:
-            raise damaged(path, number, "does not match its checksum", remedy)
-        if read.row is None:
-            raise damaged(path, number, "is not a JSON object", remedy)
-        if sealed_before is not None and sealed_before != read.is_sealed:
-            raise damaged(path, number, f"has {'a' if read.is_sealed else 'no'} checksum, unlike those before", remedy)
-        sealed_before = read.is_sealed
-        yield _Read(read.row, str(read.row["id"]) if "id" in read.row else line, end, read.is_sealed)
+    for line in whole_lines(io.BytesIO(content)):
+        if not line.raw.strip():  # At the end of a file that is nothing.
+            blank = blank or line.number
+            continue
+        if blank is not None:
+            raise damaged(path, blank, "is not a JSON object", remedy)
+        if line.is_damaged:
+            raise damaged(path, line.number, "does not match its checksum", remedy)
+        if line.row is None:
+            raise damaged(path, line.number, "is not a JSON object", remedy)
+        if sealed_before is not None and sealed_before != line.is_sealed:
+            fault = f"has {'a' if line.is_sealed else 'no'} checksum, unlike those before"
+            raise damaged(path, line.number, fault, remedy)
+        sealed_before = line.is_sealed
+        yield line.row, line
 
 
 class Journal:
@@ -106,9 +93,9 @@ class Journal:
         try:
             _lock(self._handle, path)
             end, self._is_sealed = 0, True
-            for read in _scan(path):
-                self.rows.setdefault(str(read.row.get("id")), read.row)
-                end, self._is_sealed = read.end, read.is_sealed
+            for row, line in _scan(path):
+                self.rows.setdefault(str(row.get("id")), row)
+                end, self._is_sealed = line.end, line.is_sealed
             with writing(path):
                 os.ftruncate(self._handle, end)
         except BaseException:

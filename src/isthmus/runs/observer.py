@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-Row = Mapping[str, Any]
+
+class RowResult(Protocol):
+    """What became of one example, as a row of a journal keeps it."""
+
+    @property
+    def id(self) -> str:
+        """Of the example."""
+
+    @property
+    def outcome(self) -> str:
+        """One word."""
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready record without clock times."""
 
 
 class Observer(Protocol):
@@ -14,10 +27,10 @@ class Observer(Protocol):
     def note(self, message: str) -> None:
         """Something worth knowing happened."""
 
-    def begin(self, key: str, total: int, rows: Sequence[Row]) -> None:
-        """An attack begins; `rows` are those of an earlier, interrupted run."""
+    def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None:
+        """An attack begins; `results` are those of an earlier, interrupted run."""
 
-    def row(self, key: str, row: Row) -> None:
+    def result(self, key: str, result: RowResult) -> None:
         """An example is finished."""
 
     def queries(self, key: str, count: int) -> None:
@@ -31,7 +44,7 @@ class Silent:
     """An observer that says nothing."""
 
     def note(self, message: str) -> None: ...  # noqa: D102
-    def begin(self, key: str, total: int, rows: Sequence[Row]) -> None: ...  # noqa: D102
-    def row(self, key: str, row: Row) -> None: ...  # noqa: D102
+    def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None: ...  # noqa: D102
+    def result(self, key: str, result: RowResult) -> None: ...  # noqa: D102
     def queries(self, key: str, count: int) -> None: ...  # noqa: D102
     def end(self, key: str) -> None: ...  # noqa: D102

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.summary import is_correct
 
 if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
     from isthmus.data import Dataset, Splits
     from isthmus.models import Classifier
 
@@ -133,10 +134,10 @@ def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adver
     file = _rows_of(folder, name)
     if not isinstance(file, AttackFile):
         return _of_file(str(file), subject)
-    rows = [row for row in file.rows() if row["outcome"] == "succeeded"]
-    if not rows:
+    fooled = [result for result in file.results() if result.outcome == "succeeded"]
+    if not fooled:
         raise UsageError(f"{file.key} fooled nothing in {file.folder.parent}: there are no adversarial texts")
-    return Adversarial(file.key, *_both_sides(subject, file, rows))
+    return Adversarial(file.key, *_both_sides(subject, file, fooled))
 
 
 def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
@@ -156,17 +157,13 @@ def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
             found.name,
         )
     else:
-        every = file.rows()
-        rows = [
-            row
-            for row in every
-            # A search that found nothing to change, or could not afford to, has no text to show.
-            if row["outcome"] in ("succeeded", "failed") and row.get("perturbed") not in (None, row["original"])
-        ]
-        if not rows:
+        every = file.results()
+        # A search that found nothing to change, or could not afford to, has no text to show.
+        changed = [each for each in every if each.outcome in ("succeeded", "failed") and each.is_changed]
+        if not changed:
             raise UsageError(f"{file.key} changed no text in {file.folder.parent}: there is nothing to compare")
-        sides, outcomes = _both_sides(subject, file, rows), [str(row["outcome"]) for row in rows]
-        skipped, key = sum(row["outcome"] == "skipped" for row in every), file.key
+        sides, outcomes = _both_sides(subject, file, changed), [str(each.outcome) for each in changed]
+        skipped, key = sum(each.outcome == "skipped" for each in every), file.key
     pairs = zip(outcomes, *sides, strict=True)
     return Pairs(
         key,
@@ -181,11 +178,11 @@ def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
 def _substitutions(folder: RunFolder) -> Counter[str]:
     """How often each word was replaced, by any attack of the run."""
     return Counter(
-        str(edit["original"])
+        edit.original
         for file in folder.attack_files()
-        for row in file.rows()
-        for edit in row.get("edits") or ()
-        if isinstance(edit, dict) and edit.get("kind") == "replace" and edit.get("original")
+        for result in file.results()
+        for edit in result.edits
+        if edit.kind == "replace" and edit.original
     )
 
 
@@ -199,11 +196,14 @@ def _rows_of(folder: RunFolder, name: str | None) -> AttackFile | Path:
     return _attack(folder, name, f"adversarial texts come from an attack on it, or from a file{_such_as(folder)}")
 
 
-def _both_sides(subject: Subject, file: AttackFile, rows: list[dict[str, Any]]) -> tuple[Dataset, Dataset]:
+def _both_sides(subject: Subject, file: AttackFile, results: Sequence[AttackResult]) -> tuple[Dataset, Dataset]:
     """The attacked texts, and the originals."""
     header = file.header() if file.header_path.is_file() else {}
     labels = tuple(str(label) for label in header.get("labels") or ())
-    return _texts(subject, rows, "perturbed", labels), _texts(subject, rows, "original", labels)
+    perturbed, original = [each.perturbed for each in results], [each.original for each in results]
+    return _texts(subject, results, perturbed, "perturbed", labels), _texts(
+        subject, results, original, "original", labels
+    )
 
 
 def _such_as(folder: RunFolder) -> str:
@@ -231,12 +231,19 @@ def _of_file(name: str, subject: Subject) -> Adversarial:
     return Adversarial(Path(name).name, data, benign)
 
 
-def _texts(subject: Subject, rows: list[dict[str, Any]], side: str, labels: tuple[str, ...]) -> Dataset:
+def _texts(
+    subject: Subject,
+    results: Sequence[AttackResult],
+    texts: Sequence[Mapping[str, str]],
+    side: str,
+    labels: tuple[str, ...],
+) -> Dataset:
     from isthmus.core.types import Classification
     from isthmus.data import Dataset
 
-    examples = tuple(Example(str(row["id"]), dict(row[side]), int(row["label"])) for row in rows)
-    task = Classification(labels or subject.model.labels, tuple(rows[0][side]))
+    pairs = zip(results, texts, strict=True)
+    examples = tuple(Example(each.id, dict(fields), int(each.label or 0)) for each, fields in pairs)
+    task = Classification(labels or subject.model.labels, tuple(texts[0]))
     return Dataset(subject.name, side, task, examples).aligned(subject.model.labels)
 
 
@@ -250,18 +257,21 @@ def _robustness(folder: RunFolder, name: str | None) -> Robustness:
         return _evaluated(evaluated[name])
     file = _attack(folder, name, "robust accuracy comes from an attack")
     threshold = file.header().get("threshold")
-    rows = file.rows()
-    clean = np.array([is_correct(row, threshold) for row in rows], dtype=np.bool_)
-    held = np.array([row["outcome"] == "failed" for row in rows], dtype=np.bool_)
+    results = file.results()
+    clean = np.array([is_correct(result, threshold) for result in results], dtype=np.bool_)
+    held = np.array([result.outcome == "failed" for result in results], dtype=np.bool_)
     return Robustness(file.key, clean & held, clean)
 
 
 def _evaluated(file: AttackFile) -> Robustness:
     """What was right on a static set, and on the texts it was made from where every row has them."""
-    rows, way = file.rows(), str((file.header().get("summary") or {}).get("headline"))
-    robust = np.array([row["outcome"] == "right" for row in rows], dtype=np.bool_)
-    before: list[Any] = [((row.get("original") or {}).get("scores") or {}).get(way) for row in rows]
-    if not all(before):
+    from isthmus.runs.evaluate.results import Evaluated
+
+    results = file.read(Evaluated.from_row, "an evaluation")
+    way = str((file.header().get("summary") or {}).get("headline"))
+    robust = np.array([result.outcome == "right" for result in results], dtype=np.bool_)
+    before = [((result.original.scores if result.original else None) or {}).get(way) for result in results]
+    clean = [int(np.argmax(scores)) == result.label for scores, result in zip(before, results, strict=True) if scores]
+    if len(clean) < len(results):
         return Robustness(file.key, robust)
-    clean = [int(np.argmax(scores)) == row["label"] for scores, row in zip(before, rows, strict=True)]
     return Robustness(file.key, robust, np.array(clean, dtype=np.bool_))

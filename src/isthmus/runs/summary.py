@@ -1,6 +1,6 @@
-"""Figures of an attack, computed from its rows and from nothing else.
+"""Figures of an attack, computed from its results and from nothing else.
 
-With N examples asked for, of which every one has a row:
+With N examples asked for, of which every one has a result:
 
     clean accuracy   sacc = correct / N
     robust accuracy  racc = (correct and the attack failed) / N
@@ -37,17 +37,17 @@ What each class contributes, balanced accuracy among it, is in `isthmus.runs.bal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
 from isthmus.runs.balance import Balance, Seen
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error", "abstained")
 _FIGURES = ("sacc", "racc", "balanced_sacc", "balanced_racc", "asr", "avg_queries", "words_changed", "similarity")
@@ -185,127 +185,125 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 6)
 
 
-def summarise(rows: Rows, threshold: float | None = None) -> Summary:
-    """The figures of `rows`; `threshold` is that of an evasion goal, where "correct" means detected."""
-    counts = {outcome: sum(row["outcome"] == outcome for row in rows) for outcome in OUTCOMES}
-    correct = [is_correct(row, threshold) for row in rows]
-    robust = sum(right and row["outcome"] == "failed" for right, row in zip(correct, rows, strict=True))
-    attacked = [row for row in rows if row["outcome"] in ("succeeded", "failed")]
-    empty = [row for right, row in zip(correct, rows, strict=True) if right and without_candidates(row)]
+def summarise(results: Sequence[AttackResult], threshold: float | None = None) -> Summary:
+    """The figures of `results`; `threshold` is that of an evasion goal, where "correct" means detected."""
+    counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in OUTCOMES}
+    correct = [is_correct(result, threshold) for result in results]
+    right = [result for is_right, result in zip(correct, results, strict=True) if is_right]
+    robust = sum(result.outcome == "failed" for result in right)
+    attacked = [result for result in results if result.outcome in ("succeeded", "failed")]
+    empty = [result for result in right if without_candidates(result)]
     # Only what is right is attacked, so whatever was not right was declined as it was.
-    declined = [right for right, row in zip(correct, rows, strict=True) if row["outcome"] == "abstained"]
+    declined_after = sum(result.outcome == "abstained" for result in right)
     return Summary(
-        n=len(rows),
+        n=len(results),
         correct=sum(correct),
         succeeded=counts["succeeded"],
         failed=counts["failed"],
         skipped=counts["skipped"],
         timed_out=counts["timed_out"],
         errors=counts["error"],
-        sacc=wilson(sum(correct), len(rows)),
-        racc=wilson(robust, len(rows)),
+        sacc=wilson(sum(correct), len(results)),
+        racc=wilson(robust, len(results)),
         asr=wilson(counts["succeeded"], len(attacked)),
-        avg_queries=bootstrap_mean([float(queries(row)) for row in attacked], draws=_DRAWS),
-        words_changed=bootstrap_mean(words_changed(rows), draws=_DRAWS),
-        similarity=bootstrap_mean(similarities(rows), draws=_DRAWS),
-        queries=sum(queries(row) for row in rows),
-        physical_queries=sum(int(row.get("physical_queries") or 0) for row in rows),
-        turned=sum(right and row["outcome"] == "succeeded" for right, row in zip(correct, rows, strict=True)),
+        avg_queries=bootstrap_mean([float(result.logical_queries) for result in attacked], draws=_DRAWS),
+        words_changed=bootstrap_mean(words_changed(results), draws=_DRAWS),
+        similarity=bootstrap_mean(similarities(results), draws=_DRAWS),
+        queries=sum(result.logical_queries for result in results),
+        physical_queries=sum(result.physical_queries for result in results),
+        turned=sum(result.outcome == "succeeded" for result in right),
         no_candidates=len(empty),
-        no_words=sum(not row.get("words") for row in empty),
-        abstained_before=len(declined) - sum(declined),
-        abstained_after=sum(declined),
-        fresh=_fresh(rows, correct),
-        balance=Balance.of(_seen(row, right) for right, row in zip(correct, rows, strict=True)),
-        linf=_moved(rows, "linf"),
-        l2=_moved(rows, "l2"),
-        blind=sum(bool(row.get("blind")) for row in rows),
+        no_words=sum(not result.words for result in empty),
+        abstained_before=counts["abstained"] - declined_after,
+        abstained_after=declined_after,
+        fresh=_fresh(results, correct),
+        balance=Balance.of(_seen(result, is_right) for is_right, result in zip(correct, results, strict=True)),
+        linf=_mean_moved(results, [result.linf for result in results]),
+        l2=_mean_moved(results, [result.l2 for result in results]),
+        blind=sum(bool(result.blind) for result in results),
     )
 
 
-def _moved(rows: Rows, norm: str) -> Interval | None:
-    """Mean distance between image and adversarial image over the successes; None where the rows are of texts."""
-    if not any(norm in row for row in rows):
+def _mean_moved(results: Sequence[AttackResult], distances: Sequence[float | None]) -> Interval | None:
+    """Mean distance between image and adversarial image over the successes; None where the results are of texts."""
+    if all(distance is None for distance in distances):
         return None
-    return bootstrap_mean([float(row[norm]) for row in rows if row["outcome"] == "succeeded"], draws=_DRAWS)
+    pairs = zip(results, distances, strict=True)
+    return bootstrap_mean([float(far or 0) for result, far in pairs if result.outcome == "succeeded"], draws=_DRAWS)
 
 
-def _seen(row: Row, right: bool) -> Seen:
-    robust = right and row["outcome"] == "failed"
-    return Seen(row["label"], row.get("prediction_before"), right, robust, robust and without_candidates(row))
+def _seen(result: AttackResult, right: bool) -> Seen:
+    robust = right and result.outcome == "failed"
+    return Seen(result.label, result.prediction_before, right, robust, robust and without_candidates(result))
 
 
-def _fresh(rows: Rows, correct: Sequence[bool]) -> FreshSummary | None:
-    looked, steady = [row for row in rows if _claimed(row)], clean_probabilities(rows)
+def _fresh(results: Sequence[AttackResult], correct: Sequence[bool]) -> FreshSummary | None:
+    looked, steady = [result for result in results if _claimed(result)], clean_probabilities(results)
     if not looked and not steady:
         return None
-    holds = [_holding(row, right) for right, row in zip(correct, rows, strict=True)]
+    holds = [_holding(result, right) for right, result in zip(correct, results, strict=True)]
     return FreshSummary(
         claimed=len(looked),
-        held=sum(row["outcome"] == "succeeded" for row in looked),
-        draws=sum(int(row["fresh"]["draws"]) for row in looked),
-        success_probability=bootstrap_mean(success_probabilities(rows), draws=_DRAWS),
+        held=sum(result.outcome == "succeeded" for result in looked),
+        draws=sum(result.fresh.draws for result in looked if result.fresh),
+        success_probability=bootstrap_mean(success_probabilities(results), draws=_DRAWS),
         expected_racc=bootstrap_mean(holds, draws=_DRAWS),
         expected_sacc=bootstrap_mean(steady, draws=_DRAWS),
     )
 
 
-def _holding(row: Row, right: bool = True) -> float:
+def _holding(result: AttackResult, right: bool = True) -> float:
     """Probability that the classifier is right on the text the attack ended with."""
-    fresh, clean = row.get("fresh"), row.get("clean")
-    if fresh:
-        return 1.0 - float(fresh["reached"] + fresh["abstained"]) / float(fresh["draws"])
-    if clean and row["outcome"] in ("failed", "skipped", "abstained"):
-        return float(clean["right"]) / float(clean["draws"])
-    return float(right and row["outcome"] == "failed")
+    fresh, clean = result.fresh, result.clean
+    if fresh is not None:
+        return 1.0 - (fresh.reached + fresh.abstained) / fresh.draws
+    if clean is not None and result.outcome in ("failed", "skipped", "abstained"):
+        return clean.right / clean.draws
+    return float(right and result.outcome == "failed")
 
 
-def _claimed(row: Row) -> bool:
+def _claimed(result: AttackResult) -> bool:
     """Whether it seemed to fool a randomised classifier, and was looked at again."""
-    return bool(row.get("fresh")) and bool(row["fresh"].get("claimed", True))
+    return result.fresh is not None and result.fresh.claimed
 
 
-def success_probabilities(rows: Rows) -> list[float]:
+def success_probabilities(results: Sequence[AttackResult]) -> list[float]:
     """For each text that seemed to fool a randomised classifier the share of fresh draws on which it does."""
-    return [row["fresh"]["reached"] / row["fresh"]["draws"] for row in rows if _claimed(row)]
+    return [result.fresh.reached / result.fresh.draws for result in results if result.fresh and result.fresh.claimed]
 
 
-def clean_probabilities(rows: Rows) -> list[float]:
+def clean_probabilities(results: Sequence[AttackResult]) -> list[float]:
     """For each unattacked text the share of fresh draws on which a randomised classifier is right about it."""
-    return [row["clean"]["right"] / row["clean"]["draws"] for row in rows if row.get("clean")]
+    return [result.clean.right / result.clean.draws for result in results if result.clean]
 
 
-def holding_probabilities(rows: Rows) -> list[float]:
+def holding_probabilities(results: Sequence[AttackResult]) -> list[float]:
     """For each text that seemed to fool a randomised classifier the share of fresh draws on which it holds."""
-    return [_holding(row) for row in rows if _claimed(row)]
+    return [_holding(result) for result in results if _claimed(result)]
 
 
-def without_candidates(row: Row) -> bool:
+def without_candidates(result: AttackResult) -> bool:
     """Whether the attack failed without having tried anything: it had no candidate, or no query beyond the first."""
-    return row["outcome"] == "failed" and (row.get("candidates") == 0 or queries(row) <= 1)
+    return result.outcome == "failed" and (result.candidates == 0 or result.logical_queries <= 1)
 
 
-def is_correct(row: Row, threshold: float | None = None) -> bool:
+def is_correct(result: AttackResult, threshold: float | None = None) -> bool:
     """Whether the classifier got the example right before it was attacked; False where it never answered."""
     if threshold is None:
-        return row.get("prediction_before") is not None and row["prediction_before"] == row["label"]
-    scores = row.get("score_before") or ()
-    return len(scores) > 0 and bool(scores[row["label"]] >= threshold)
+        return result.prediction_before is not None and result.prediction_before == result.label
+    if not result.score_before or result.label is None:
+        return False
+    return result.score_before[result.label] >= threshold
 
 
-def queries(row: Row) -> int:
-    """Logical queries of one row: every score the attack asked for, whether or not a cache answered."""
-    return int(row.get("logical_queries") or 0)
-
-
-def words_changed(rows: Rows) -> list[float]:
+def words_changed(results: Sequence[AttackResult]) -> list[float]:
     """Share of words changed in each success."""
-    return [float(row["words_changed"]) for row in rows if row["outcome"] == "succeeded"]
+    return [float(result.words_changed) for result in results if result.outcome == "succeeded"]
 
 
-def similarities(rows: Rows) -> list[float]:
+def similarities(results: Sequence[AttackResult]) -> list[float]:
     """Similarity of the two texts of each success that has one."""
-    found = [row.get("similarity") for row in rows if row["outcome"] == "succeeded"]
+    found = [result.similarity for result in results if result.outcome == "succeeded"]
     return [float(value) for value in found if value is not None]
 
 
@@ -319,16 +317,14 @@ class BudgetCurve:
     high: tuple[float, ...]
 
 
-def budget_curve(rows: Rows, threshold: float | None = None) -> BudgetCurve:
+def budget_curve(results: Sequence[AttackResult], threshold: float | None = None) -> BudgetCurve:
     """The exact step curve: it falls at each number of queries with which some attack succeeded."""
-    total = len(rows)
-    robust = sum(is_correct(row, threshold) and row["outcome"] == "failed" for row in rows)
-    needed = np.sort(
-        [queries(row) for row in rows if row["outcome"] == "succeeded" and is_correct(row, threshold)]
-    ).astype(int)
+    right = [result for result in results if is_correct(result, threshold)]
+    robust = sum(result.outcome == "failed" for result in right)
+    needed = np.sort([result.logical_queries for result in right if result.outcome == "succeeded"]).astype(int)
     budgets = [0, *np.unique(needed).tolist()]
     standing = [robust + len(needed) - int(np.searchsorted(needed, budget, side="right")) for budget in budgets]
-    intervals = [wilson(count, total) for count in standing]
+    intervals = [wilson(count, len(results)) for count in standing]
     return BudgetCurve(
         tuple(budgets),
         tuple(interval.estimate for interval in intervals),
@@ -337,32 +333,35 @@ def budget_curve(rows: Rows, threshold: float | None = None) -> BudgetCurve:
     )
 
 
-def together(attacks: Sequence[Rows]) -> list[dict[str, Any]]:
-    """Rows of an attacker who tries every attack on each example and keeps the success with the fewest words changed.
+def together(attacks: Sequence[Sequence[AttackResult]]) -> list[AttackResult]:
+    """Results of an attacker who tries every attack on each example and keeps the success with the fewest words
+    changed.
 
-    Only examples that every attack has a row for count; queries add up.
+    Only examples that every attack has a result for count; queries add up.
     """
-    tables = [{str(row["id"]): row for row in rows} for rows in attacks]
+    tables = [{result.id: result for result in results} for results in attacks]
     if not tables:
         return []
     shared = [key for key in tables[0] if all(key in table for table in tables)]
     return [_strongest([table[key] for table in tables]) for key in shared]
 
 
-def _strongest(rows: Rows) -> dict[str, Any]:
-    won = [row for row in rows if row["outcome"] == "succeeded"]
+def _strongest(results: Sequence[AttackResult]) -> AttackResult:
+    won = [result for result in results if result.outcome == "succeeded"]
     if won:
-        best = min(won, key=lambda row: (float(row["words_changed"]), float(row.get("l2") or 0), queries(row)))
+        best = min(won, key=lambda each: (each.words_changed, each.l2 or 0.0, each.logical_queries))
     else:
         # An error or a time-out leaves open whether the example holds, so it must not read as robust.
         rank = {"error": 0, "timed_out": 1, "abstained": 2, "skipped": 3, "failed": 4}
-        best = min(rows, key=lambda row: rank[row["outcome"]])
+        best = min(results, key=lambda each: rank[each.outcome])
     # Where one attack ended in an error before it asked, another still knows the clean answer.
-    known = next((row for row in (best, *rows) if row.get("prediction_before") is not None), best)
-    return {
-        **best,
-        **{key: known.get(key) for key in ("label", "prediction_before", "score_before")},
-        "logical_queries": sum(queries(row) for row in rows),
-        "physical_queries": sum(int(row.get("physical_queries") or 0) for row in rows),
-        "candidates": sum(int(row.get("candidates", 1)) for row in rows),
-    }
+    known = next((each for each in (best, *results) if each.prediction_before is not None), best)
+    return replace(
+        best,
+        label=known.label,
+        prediction_before=known.prediction_before,
+        score_before=known.score_before,
+        logical_queries=sum(each.logical_queries for each in results),
+        physical_queries=sum(each.physical_queries for each in results),
+        candidates=sum(each.candidates for each in results),
+    )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
 from isthmus.core.types import Classification, Example, Floats, Texts
@@ -59,7 +60,7 @@ def test_rates_before_and_after(make_row: MakeRow) -> None:
         make_row("e", "timed_out", score_before=[0.1, 0.9], score_after=[0.9, 0.1]),
     ]
     detector = Detector(1, 0.8, None, (0.1, 0.7), 0)
-    found = detect(detector, rows)
+    found = detect(detector, [AttackResult.from_row(row) for row in rows])
     assert found.tpr_before == wilson(3, 5)
     assert found.tpr_after == wilson(1, 5)  # Without a result, "e" counts as missed.
     assert found.fpr == wilson(0, 2)
@@ -76,7 +77,7 @@ def test_without_a_threshold_the_likeliest_class_decides() -> None:
 
 
 def test_without_other_classes_there_is_no_auc(make_row: MakeRow) -> None:
-    found = detect(Detector(1, None, None, (), 0), [make_row("a")])
+    found = detect(Detector(1, None, None, (), 0), [AttackResult.from_row(make_row("a"))])
     assert found.to_json()["auc_before"] is None
     assert found.to_json()["negatives"] == 0
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import RunError
 from isthmus.runs.attack.trace import Trace, is_traced
 
@@ -63,9 +64,9 @@ def test_a_file_in_order_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_row_is_traced_when_each_of_its_queries_is_there() -> None:
-    assert is_traced({"outcome": "failed", "logical_queries": 3}, 3)
-    assert not is_traced({"outcome": "failed", "logical_queries": 3}, 0)
-    assert is_traced({"outcome": "error", "logical_queries": 3}, 1)
+    assert is_traced(AttackResult("a", "failed", 1, {}, {}, logical_queries=3), 3)
+    assert not is_traced(AttackResult("a", "failed", 1, {}, {}, logical_queries=3), 0)
+    assert is_traced(AttackResult("a", "error", 1, {}, {}, logical_queries=3), 1)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ def test_a_run_is_evaluated_on_its_own_test_data_in_its_own_folder(runs: dict[st
     scores = load_victim(runs["standard"].model_path, device="cpu").scores(data.texts())
     accuracy = outcome.header["summary"]["ways"]["model"]["accuracy"]["estimate"]
     assert accuracy == pytest.approx(float((scores.argmax(axis=1) == data.label_indices()).mean()), abs=1e-6)
-    kept = np.array([row["scores"]["model"] for row in outcome.rows])
+    kept = np.array([result.scores["model"] for result in outcome.results])
     assert np.allclose(kept, scores, rtol=1e-6)
     every = evaluate(on(runs["standard"], split=("all",)))
     assert [each.file.key for each in every.outcomes] == ["data-train", "data-dev", "data-test"]
-    assert every.outcomes[-1].asked == 0
+    assert every.outcomes[-1].made == 0
     with pytest.raises(UnknownName, match="no split in data named 'tset'"):
         evaluate(on(runs["standard"], split=("tset",)))
 
@@ -58,11 +58,13 @@ def test_a_stochastic_run_has_three_ways_that_repeat(runs: dict[str, RunFolder],
     # A mean code needs no draws: it is what the saved model says.
     data = toys.toys.dataset("test", 24, 0)
     scores = load_victim(runs["vib"].model_path, device="cpu").scores(data.texts())
-    assert np.allclose([row["scores"]["mean"] for row in first.rows], scores, rtol=1e-6)
+    assert np.allclose([result.scores["mean"] for result in first.results], scores, rtol=1e-6)
     other = evaluate(on(runs["vib"], out=tmp_path / "a", seed=1)).outcomes[0]
     assert other.file.key.startswith("data-test@")
-    assert [row["scores"]["mean"] for row in other.rows] == [row["scores"]["mean"] for row in first.rows]
-    assert [row["scores"]["sample"] for row in other.rows] != [row["scores"]["sample"] for row in first.rows]
+    assert [result.scores["mean"] for result in other.results] == [result.scores["mean"] for result in first.results]
+    assert [result.scores["sample"] for result in other.results] != [
+        result.scores["sample"] for result in first.results
+    ]
 
 
 def test_ways_cannot_be_chosen_twice(runs: dict[str, RunFolder], tmp_path: Path) -> None:
@@ -73,12 +75,14 @@ def test_ways_cannot_be_chosen_twice(runs: dict[str, RunFolder], tmp_path: Path)
 
 def test_texts_that_fooled_one_run_are_put_to_the_other(runs: dict[str, RunFolder]) -> None:
     request = AttackRequest(str(runs["standard"].path), ("deepwordbug",), n=24, device="cpu", label_check=False)
-    rows = [row for row in attack(request).outcomes[0].rows if row["outcome"] in ("succeeded", "failed")]
+    results = [each for each in attack(request).outcomes[0].results if each.outcome in ("succeeded", "failed")]
     journal = runs["standard"].attacks_path / "deepwordbug.jsonl"
     (own,) = evaluate(on(runs["standard"], journal, rows="all")).outcomes
-    held = sum(row["outcome"] == "failed" for row in rows)
+    held = sum(each.outcome == "failed" for each in results)
     # On the attacked model itself: robust among what it got right, and the originals all right.
-    assert own.header["summary"]["ways"]["model"]["accuracy"]["estimate"] == pytest.approx(held / len(rows), abs=1e-6)
+    assert own.header["summary"]["ways"]["model"]["accuracy"]["estimate"] == pytest.approx(
+        held / len(results), abs=1e-6
+    )
     assert own.header["summary"]["original"]["ways"]["model"]["accuracy"]["estimate"] == 1.0
     (other,) = evaluate(on(runs["vib"], journal, rows="all")).outcomes
     assert other.file.key == "standard-deepwordbug"
@@ -101,8 +105,8 @@ def test_the_trained_data_are_pointed_out(runs: dict[str, RunFolder], tmp_path: 
         def note(self, message: str) -> None:
             notes.append(message)
 
-        def begin(self, key: str, total: int, rows: Any) -> None: ...
-        def row(self, key: str, row: Any) -> None: ...
+        def begin(self, key: str, total: int, results: Any) -> None: ...
+        def result(self, key: str, result: Any) -> None: ...
         def end(self, key: str) -> None: ...
 
     source = runs["standard"].record().data.source

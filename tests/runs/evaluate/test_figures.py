@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from isthmus.core.statistics import wilson
-from isthmus.runs.evaluate.figures import summarise
+from isthmus.runs.evaluate import figures
+from isthmus.runs.evaluate.results import Evaluated
 
 LABELS = ["negative", "positive"]
+
+
+def summarise(rows: list[dict[str, Any]], *more: Any) -> dict[str, Any]:
+    return figures.summarise([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
 
 
 def row(number: int, label: int, p: float | None, original: float | None = None, **more: Any) -> dict[str, Any]:

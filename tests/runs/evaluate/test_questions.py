@@ -57,9 +57,9 @@ def test_the_figures_are_those_of_the_answers(place: Path) -> None:
     assert summary["questions"]["original"]["f1"]["estimate"] == pytest.approx(sum(f.f1 for f in found) / 20, abs=1e-5)
     assert summary["questions"]["worst"]["n"] == 20
     assert summary["questions"]["overall"]["n"] == 40
-    written = predictions(outcome.rows)
+    written = predictions(outcome.results)
     assert len(written) == 40
-    assert set(written) == {row["id"] for row in outcome.rows} - {"all:40"}
+    assert set(written) == {result.id for result in outcome.results} - {"all:40"}
     assert "does not occur" in summary["reasons"][0]["reason"]
 
 
@@ -70,10 +70,10 @@ def test_an_interrupted_group_ends_with_the_same_rows(place: Path) -> None:
     torn = place / "torn/evaluations/addsent.jsonl"
     torn.write_bytes(b"".join(content.splitlines(keepends=True)[:17]) + b'{"id": "torn')
     (again,) = evaluate(request(place, "torn")).outcomes
-    assert again.asked == 41 - 17
+    assert again.made == 41 - 17
     assert torn.read_bytes() == content
     (read,) = evaluate(request(place, "torn")).outcomes
-    assert (read.asked, read.header["summary"]) == (0, whole.header["summary"])
+    assert (read.made, read.header["summary"]) == (0, whole.header["summary"])
 
 
 def test_variants_are_shown_and_judged_by_the_worst(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

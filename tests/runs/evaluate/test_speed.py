@@ -124,11 +124,11 @@ def test_speed_stands_in_the_header_and_decides_nothing(run: RunFolder, tmp_path
     (again,) = evaluate(request("a")).outcomes
     assert again.header["speed"] == first.header["speed"]
     (priced,) = evaluate(request("a", price_per_hour=2.0)).outcomes
-    assert (priced.asked, priced.header["speed"]) == (0, first.header["speed"])
+    assert (priced.made, priced.header["speed"]) == (0, first.header["speed"])
     assert json.loads(first.file.header_path.read_text())["price_per_hour"] == 2.0
     # Asked for, it is measured again.
     (timed,) = evaluate(request("a", latency=7)).outcomes
-    assert (timed.asked, timed.header["speed"]["single_texts"]) == (0, 7)
+    assert (timed.made, timed.header["speed"]["single_texts"]) == (0, 7)
     (none,) = evaluate(request("c", latency=0)).outcomes
     assert none.header["speed"] is None
 

@@ -6,7 +6,7 @@
     trace       every query, where that was asked for
     detection   what a detector still catches after an evasion
     processes   the same attack by several processes
-    gradient    what gradient attacks share: cohorts, rows
+    gradient    what gradient attacks share: cohorts, results
     images      gradient attacks on images
     embeddings  gradient attacks on the word embeddings of texts, by name alone
 
@@ -16,13 +16,15 @@ same command again skips what has a row, and ends with the same file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import isthmus
+from isthmus.attacks.processes import Watch
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UsageError
-from isthmus.core.records import write_record
 from isthmus.runs.attack.detection import detect
 from isthmus.runs.attack.embeddings import PreparedEmbeddingAttacks, divide
 from isthmus.runs.attack.gradient import Cohort, PreparedGradientAttacks
@@ -31,45 +33,31 @@ from isthmus.runs.attack.prepared import PreparedAttacks
 from isthmus.runs.attack.processes import attack_by_workers, check_processes
 from isthmus.runs.attack.suite import Suite, choose
 from isthmus.runs.attack.trace import Trace, is_traced
-from isthmus.runs.effort import measured, summed
-from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder, claim
+from isthmus.runs.effort import summed
+from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Observer, Row, Silent
+from isthmus.runs.observer import Observer, Silent
 from isthmus.runs.prepared import ids
-from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.request import AttackRequest
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.rows_file import RowsDone, RowsJob, RowsReport
+from isthmus.runs.settings import plain
 from isthmus.runs.summary import summarise
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun
-    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
-__all__ = ["AttackOutcome", "AttackReport", "AttackRequest", "attack", "moves_embeddings"]
+    Note = Callable[[int, Mapping[str, str], Any], None]
+
+__all__ = ["AttackReport", "AttackRequest", "attack", "moves_embeddings"]
 
 
 @dataclass(frozen=True)
-class AttackOutcome:
-    """Rows of one attack on the sample that was asked for."""
-
-    file: AttackFile
-    rows: tuple[Row, ...]
-    header: Mapping[str, Any]
-    attacked: int
-    """Examples attacked now; the others had their rows."""
-
-
-@dataclass(frozen=True)
-class AttackReport:
+class AttackReport(RowsReport[AttackResult]):
     """What the command did."""
 
-    folder: RunFolder
-    outcomes: tuple[AttackOutcome, ...]
-    probe_queries: int = 0
-    """Texts the model was asked for to know it again."""
-    embeddings: tuple[AttackOutcome, ...] = ()
+    embeddings: tuple[RowsDone[AttackResult], ...] = ()
     """Attacks on embeddings of texts, which nobody can send: part of no union."""
 
 
@@ -121,8 +109,8 @@ def _attack_images(request: AttackRequest, observer: Observer) -> AttackReport:
         return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
-@dataclass(frozen=True)
-class _Attack:
+@dataclass(eq=False)
+class _Attack(RowsJob[AttackResult]):
     """One attack of the command."""
 
     ready: PreparedAttacks
@@ -130,184 +118,176 @@ class _Attack:
     name: str
     search_draws: int
 
-    def run(self) -> AttackOutcome:
-        """Attack what has no row yet, and put the rows in order."""
-        ready = self.ready
-        settings = ready.settings(self.name, self.search_draws)
-        asked = ids(ready.sample)
-        if not ready.file(self.name, settings).rows_path.exists():
-            _ = ready.victim  # Refuses what it cannot be asked, before anything is written.
-        file, opened, known = claim(lambda: ready.file(self.name, settings), settings)
-        with opened as journal:
-            self._forget(file, journal)
-            missing = [key for key in asked if key not in journal.rows]
-            lost = self._lost(file, journal)
-            if not missing and not lost and known.get("summary"):
-                if known.get("suite") != self._suite():
-                    write_record(file.header_path, known := {**known, "suite": self._suite()})
-                return AttackOutcome(file, tuple(journal.rows[key] for key in asked), known, 0)
-            if not journal.rows:
-                ready.check_labels()
-            header = self._header(settings, known, len(asked))
-            write_record(file.header_path, header)
-            effort = self._attack(file, journal, set(missing) | lost)
-            journal.finish(ids(ready.first(header["n"])))
-            if ready.request.trace:
-                Trace(file.trace_path).order(list(journal.rows))
-            every = list(journal.rows.values())
-            rows = tuple(journal.rows[key] for key in asked)
-        header |= {
-            "threshold": ready.threshold,
-            "detection": None if ready.detector is None else detect(ready.detector, every).to_json(),
-            "effort": summed(known.get("effort"), effort),
-            "summary": summarise(every, ready.threshold).to_json(),
-        }
-        write_record(file.header_path, header)
-        return AttackOutcome(file, rows, header, len(missing))
+    retried: ClassVar[tuple[str, ...]] = ("error", "timed_out")
 
-    def _lost(self, file: AttackFile, journal: Journal) -> set[str]:
-        """Ids of rows that are there while what belongs to them is not: they are attacked again."""
-        del file, journal
-        return set()
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What decides the rows."""
+        return self.ready.settings(self.name, self.search_draws)
+
+    @cached_property
+    def asked(self) -> Sequence[str]:
+        """The sample."""
+        return ids(self.ready.sample)
+
+    @property
+    def unusable(self) -> Sequence[Rejected]:
+        """Rows of the sample without a usable text or label."""
+        return self.ready.sample.rejected
+
+    def choose_file(self) -> AttackFile:
+        """The file of these settings."""
+        file = self.ready.file(self.name, self.settings)
+        if not file.rows_path.exists():
+            _ = self.ready.victim  # Refuses what it cannot be asked, before anything is written.
+        return file
+
+    def begin(self) -> None:
+        """Stop if the model's labels cannot be those of the data."""
+        self.ready.check_labels()
+
+    def outdated(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
+        """Errors that are tried again, and results without their queries where those are asked for."""
+        again = super().outdated(file, results)
+        if self.ready.request.trace:
+            lines = Trace(file.trace_path).counts()
+            again |= {result.id for result in results if not is_traced(result, lines.get(result.id, 0))}
+        return again
+
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Method, data and suite."""
+        data = self.ready.data
+        return {
+            "attack": self.name,
+            "n": max(len(self.asked), int(known.get("n") or 0)),
+            "labels": self.ready.shown_labels(),
+            "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
+            "suite": self._suite(),
+        }
+
+    def revise(self, header: dict[str, Any], results: Sequence[AttackResult]) -> bool:
+        """The suite may be another one now."""
+        header["suite"] = self._suite()
+        return super().revise(header, results)
+
+    def read(self, row: Mapping[str, Any]) -> AttackResult:
+        """A result."""
+        return AttackResult.from_row(row)
+
+    def reject(self, bad: Rejected) -> AttackResult:
+        """An error."""
+        return AttackResult(bad.id, "error", None, {}, {}, seed=self.ready.request.seed, reason=bad.reason)
+
+    def produce(
+        self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
+    ) -> Generator[AttackResult, None, None]:
+        """Attack all of them at once, by several processes where that was asked for."""
+        ready = self.ready
+        examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
+        trace = Trace(file.trace_path)
+        if ready.request.trace:
+            trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
+        note = trace.note if ready.request.trace else None
+        attacked = self._by_workers if ready.request.processes is not None else self._attacked
+        found = attacked(examples, note, lambda count: ready.observer.queries(file.key, count), effort)
+
+        def results() -> Generator[AttackResult, None, None]:
+            with trace, contextlib.closing(found):
+                for result in found:
+                    trace.flush()  # A row has its queries, whenever the process is killed.
+                    yield result
+
+        return results()
+
+    def order(self, header: Mapping[str, Any]) -> Sequence[str]:
+        """That of the sample."""
+        return ids(self.ready.first(header["n"]))
+
+    def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
+        """The queries, example by example."""
+        if self.ready.request.trace:
+            Trace(file.trace_path).order([result.id for result in results])
+
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[AttackResult]) -> dict[str, Any]:
+        """The figures, and those of the detector that was evaded."""
+        del file, header
+        ready = self.ready
+        return {
+            "threshold": ready.threshold,
+            "detection": None if ready.detector is None else detect(ready.detector, results).to_json(),
+            "summary": summarise(results, ready.threshold).to_json(),
+        }
 
     def _suite(self) -> dict[str, Any]:
         return self.suite.to_json(self.ready.request.attacks)
 
-    def _forget(self, file: AttackFile, journal: Journal) -> None:
-        """Drop rows that are to be made again."""
-        request, again = self.ready.request, set()
-        if request.retry_errors:
-            again |= {key for key, row in journal.rows.items() if row.get("outcome") in ("error", "timed_out")}
-        if request.trace:
-            lines = Trace(file.trace_path).counts()
-            again |= {key for key, row in journal.rows.items() if not is_traced(row, lines.get(key, 0))}
-        if again:
-            journal.forget(sorted(again))
+    def _attacked(
+        self, examples: list[Example], note: Note | None, queries: Callable[[int], None], effort: dict[str, float]
+    ) -> Generator[AttackResult, None, None]:
+        run = self._start(examples, note)
+        run.engine.after_round = lambda: queries(run.statistics.scores.logical)
 
-    def _header(self, settings: dict[str, Any], known: Mapping[str, Any], asked: int) -> dict[str, Any]:
-        data = self.ready.data
-        return {
-            "schema": SCHEMA,
-            "isthmus": isthmus.__version__,
-            "attack": self.name,
-            "hash": short_hash(settings),
-            "n": max(asked, int(known.get("n") or 0)),
-            "settings": plain(settings),
-            "labels": self.ready.shown_labels(),
-            "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
-            "model": self.ready.source.shown,
-            "created": known.get("created") or now(),
-            "command": self.ready.request.command,
-            "suite": self._suite(),
-            "versions": versions(),
-            "machine": machine(getattr(self.ready.victim, "device_type", None)),
-            "effort": known.get("effort"),
-        }
+        def results() -> Generator[AttackResult, None, None]:
+            yield from run
+            effort.update(_numbers(run.statistics))
 
-    def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
-        """Attack the examples in `missing`, row by row, and say what it cost."""
-        ready, observer, key = self.ready, self.ready.observer, file.key
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-        examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
-        effort: dict[str, float] = {"examples": len(examples), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
-        with Trace(file.trace_path) as trace:
-            if ready.request.trace:
-                trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
+        return results()
 
-            def write(result: AttackResult) -> None:
-                trace.flush()
-                row = result.to_row()
-                journal.append(row)
-                observer.row(key, row)
+    def _by_workers(
+        self, examples: list[Example], note: Note | None, queries: Callable[[int], None], effort: dict[str, float]
+    ) -> Generator[AttackResult, None, None]:
+        watch = Watch(queries, note)
+        yield from attack_by_workers(self.ready, self.name, self.search_draws, examples, watch)
+        effort["cpu_s"] += watch.cpu_s
+        for statistics in watch.statistics:
+            effort.update(summed(effort, _numbers(statistics)))
 
-            for rejected in ready.sample.rejected:
-                if rejected.id in missing:
-                    write(_rejected(rejected, ready.request.seed))
-            if examples and ready.request.processes is not None:
-                with measured(effort):
-                    watch = attack_by_workers(
-                        ready, self.name, self.search_draws, examples,
-                        trace=trace, write=write, queries=lambda count: observer.queries(key, count),
-                    )  # fmt: skip
-                effort["cpu_s"] += watch.cpu_s
-                for statistics in watch.statistics:
-                    effort = summed(effort, _numbers(statistics))
-            elif examples:
-                run = self._start(examples, trace.note if ready.request.trace else None)
-                run.engine.after_round = lambda: observer.queries(key, run.statistics.scores.logical)
-                with measured(effort):
-                    for result in run:
-                        write(result)
-                effort |= _numbers(run.statistics)
-        observer.end(key)
-        return effort
-
-    def _start(self, examples: list[Example], trace: Any) -> AttackRun:
+    def _start(self, examples: list[Example], trace: Note | None) -> AttackRun:
         ready, name = self.ready, self.name
         models = ready.companions.of(ready.model_names(name))
         settings = ready.attack_settings(name, self.search_draws, trace)
         return ready.methods[name](ready.victim, examples, settings, **models)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _GradientAttack(_Attack):
     """One gradient attack of the command."""
 
     ready: PreparedGradientAttacks
 
-    def _attack(self, file: AttackFile, journal: Journal, missing: set[str]) -> dict[str, float]:
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """What was moved, too."""
+        return {**super().about(known), **self.ready.facts()}
+
+    def produce(
+        self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
+    ) -> Generator[AttackResult, None, None]:
         """Attack the cohorts that hold missing rows."""
-        ready, observer, key = self.ready, self.ready.observer, file.key
-        new = missing - set(journal.rows)
-        observer.begin(key, len(new) + len(journal), list(journal.rows.values()))
-        effort: dict[str, float] = {"examples": len(new), "wall_s": 0.0, "cpu_s": 0.0, **ready.probe_effort()}
-        for rejected in ready.sample.rejected:
-            if rejected.id in new:
-                row = _rejected(rejected, ready.request.seed).to_row()
-                journal.append(row)
-                observer.row(key, row)
-        with measured(effort):
-            for number, cohort in ready.cohorts(missing):
-                made = ready.attack_cohort(self.name, cohort)
-                self._keep(file, number, made)
-                for row in made.rows:
-                    if row["id"] in new:
-                        journal.append(row)
-                        observer.row(key, row)
-        journal.finish(ids(ready.first(None)))
-        self._finish(file, journal)
-        observer.end(key)
-        return effort
+        del journal, effort
+        for number, cohort in self.ready.cohorts(missing):
+            made = self.ready.attack_cohort(self.name, cohort)
+            self.keep(file, number, made)
+            yield from (result for result in made.results if result.id in missing)
 
-    def _header(self, settings: dict[str, Any], known: Mapping[str, Any], asked: int) -> dict[str, Any]:
-        return {**super()._header(settings, known, asked), **self.ready.facts()}
-
-    def _keep(self, file: AttackFile, number: int, made: Cohort) -> None:
+    def keep(self, file: AttackFile, number: int, made: Cohort) -> None:
         """Keep what a cohort ended with, before its rows are written."""
 
-    def _finish(self, file: AttackFile, journal: Journal) -> None:
-        """Put in order what was kept."""
 
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _ImageAttack(_GradientAttack):
     """One gradient attack on images, which are kept."""
 
-    def _lost(self, file: AttackFile, journal: Journal) -> set[str]:
-        return AdversarialImages(file).lost(journal.rows.values())
+    def lost(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
+        """Those whose image is gone."""
+        return AdversarialImages(file).lost(results)
 
-    def _keep(self, file: AttackFile, number: int, made: Cohort) -> None:
+    def keep(self, file: AttackFile, number: int, made: Cohort) -> None:
+        """The images of a cohort."""
         AdversarialImages(file).keep(number, made.images)
 
-    def _finish(self, file: AttackFile, journal: Journal) -> None:
-        AdversarialImages(file).finish(self.ready.aligned, list(journal.rows.values()))
-
-
-def _rejected(row: Rejected, seed: int) -> AttackResult:
-    """A row of the data that holds no usable text or label."""
-    from isthmus.attacks.result import AttackResult
-
-    return AttackResult(row.id, "error", None, {}, {}, seed=seed, reason=row.reason)
+    def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
+        """One file of all images."""
+        AdversarialImages(file).finish(self.ready.aligned, results)
 
 
 def _numbers(statistics: Any) -> dict[str, float]:

@@ -12,9 +12,9 @@ text that the attack ended with. One without a result (error, time-out, abstenti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from isthmus.core.statistics import Interval, auc, threshold_at_fpr, wilson
 from isthmus.core.types import Floats, Victim
 from isthmus.data import Dataset, Splits
 from isthmus.runs.scoring import tolerant_scores
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 NEGATIVES = 1_000
 """At most so many examples of other classes are scored."""
@@ -113,24 +116,24 @@ def _answered(scores: Floats) -> Floats:
     return np.asarray(scores[np.isfinite(scores).all(axis=1)])
 
 
-def detect(detector: Detector, rows: Sequence[Mapping[str, Any]]) -> Detection:
-    """The detector's figures on the rows of an attack."""
-    before = [row.get("score_before") or None for row in rows]
-    after = [_score_after(row) for row in rows]
+def detect(detector: Detector, results: Sequence[AttackResult]) -> Detection:
+    """The detector's figures on the results of an attack."""
+    before = [result.score_before or None for result in results]
+    after = [_score_after(result) for result in results]
     caught_before = sum(scores is not None and detector.flags(scores) for scores in before)
     caught_after = sum(scores is not None and detector.flags(scores) for scores in after)
     negatives = detector.negative_scores
     return Detection(
         detector=detector,
         fpr=wilson(detector.negatives_flagged, len(negatives)),
-        tpr_before=wilson(caught_before, len(rows)),
-        tpr_after=wilson(caught_after, len(rows)),
+        tpr_before=wilson(caught_before, len(results)),
+        tpr_after=wilson(caught_after, len(results)),
         auc_before=auc([scores[detector.label] for scores in before if scores is not None], list(negatives)),
         auc_after=auc([scores[detector.label] for scores in after if scores is not None], list(negatives)),
     )
 
 
-def _score_after(row: Mapping[str, Any]) -> Sequence[float] | None:
-    if row["outcome"] == "skipped":  # Missed before, so that there was nothing to attack.
-        return row.get("score_before") or None
-    return row.get("score_after") or None if row["outcome"] in ("succeeded", "failed") else None
+def _score_after(result: AttackResult) -> Sequence[float] | None:
+    if result.outcome == "skipped":  # Missed before, so that there was nothing to attack.
+        return result.score_before or None
+    return result.score_after or None if result.outcome in ("succeeded", "failed") else None

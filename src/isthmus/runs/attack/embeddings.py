@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from isthmus.attacks.gradient._targets import EmbeddingTarget
     from isthmus.attacks.gradient.base import GradientAttack, GradientSettings
+    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Texts, Victim
 
 _TOKENS = 1 << 12
@@ -154,10 +155,10 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
 
     def attacked(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
         """A cohort: texts of about the same length together."""
-        rows: dict[str, dict[str, Any]] = {}
+        found: dict[str, AttackResult] = {}
         for part in self._parts(cohort):
-            rows |= {row["id"]: row for row in self._attacked(attack, part)}
-        return Cohort([rows[example.id] for example in cohort], {})
+            found |= {result.id: result for result in self._attacked(attack, part)}
+        return Cohort([found[example.id] for example in cohort], {})
 
     def _parts(self, cohort: list[Example]) -> Iterator[list[Example]]:
         """The cohort in parts that are not too large, the shortest texts first."""
@@ -186,7 +187,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
 
         return EmbeddingTarget(self.reader.model, self._encode(examples), reader=self.reader)
 
-    def _attacked(self, attack: GradientAttack, part: list[Example]) -> Iterator[dict[str, Any]]:
+    def _attacked(self, attack: GradientAttack, part: list[Example]) -> Iterator[AttackResult]:
         import torch
 
         target = self._target(part)
@@ -201,8 +202,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         counts = target.movable.flatten(1).sum(dim=1).tolist()
         for place, example in enumerate(part):
             is_own = own is not None and bool(own[place])
-            row = self.row(example, found, place, before[place], after[place], is_own)
-            yield {**row, "original": dict(example.texts), "tokens": int(counts[place])}
+            yield self.result(example, found, place, before[place], after[place], is_own, int(counts[place]))
 
     def _scores(self, target: EmbeddingTarget, points: Tensor, keys: Tensor) -> list[list[float]]:
         """Class probabilities, of a randomised model by one draw."""

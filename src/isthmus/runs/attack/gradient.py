@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientSettings
+    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example
 
 COHORT = 100
@@ -45,11 +46,11 @@ def gradient_attacks() -> dict[str, catalog.Entry]:
 
 @dataclass(frozen=True)
 class Cohort:
-    """Examples that were attacked together, one row each."""
+    """Examples that were attacked together, with one result each."""
 
-    rows: list[dict[str, Any]]
+    results: list[AttackResult]
     images: dict[str, np.ndarray[Any, Any]]
-    """By id, of the rows that were attempted; none where what was moved is not kept."""
+    """By id, of those that were attempted; none where what was moved is not kept."""
 
 
 class PreparedGradientAttacks(PreparedAttacks):
@@ -174,7 +175,7 @@ class PreparedGradientAttacks(PreparedAttacks):
                 return Cohort([_error(cohort[0], str(error), self.request.seed)], {})
             middle = len(cohort) // 2
             first, second = (self.attack_cohort(name, half) for half in (cohort[:middle], cohort[middle:]))
-            return Cohort([*first.rows, *second.rows], first.images | second.images)
+            return Cohort([*first.results, *second.results], first.images | second.images)
 
     def keys(self, cohort: list[Example]) -> list[int]:
         """Where the random numbers of each example come from."""
@@ -194,10 +195,17 @@ class PreparedGradientAttacks(PreparedAttacks):
         own = labels == index
         return torch.where(own, (labels + 1) % len(self.victim.labels), index), own
 
-    def row(
-        self, example: Example, found: GradientResult, place: int, before: list[float], after: list[float], own: bool
-    ) -> dict[str, Any]:
-        """What became of the example at a place of a result; `own`: its class is the one asked for."""
+    def result(
+        self,
+        example: Example,
+        found: GradientResult,
+        place: int,
+        before: list[float],
+        after: list[float],
+        own: bool,
+        tokens: int | None = None,
+    ) -> AttackResult:
+        """What became of the example at a place of a cohort; `own`: its class is the one asked for."""
         from isthmus.attacks.result import AttackResult, Fresh
 
         assert isinstance(example.label, int)
@@ -209,12 +217,12 @@ class PreparedGradientAttacks(PreparedAttacks):
         if self.victim.stochastic and not skipped:
             fresh = Fresh.of(draws, round(float(found.fooled[place]) * draws), 0, claimed=success)
         wrong = bool(found.skipped[place]) and self.request.goal.target_label is None
-        result = AttackResult(
+        return AttackResult(
             example.id,
             "skipped" if skipped else "succeeded" if success else "failed",
             example.label,
-            {},
-            {},
+            example.texts,
+            example.texts,
             prediction_before=_prediction(before, example.label, wrong) if skipped else example.label,
             prediction_after=int(found.predicted[place]) if not skipped else int(np.argmax(after)),
             score_before=tuple(before),
@@ -224,9 +232,11 @@ class PreparedGradientAttacks(PreparedAttacks):
             candidates=max(1, passes - 1),
             seed=self.request.seed,
             fresh=fresh,
+            l2=float(f"{found.l2[place]:.6g}"),
+            linf=float(f"{found.linf[place]:.6g}"),
+            blind=bool(found.blind[place]),
+            tokens=tokens,
         )
-        moved = {"l2": float(f"{found.l2[place]:.6g}"), "linf": float(f"{found.linf[place]:.6g}")}
-        return {**result.to_row(), **moved, "blind": bool(found.blind[place])}
 
 
 def _prediction(scores: list[float], label: int, wrong: bool) -> int:
@@ -235,8 +245,8 @@ def _prediction(scores: list[float], label: int, wrong: bool) -> int:
     return int(next(index for index in order if index != label)) if wrong else int(order[0])
 
 
-def _error(example: Example, reason: str, seed: int) -> dict[str, Any]:
+def _error(example: Example, reason: str, seed: int) -> AttackResult:
     from isthmus.attacks.result import AttackResult
 
     label = example.label if isinstance(example.label, int) else None
-    return AttackResult(example.id, "error", label, {}, {}, seed=seed, reason=reason).to_row()
+    return AttackResult(example.id, "error", label, {}, {}, seed=seed, reason=reason)

@@ -6,7 +6,7 @@ done, in one file a cohort.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.attacks.gradient.base import Attackable, GradientAttack, GradientSettings
+    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example, Victim
     from isthmus.data import Dataset
     from isthmus.runs.folder import AttackFile
@@ -99,14 +100,14 @@ class PreparedImageAttacks(PreparedGradientAttacks):
         found = attack.run(self.target, images, labels, self.gradient_settings(), targets=targets, keys=keys)
         adversarial = found.adversarial.cpu().numpy()
         before, after = self._scores(cohort, pixels(cohort)), self._scores(cohort, adversarial)
-        rows, kept = [], {}
+        results, kept = [], {}
         for place, example in enumerate(cohort):
             is_own = own is not None and bool(own[place])
-            row = self.row(example, found, place, before[place], after[place], is_own)
-            rows.append(row)
-            if row["outcome"] != "skipped":
+            result = self.result(example, found, place, before[place], after[place], is_own)
+            results.append(result)
+            if result.outcome != "skipped":
                 kept[example.id] = adversarial[place]
-        return Cohort(rows, kept)
+        return Cohort(results, kept)
 
     def _scores(self, cohort: list[Example], images: np.ndarray[Any, Any]) -> list[list[float]]:
         victim = self.victim
@@ -131,10 +132,10 @@ class AdversarialImages:
                 self.parts / f"{number}.npz", {"ids": np.array(list(images)), "images": np.stack([*images.values()])}
             )
 
-    def lost(self, rows: Iterable[Mapping[str, Any]]) -> set[str]:
-        """Ids of attempted rows whose image is in no file; a file that cannot be read is an error."""
+    def lost(self, results: Iterable[AttackResult]) -> set[str]:
+        """Ids of attempted results whose image is in no file; a file that cannot be read is an error."""
         there = set(self._found())
-        return {str(row["id"]) for row in rows if row["outcome"] in ("succeeded", "failed")} - there
+        return {each.id for each in results if each.outcome in ("succeeded", "failed")} - there
 
     def _found(self) -> dict[str, np.ndarray[Any, Any]]:
         found = read_images(self.path)
@@ -142,16 +143,16 @@ class AdversarialImages:
             found |= read_images(part)
         return found
 
-    def finish(self, data: Dataset, rows: list[Mapping[str, Any]]) -> None:
-        """One file of all that was kept, in the order of the rows."""
+    def finish(self, data: Dataset, results: Sequence[AttackResult]) -> None:
+        """One file of all that was kept, in the order of the results."""
         found = self._found()
-        kept = [row for row in rows if row["id"] in found and row["outcome"] in ("succeeded", "failed")]
+        kept = [each for each in results if each.id in found and each.outcome in ("succeeded", "failed")]
         if kept:
             arrays = {
-                "ids": np.array([row["id"] for row in kept]),
-                "images": np.stack([found[str(row["id"])] for row in kept]),
-                "labels": np.array([row["label"] for row in kept], dtype=np.int64),
-                "success": np.array([row["outcome"] == "succeeded" for row in kept]),
+                "ids": np.array([each.id for each in kept]),
+                "images": np.stack([found[each.id] for each in kept]),
+                "labels": np.array([each.label for each in kept], dtype=np.int64),
+                "success": np.array([each.outcome == "succeeded" for each in kept]),
                 "label_names": np.array(data.labels),
             }
             _write(self.path, arrays)

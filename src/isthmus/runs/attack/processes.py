@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example, Victim
     from isthmus.runs.attack.prepared import PreparedAttacks
-    from isthmus.runs.attack.trace import Trace
     from isthmus.runs.request import AttackRequest
 
 
@@ -89,12 +88,9 @@ def attack_by_workers(
     name: str,
     search_draws: int,
     examples: Sequence[Example],
-    *,
-    trace: Trace,
-    write: Callable[[AttackResult], None],
-    queries: Callable[[int], None],
-) -> Watch:
-    """Attack `examples` and write every result; what it cost."""
+    watch: Watch,
+) -> Generator[AttackResult, None, None]:
+    """Attack `examples`; every result as it comes. What it costs is noted by `watch`."""
     request, wanted = ready.request, {example.id for example in examples}
     assert request.processes is not None
     on_gpu = getattr(ready.victim, "device_type", None) == "cuda"
@@ -103,8 +99,5 @@ def attack_by_workers(
     settings = ready.attack_settings(name, search_draws)
     settings = replace(settings, engine=replace(settings.engine, trace=None))
     job = Job(ready.methods[name], settings, ready.model_names(name), traced=request.trace)
-    watch = Watch(queries, trace.note if request.trace else None)
     cohorts = cohorts_of(together, request.processes, on_gpu=on_gpu)
-    for result in ready.workers.attack(job, cohorts, wanted, watch):
-        write(result)
-    return watch
+    yield from ready.workers.attack(job, cohorts, wanted, watch)

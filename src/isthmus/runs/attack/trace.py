@@ -15,12 +15,15 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 
 from isthmus.core.files import appending, replacing, writing
-from isthmus.core.lines import read_line, sealed
+from isthmus.core.lines import sealed, whole_lines
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
 
 _BUFFER = 1 << 20
 
@@ -91,9 +94,9 @@ class Trace:
             self._stream = None
 
 
-def is_traced(row: Mapping[str, Any], lines: int) -> bool:
-    """Whether every query of a finished row was written down; of one that broke off nobody knows how many came."""
-    return lines == int(row.get("logical_queries") or 0) or row.get("outcome") in ("error", "timed_out")
+def is_traced(result: AttackResult, lines: int) -> bool:
+    """Whether every query of a result was written down; of one that broke off nobody knows how many came."""
+    return lines == result.logical_queries or result.outcome in ("error", "timed_out")
 
 
 def _rounded(scores: Any) -> list[float]:
@@ -108,13 +111,10 @@ def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
     """The example of each whole line, and where the line begins and ends; a damaged line is as if it were not there."""
     if not path.exists():
         return
-    start = end = 0
     with writing(path), path.open("rb") as stream:
-        for line in stream:
-            start, end = end, end + len(line)
-            read = read_line(line)
-            if line.endswith(b"\n") and read.row is not None and not read.is_damaged:
-                yield str(read.row.get("id")), start, end
+        for line in whole_lines(stream):
+            if line.row is not None and not line.is_damaged:
+                yield str(line.row.get("id")), line.start, line.end
 
 
 def _copy(path: Path, spans: Sequence[tuple[int, int]]) -> None:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import BrokenCertificate
-from isthmus.runs.certificates import Rows
+from isthmus.runs.certificates import ChallengeRows
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.certify.probing import probe
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Row
 
 if TYPE_CHECKING:
-    from isthmus.core.types import Example
+    from isthmus.attacks.result import AttackResult
+    from isthmus.certificates.base import Certified
 
 _AT_ONCE = 16
 
@@ -43,9 +43,9 @@ class Challenges:
         return [row for row in self.rows if row["contradicts"]]
 
 
-def challenge(ready: PreparedCertificate, file: AttackFile, rows: Rows) -> Challenges:
+def challenge(ready: PreparedCertificate, file: AttackFile, results: Sequence[Certified]) -> Challenges:
     """Show the certified classifier every text that the run's attacks found within the threat model."""
-    found, attacks = _within(ready, {str(row["id"]): row for row in rows})
+    found, attacks = _within(ready, {result.id: result for result in results})
     with Journal(file.challenges_path) as journal:
         fresh = [each for each in found if each["id"] not in journal.rows]
         if fresh:
@@ -53,19 +53,21 @@ def challenge(ready: PreparedCertificate, file: AttackFile, rows: Rows) -> Chall
         for start in range(0, len(fresh), _AT_ONCE):
             for answered in _answers(ready, fresh[start : start + _AT_ONCE]):
                 journal.append(_without_image(answered))
-        probed = probe(ready, rows, journal)
+        probed = probe(ready, results, journal)
         known = {each["id"]: journal.rows[each["id"]] for each in (*found, *probed)}
         journal.forget([key for key in journal.rows if key not in known])  # of attacks that were run again since
         journal.finish(list(known))
     if ready.method.own_attack is not None:
-        attacks[ready.method.own_attack] = [str(row["id"]) for row in rows]
+        attacks[ready.method.own_attack] = [result.id for result in results]
     judged = [_without_image(_judged(ready, each, known[each["id"]])) for each in found]
     return Challenges([*judged, *probed], attacks)
 
 
-def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+def _within(
+    ready: PreparedCertificate, certified: Mapping[str, Certified]
+) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Successes of the run's attacks that the certificate's threat model covers; and which attacks count."""
-    examples = {key: example for key, example in ready.examples.items() if key in rows}
+    examples = {key: example for key, example in ready.examples.items() if key in certified}
     tables = [name.rpartition("table ")[2] for name in ready.method.resources(ready.victim).values()]
     found: list[dict[str, Any]] = []
     attacks: dict[str, list[str]] = {}
@@ -74,31 +76,46 @@ def _within(ready: PreparedCertificate, rows: Mapping[str, Row]) -> tuple[list[d
         if (settings.get("data") or {}).get("fingerprint") != ready.data.fingerprint:
             continue
         tried = [
-            (examples[str(row["id"])], row)
-            for row in _rows_with_images(attack)
-            if str(row["id"]) in examples and dict(row.get("original") or {}) == examples[str(row["id"])].texts
+            result
+            for result in attack.results()
+            if result.id in examples and dict(result.original) == examples[result.id].texts
         ]
         same_model = asked_of(settings) == asked_of(ready.settings)
-        own = list(_covered(ready, attack.key, tried, rows, same_model))
+        own = list(_covered(ready, attack, tried, certified, same_model))
         keeps_to_table = any(code in str(settings.get("resources")) for code in tables)
         if own or (keeps_to_table and ready.method.unit == "words"):
             found += own
-            attacks[attack.key] = [example.id for example, _ in tried]
+            attacks[attack.key] = [result.id for result in tried]
     return found, attacks
 
 
-def _rows_with_images(attack: AttackFile) -> Iterator[Row]:
-    """The rows of an attack; of one on images with the image that each ended with."""
-    rows = attack.rows()
+def _covered(
+    ready: PreparedCertificate,
+    attack: AttackFile,
+    tried: Sequence[AttackResult],
+    certified: Mapping[str, Certified],
+    same_model: bool,
+) -> Iterator[dict[str, Any]]:
+    """Successes of one attack that the threat model covers."""
+    images = _images(attack)
+    for result in tried:
+        certificate = certified[result.id]
+        perturbed: Any = {"image": images[result.id]} if result.id in images else result.perturbed
+        is_changed = result.is_changed or result.id in images
+        if result.outcome != "succeeded" or not is_changed or certificate.prediction is None:
+            continue
+        needs = ready.method.needs(ready.victim, ready.examples[result.id], perturbed, ready.protection)
+        if needs is not None:
+            yield _row(attack.key, certificate, perturbed, needs, same_model)
+
+
+def _images(attack: AttackFile) -> Mapping[str, Any]:
+    """The images that an attack on images ended with, by example."""
     if not attack.images_path.is_file():
-        yield from rows
-        return
+        return {}
     from isthmus.runs.attack.images import read_images
 
-    images = read_images(attack.images_path)
-    for row in rows:
-        image = images.get(str(row["id"]))
-        yield row if image is None else {**row, "perturbed": {"image": image}}
+    return read_images(attack.images_path)
 
 
 def _without_image(row: dict[str, Any]) -> dict[str, Any]:
@@ -113,37 +130,20 @@ def asked_of(settings: Mapping[str, Any]) -> tuple[Any, Any]:
     return settings.get("model"), settings.get("victim") or {}
 
 
-def _covered(
-    ready: PreparedCertificate,
-    attack: str,
-    tried: Sequence[tuple[Example, Row]],
-    certificates: Mapping[str, Row],
-    same_model: bool,
-) -> Iterator[dict[str, Any]]:
-    """Successes of one attack that the threat model covers."""
-    for example, row in tried:
-        certificate = certificates[example.id]
-        if row["outcome"] != "succeeded" or not row.get("perturbed") or certificate.get("prediction") is None:
-            continue
-        needs = ready.method.needs(ready.victim, example, row["perturbed"], ready.protection)
-        if needs is not None:
-            yield _row(attack, example.id, certificate, row, needs, same_model)
-
-
-def _row(attack: str, example: str, certificate: Row, row: Row, needs: float, same_model: bool) -> dict[str, Any]:
-    from isthmus.certificates.base import strength_of
-
-    values = row["perturbed"].values()
+def _row(
+    attack: str, certificate: Certified, perturbed: Mapping[str, Any], needs: float, same_model: bool
+) -> dict[str, Any]:
+    values = perturbed.values()
     text = "\x1f".join(value if isinstance(value, str) else value.tobytes().hex() for value in values)
-    code = hashlib.sha256(f"{certificate['prediction']}\x1f{text}".encode(errors="surrogatepass")).hexdigest()[:8]
+    code = hashlib.sha256(f"{certificate.prediction}\x1f{text}".encode(errors="surrogatepass")).hexdigest()[:8]
     return {
-        "id": f"{attack}/{example}/{code}",
-        "example": example,
+        "id": f"{attack}/{certificate.id}/{code}",
+        "example": certificate.id,
         "attack": attack,
-        "perturbed": dict(row["perturbed"]),
-        "certified": certificate["prediction"],
+        "perturbed": dict(perturbed),
+        "certified": certificate.prediction,
         "needs": needs,
-        "inside": certificate["outcome"] in ("certified", "wrong") and needs <= strength_of(certificate),
+        "inside": certificate.outcome in ("certified", "wrong") and needs <= certificate.strength,
         "same_model": same_model,
     }
 
@@ -165,7 +165,7 @@ def _judged(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: 
     return row
 
 
-def broken(file: AttackFile, refuted: Rows) -> BrokenCertificate:
+def broken(file: AttackFile, refuted: ChallengeRows) -> BrokenCertificate:
     """The error of a certificate that does not hold."""
     first = refuted[0]
     thing = "text" if "perturbed" in first else "point"

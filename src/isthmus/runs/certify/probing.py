@@ -10,11 +10,11 @@ wrong. What was answered is kept in the journal of challenges, where the same co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.certificates.base import Probe, strength_of
-from isthmus.runs.certificates import Row, Rows, grid, is_fooled, is_right
+from isthmus.certificates.base import Certified, Probe
+from isthmus.runs.certificates import grid, is_fooled
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.journal import Journal
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 _AT_ONCE = 32
 
 
-def probe(ready: PreparedCertificate, rows: Rows, journal: Journal) -> list[dict[str, Any]]:
+def probe(ready: PreparedCertificate, results: Sequence[Certified], journal: Journal) -> list[dict[str, Any]]:
     """Attack every example that has a certificate or a right answer; what the journal holds is not attacked again."""
     name = ready.method.own_attack
     if name is None:
         return []
     found: list[dict[str, Any]] = []
     turned: set[str] = set()
-    for level in (None, *(strength for strength in grid(rows, ready.method.unit) if strength > 0)):
-        asked = dict(_asked(name, ready.examples, [row for row in rows if row["id"] not in turned], level))
+    for level in (None, *(strength for strength in grid(results, ready.method.unit) if strength > 0)):
+        asked = dict(_asked(name, ready.examples, [each for each in results if each.id not in turned], level))
         fresh = [each for each in asked.values() if each.key not in journal.rows]
         if fresh:
             how = "within their certificates" if level is None else f"within {level:g}"
@@ -48,21 +48,23 @@ def probe(ready: PreparedCertificate, rows: Rows, journal: Journal) -> list[dict
     return found
 
 
-def _asked(name: str, examples: Mapping[str, Example], rows: Rows, level: float | None) -> Iterator[tuple[str, Probe]]:
+def _asked(
+    name: str, examples: Mapping[str, Example], results: Sequence[Certified], level: float | None
+) -> Iterator[tuple[str, Probe]]:
     """By the id of the example, how far it is to be attacked."""
-    for row in rows:
-        example = examples.get(str(row["id"]))
-        if example is None or not _counts(row, level):
+    for result in results:
+        example = examples.get(result.id)
+        if example is None or result.prediction is None or not _counts(result, level):
             continue
-        strength = strength_of(row) if level is None else level
-        code = hashlib.sha256(f"{row['prediction']} {strength!r}".encode()).hexdigest()[:8]
-        yield example.id, Probe(f"{name}/{example.id}/{code}", example.texts, int(row["prediction"]), strength)
+        strength = result.strength if level is None else level
+        code = hashlib.sha256(f"{result.prediction} {strength!r}".encode()).hexdigest()[:8]
+        yield example.id, Probe(f"{name}/{example.id}/{code}", example.texts, result.prediction, strength)
 
 
-def _counts(row: Row, level: float | None) -> bool:
+def _counts(result: Certified, level: float | None) -> bool:
     if level is None:
-        return row["outcome"] in ("certified", "wrong") and strength_of(row) > 0
-    return is_right(row) and strength_of(row) < level
+        return result.outcome in ("certified", "wrong") and result.strength > 0
+    return result.is_right and result.strength < level
 
 
 def _row(name: str, probe: Probe, answer: Answer, *, inside: bool) -> dict[str, Any]:

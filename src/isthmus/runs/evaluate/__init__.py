@@ -3,9 +3,10 @@
     sets        what the model is evaluated on
     prepared    the command made ready: checked at once, the model loaded when it is first needed
     base        one set, whatever the task: which examples have no row yet, and where the rows go
-    texts       examples into rows, for a classifier (seen in every one of its `ways`)
-    questions   examples into rows, for a model that answers questions
-    figures     rows into figures
+    texts       examples into results, for a classifier (seen in every one of its `ways`)
+    questions   examples into results, for a model that answers questions
+    results     what a row is read back as
+    figures     results into figures
     speed       how fast the model answers
 
 Everything that can be wrong with the command is found before the model is loaded. Where everything has a row, a model
@@ -14,30 +15,18 @@ that is known by its files is not even loaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from isthmus.runs.evaluate.base import Evaluation, EvaluationOutcome
+from isthmus.runs.evaluate.base import Answered, Evaluation
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
 from isthmus.runs.evaluate.questions import QuestionEvaluation
 from isthmus.runs.evaluate.texts import TextEvaluation
-from isthmus.runs.folder import RunFolder
 from isthmus.runs.observer import Observer, Silent
 from isthmus.runs.request import EvaluateRequest, SetRequest
+from isthmus.runs.rows_file import RowsReport
 
-__all__ = ["EvaluateReport", "EvaluateRequest", "EvaluationOutcome", "SetRequest", "evaluate"]
-
-
-@dataclass(frozen=True)
-class EvaluateReport:
-    """What the command did."""
-
-    folder: RunFolder
-    outcomes: tuple[EvaluationOutcome, ...]
-    probe_queries: int = 0
-    """Texts the model was asked for to know it again."""
+__all__ = ["EvaluateRequest", "SetRequest", "evaluate"]
 
 
-def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> EvaluateReport:
+def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> RowsReport[Answered]:
     """Evaluate the model on every set of the request."""
     with PreparedEvaluation(request, observer or Silent()) as ready:
         ready.check()
@@ -45,4 +34,4 @@ def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> Eval
         evaluations = [kind(ready, part) for part in ready.sets]
         for each in evaluations:
             each.check()
-        return EvaluateReport(ready.folder, tuple(each.run() for each in evaluations), ready.probe_queries)
+        return RowsReport(ready.folder, tuple(each.evaluate() for each in evaluations), ready.probe_queries)

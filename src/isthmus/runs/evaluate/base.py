@@ -6,40 +6,30 @@ continues after the rows that are there and ends with the same file.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import isthmus
 from isthmus.core.errors import VictimError
-from isthmus.core.records import write_record
 from isthmus.core.seeds import numpy_stream
-from isthmus.runs.effort import measured, summed
 from isthmus.runs.evaluate.prepared import PreparedEvaluation
+from isthmus.runs.evaluate.results import AnsweredQuestion, Evaluated
 from isthmus.runs.evaluate.sets import EvaluationSet
 from isthmus.runs.evaluate.speed import TEXTS, Ask, measure
-from isthmus.runs.folder import SCHEMA, AttackFile, claim
+from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Row
 from isthmus.runs.prepared import ids
-from isthmus.runs.provenance import machine, now, versions
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.rows_file import RowsDone, RowsJob
 
 if TYPE_CHECKING:
-    from isthmus.data import Dataset
+    from isthmus.data import Dataset, Rejected
 
 
-@dataclass(frozen=True)
-class EvaluationOutcome:
-    """Rows of one set, and the header with the figures of just these rows."""
-
-    file: AttackFile
-    rows: tuple[Row, ...]
-    header: Mapping[str, Any]
-    asked: int
-    """Examples the model was asked for now; the others had their rows."""
+Answered: TypeAlias = Evaluated | AnsweredQuestion
+"""What a row of an evaluation is read back as."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +44,8 @@ class Asking:
     """What counts its passes."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(eq=False)
+class Evaluation(RowsJob[Answered]):
     """One set of the command."""
 
     ready: PreparedEvaluation
@@ -66,33 +56,44 @@ class Evaluation:
         """Load the model, and refuse a set that it cannot read."""
 
     @abstractmethod
-    def begin(self) -> None:
-        """Look at the first answers before any row is written."""
-
-    @abstractmethod
-    def about(self) -> dict[str, Any]:
+    def of_model(self) -> dict[str, Any]:
         """What the header says of the model."""
 
     @abstractmethod
-    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
-        """Rows of the examples in `missing`, some at a time."""
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
+        """Results of the examples in `missing`, some at a time."""
 
     @abstractmethod
-    def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-        """The figures of rows, as JSON holds them."""
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+        """The figures of results, as JSON holds them."""
 
     @abstractmethod
     def asking(self, answered: Sequence[str]) -> Asking:
         """How the model is asked for the examples of these ids."""
 
-    def remarks(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """What else the header says once all rows are there."""
-        del rows
+    def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
+        """What else the header says once all results are there."""
+        del results
         return {}
 
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What decides the rows."""
+        return self.ready.settings(self.part)
+
     def choose_file(self) -> AttackFile:
-        """Where its rows belong, as things stand: another process may take a name that is free now."""
-        return self.ready.folder.evaluation_file(self.part.name, self.ready.settings(self.part))
+        """The file of this set and these settings."""
+        return self.ready.folder.evaluation_file(self.part.name, self.settings)
+
+    @property
+    def unusable(self) -> Sequence[Rejected]:
+        """Rows of the set without a usable text or label."""
+        return self.part.data.rejected
+
+    @property
+    def device_type(self) -> str | None:
+        """Where the model runs."""
+        return self.ready.device_type
 
     @cached_property
     def asked(self) -> list[str]:
@@ -107,43 +108,68 @@ class Evaluation:
         if self.ready.request.retry_errors or not there.issuperset(self.asked):
             self.check_fit()
 
-    def run(self) -> EvaluationOutcome:
-        """Ask for what has no row yet, put the rows in the order of the set, and compute the figures."""
-        settings = self.ready.settings(self.part)
-        file, opened, known = claim(self.choose_file, settings)
-        with opened as journal:
-            if self.ready.request.retry_errors:
-                journal.forget([key for key, row in journal.rows.items() if row.get("outcome") == "error"])
-            missing = {key for key in self.asked if key not in journal.rows}
-            if not missing and known.get("summary"):
-                return self._outcome(file, self._timed_again(file, known, journal), journal, 0)
-            if not journal.rows:
-                self.begin()
-            header = self._header(settings, known)
-            write_record(file.header_path, header)
-            effort = self._ask(file.key, journal, missing)
-            journal.finish(ids(self.part.data))
-            every = list(journal.rows.values())
-            header |= {"effort": summed(known.get("effort"), effort), **self.remarks(every)}
-            header["summary"] = self.figures(header, every)
-            header["speed"] = self._speed(every) or known.get("speed")
-            write_record(file.header_path, header)
-            return self._outcome(file, header, journal, len(missing))
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Set, model and price."""
+        given = self.ready.request.price_per_hour
+        return {
+            "evaluation": self.part.name,
+            "task": self.ready.task,
+            "set": self.part.to_json(),
+            **self.of_model(),
+            "price_per_hour": known.get("price_per_hour") if given is None else given,
+            "speed": known.get("speed"),
+        }
 
-    def _timed_again(self, file: AttackFile, known: Mapping[str, Any], journal: Journal) -> Mapping[str, Any]:
-        """The header with another price, and with new times where the command asks for them."""
-        header, request = dict(known), self.ready.request
+    def read(self, row: Mapping[str, Any]) -> Answered:
+        """An answer, or why there is none."""
+        return Evaluated.from_row(row)
+
+    def reject(self, bad: Rejected) -> Answered:
+        """An error."""
+        return Evaluated(bad.id, "error", reason=bad.reason)
+
+    def produce(
+        self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
+    ) -> Generator[Answered, None, None]:
+        """Ask the model, some examples at a time."""
+        del file, effort
+        for results in self.batches(missing, journal):
+            yield from results
+
+    def order(self, header: Mapping[str, Any]) -> Sequence[str]:
+        """That of the set."""
+        del header
+        return ids(self.part.data)
+
+    def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+        """Remarks, figures and speed."""
+        del file
+        found = self.remarks(results)
+        found["summary"] = self.figures({**header, **found}, results)
+        found["speed"] = self._speed(results) or header.get("speed")
+        return found
+
+    def revise(self, header: dict[str, Any], results: Sequence[Answered]) -> bool:
+        """Another price, and new times where the command asks for them."""
+        if not super().revise(header, results):
+            return False
+        request = self.ready.request
         if request.price_per_hour is not None:
             header["price_per_hour"] = request.price_per_hour
         if request.latency:
-            header["speed"] = self._speed(list(journal.rows.values())) or known.get("speed")
-        if header != known:
-            write_record(file.header_path, header)
-        return header
+            header["speed"] = self._speed(results) or header.get("speed")
+        return True
 
-    def _speed(self, rows: Sequence[Row]) -> dict[str, Any] | None:
+    def evaluate(self) -> RowsDone[Answered]:
+        """The results asked for; where the file holds more, with figures of their own."""
+        done = self.run()
+        if len(done.results) == done.total:
+            return done
+        return dataclasses.replace(done, header={**done.header, "summary": self.figures(done.header, done.results)})
+
+    def _speed(self, results: Sequence[Answered]) -> dict[str, Any] | None:
         """How fast the model answers; None where that is not asked for or cannot be found out."""
-        answered = [str(row["id"]) for row in rows if row["outcome"] != "error"]
+        answered = [result.id for result in results if result.outcome != "error"]
         asked = self.ready.request.latency
         if not answered or asked == 0:
             return None
@@ -160,59 +186,10 @@ class Evaluation:
             return None
         return found.to_json()
 
-    def _outcome(self, file: AttackFile, header: Mapping[str, Any], journal: Journal, asked: int) -> EvaluationOutcome:
-        """The rows asked for; where the file holds more, with figures of their own."""
-        rows = tuple(journal.rows[key] for key in self.asked)
-        if len(rows) < len(journal):
-            header = {**header, "summary": self.figures(header, rows)}
-        return EvaluationOutcome(file, rows, header, asked)
 
-    def _header(self, settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-        given = self.ready.request.price_per_hour
-        return {
-            "schema": SCHEMA,
-            "isthmus": isthmus.__version__,
-            "evaluation": self.part.name,
-            "task": self.ready.task,
-            "hash": short_hash(settings),
-            "settings": plain(settings),
-            "set": self.part.to_json(),
-            "model": self.ready.source.shown,
-            **self.about(),
-            "created": known.get("created") or now(),
-            "command": self.ready.request.command,
-            "versions": versions(),
-            "machine": machine(self.ready.device_type),
-            "effort": known.get("effort"),
-            "price_per_hour": known.get("price_per_hour") if given is None else given,
-        }
-
-    def _ask(self, key: str, journal: Journal, missing: set[str]) -> dict[str, float]:
-        """Write the rows of `missing`, and say what they cost."""
-        observer = self.ready.observer
-        observer.begin(key, len(missing) + len(journal), list(journal.rows.values()))
-        effort: dict[str, float] = {"examples": len(missing), "wall_s": 0.0, "cpu_s": 0.0, **self.ready.probe_effort()}
-
-        def write(row: dict[str, Any]) -> None:
-            journal.append(row)
-            observer.row(key, row)
-
-        for bad in self.part.data.rejected:
-            if bad.id in missing:
-                write({"id": bad.id, "outcome": "error", "label": None, "texts": {}, "reason": bad.reason})
-        with measured(effort):
-            for rows in self.batches(missing - set(journal.rows), journal):
-                for row in rows:
-                    write(row)
-        observer.end(key)
-        return effort
-
-
-def restricted(data: Dataset, rows: Sequence[Row]) -> Dataset:
-    """The examples of `data` that have a row, in its order."""
-    import dataclasses
-
-    there = {str(row["id"]) for row in rows}
+def restricted(data: Dataset, results: Sequence[Answered]) -> Dataset:
+    """The examples of `data` that have a result, in its order."""
+    there = {result.id for result in results}
     return dataclasses.replace(
         data,
         examples=tuple(example for example in data if example.id in there),

@@ -1,4 +1,4 @@
-"""Figures of an evaluation, computed from its rows and from nothing else.
+"""Figures of an evaluation, computed from its results and from nothing else.
 
     accuracy        right / answered, with Wilson's interval; also per class
     errors          texts without an answer: neither right nor wrong, in a count of their own
@@ -19,7 +19,7 @@ since the header of the results, the page and the terminal show the same figures
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,46 +28,45 @@ from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibra
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
 from isthmus.core.types import Bools, Ints
 from isthmus.runs.balance import Balance, Seen
+from isthmus.runs.evaluate.results import Evaluated, OriginalText, Scores
 
-Row = Mapping[str, Any]
 Figures = dict[str, Any]
 _DRAWS = 1_000
 _REASONS = 12
 
 
-def summarise(rows: Sequence[Row], labels: Sequence[str], ways: Sequence[str], headline: str) -> Figures:
+def summarise(results: Sequence[Evaluated], labels: Sequence[str], ways: Sequence[str], headline: str) -> Figures:
     """The figures of all ways, on the texts of the set and on the originals where there are some."""
-    found: Figures = {"headline": headline, **_side(rows, labels, ways, "scores")}
-    paired = [row for row in rows if row.get("original")]
+    found: Figures = {"headline": headline, **_side([(each.label, each.scores) for each in results], labels, ways)}
+    paired = [(each, each.original) for each in results if each.original is not None]
     if paired:
-        flat = [{"label": row["label"], "scores": row["original"].get("scores")} for row in paired]
-        found["original"] = _side(flat, labels, ways, "scores")
+        found["original"] = _side([(each.label, original.scores) for each, original in paired], labels, ways)
         found["difference"] = {way: _difference(paired, way) for way in ways}
-    found["reasons"] = reasons(rows)
+    found["reasons"] = reasons(results)
     return found
 
 
-def reasons(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def reasons(results: Sequence[Evaluated]) -> list[dict[str, Any]]:
     """Why texts have no answer, commonest first."""
     counts: dict[str, int] = {}
-    for row in rows:
-        for each in (row, row.get("original") or {}):
-            if each.get("reason"):
-                reason = str(each["reason"])[:300]
-                counts[reason] = counts.get(reason, 0) + 1
+    for result in results:
+        for reason in (result.reason, result.original.reason if result.original else None):
+            if reason:
+                counts[reason[:300]] = counts.get(reason[:300], 0) + 1
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [{"reason": reason, "count": count} for reason, count in ordered[:_REASONS]]
 
 
-def _side(rows: Sequence[Row], labels: Sequence[str], ways: Sequence[str], key: str) -> Figures:
-    answered = [row for row in rows if row.get(key)]
-    truth = np.array([row["label"] for row in answered], dtype=np.int64)
+def _side(answers: Sequence[tuple[int | None, Scores | None]], labels: Sequence[str], ways: Sequence[str]) -> Figures:
+    """Figures of true labels and scores, in every way."""
+    answered = [(label, scores) for label, scores in answers if scores]
+    truth = np.array([label for label, _ in answered], dtype=np.int64)
     return {
-        "n": len(rows),
+        "n": len(answers),
         "answered": len(answered),
-        "errors": len(rows) - len(answered),
+        "errors": len(answers) - len(answered),
         "ways": {
-            way: _figures(np.array([row[key][way] for row in answered], np.float64), truth, labels) for way in ways
+            way: _figures(np.array([scores[way] for _, scores in answered], np.float64), truth, labels) for way in ways
         },
     }
 
@@ -135,11 +134,11 @@ def _bins(found: Calibration) -> list[Figures]:
     ]  # fmt: skip
 
 
-def _difference(rows: Sequence[Row], way: str) -> Figures:
+def _difference(paired: Sequence[tuple[Evaluated, OriginalText]], way: str) -> Figures:
     """Adversarial less clean, over the pairs with two answers."""
-    pairs = [row for row in rows if row.get("scores") and row["original"].get("scores")]
-    after = np.array([int(np.argmax(row["scores"][way])) == row["label"] for row in pairs], dtype=bool)
-    before = np.array([int(np.argmax(row["original"]["scores"][way])) == row["label"] for row in pairs], dtype=bool)
+    pairs = [(each.label, each.scores, old.scores) for each, old in paired if each.scores and old.scores]
+    after = np.array([int(np.argmax(scores[way])) == label for label, scores, _ in pairs], dtype=bool)
+    before = np.array([int(np.argmax(scores[way])) == label for label, _, scores in pairs], dtype=bool)
     test = mcnemar(before, after)
     return {
         "n": len(pairs),

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.answers import score
 from isthmus.core.errors import UsageError
-from isthmus.runs.evaluate.base import Asking, Evaluation, restricted
+from isthmus.runs.evaluate.base import Answered, Asking, Evaluation, restricted
 from isthmus.runs.evaluate.figures import figure, reasons
+from isthmus.runs.evaluate.results import AnsweredQuestion, Evaluated
 from isthmus.runs.journal import Journal
-from isthmus.runs.observer import Row
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _GROUP = 128
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class QuestionEvaluation(Evaluation):
     """A model on one set of questions."""
 
@@ -38,14 +38,11 @@ class QuestionEvaluation(Evaluation):
                 "--task qa away, or name a model trained with it"
             )
 
-    def begin(self) -> None:
-        """Nothing can be mixed up: answers are words of the context."""
-
-    def about(self) -> dict[str, Any]:
+    def of_model(self) -> dict[str, Any]:
         """One way, and no classes."""
         return {"labels": [], "ways": ["model"], "headline": "model"}
 
-    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
         """Answers to the groups that are not whole."""
         from isthmus.models.answering import answer
 
@@ -57,7 +54,7 @@ class QuestionEvaluation(Evaluation):
             if not missing.isdisjoint(example.id for example in group):
                 found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
                 pairs = zip(group, found, strict=True)
-                yield [_row(example, prediction) for example, prediction in pairs if example.id in missing]
+                yield [_answered(example, prediction) for example, prediction in pairs if example.id in missing]
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The model, window by window."""
@@ -70,20 +67,24 @@ class QuestionEvaluation(Evaluation):
             lambda places: answer(model, [examples[place] for place in places], seed=seed), True, model.device.type
         )
 
-    def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    def read(self, row: Mapping[str, Any]) -> Answered:
+        """An answer, or why there is none."""
+        return Evaluated.from_row(row) if row.get("outcome") == "error" else AnsweredQuestion.from_row(row)
+
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
         """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
         from isthmus.runs.answers import evaluation
 
-        answered = [row for row in rows if row["outcome"] != "error"]
+        answered = [result for result in results if isinstance(result, AnsweredQuestion)]
         found: dict[str, Any] = {
             "headline": header["headline"],
-            "n": len(rows),
+            "n": len(results),
             "answered": len(answered),
-            "errors": len(rows) - len(answered),
-            "reasons": reasons(rows),
+            "errors": len(results) - len(answered),
+            "reasons": reasons([result for result in results if isinstance(result, Evaluated)]),
         }
         if answered:
-            by_id = {str(row["id"]): row for row in answered}
+            by_id = {result.id: result for result in answered}
             data = restricted(self.part.data, answered)
             made = evaluation(data, [_prediction(by_id[example.id]) for example in data])
             parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
@@ -91,33 +92,33 @@ class QuestionEvaluation(Evaluation):
         return found
 
 
-def _row(example: Example, prediction: Prediction) -> dict[str, Any]:
+def _answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
     answers = [] if isinstance(example.label, int) else list(dict.fromkeys(each.text for each in example.label))
     found = score(prediction.text, answers)
     best = prediction.candidates[0] if prediction.candidates else None
-    return {
-        "id": example.id,
-        "outcome": "right" if found.exact_match else "wrong",
-        "question": next(iter(example.texts.values())),
-        "prediction": prediction.text,
-        "answers": answers,
-        "exact_match": found.exact_match,
-        "f1": round(found.f1, 6),
-        "score": None if best is None else float(f"{best.score:.6g}"),
-        "probability": None if best is None else float(f"{best.probability:.6g}"),
-    }
+    return AnsweredQuestion(
+        example.id,
+        "right" if found.exact_match else "wrong",
+        next(iter(example.texts.values())),
+        prediction.text,
+        answers,
+        found.exact_match,
+        round(found.f1, 6),
+        None if best is None else float(f"{best.score:.6g}"),
+        None if best is None else float(f"{best.probability:.6g}"),
+    )
 
 
-def _prediction(row: Row) -> Prediction:
+def _prediction(result: AnsweredQuestion) -> Prediction:
     from isthmus.models.answering import Prediction
 
-    return Prediction(str(row["id"]), str(row["prediction"]), ())
+    return Prediction(result.id, result.prediction, ())
 
 
 def _figures(part: AnswerFigures) -> dict[str, Any]:
     return {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
 
 
-def predictions(rows: Sequence[Row]) -> dict[str, str]:
+def predictions(results: Sequence[Answered]) -> dict[str, str]:
     """Answers as the official evaluation script of SQuAD reads them: id -> text."""
-    return {str(row["id"]): str(row["prediction"]) for row in rows if row["outcome"] != "error"}
+    return {result.id: result.prediction for result in results if isinstance(result, AnsweredQuestion)}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,7 @@ from isthmus.runs.sources import DataRequest, ModelSource
 from isthmus.runs.subject import load_run_data
 
 if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Texts
     from isthmus.data import Dataset, Splits
     from isthmus.data.adversarial import Paired
@@ -188,17 +189,18 @@ def _from_journal(path: Path, request: SetRequest) -> EvaluationSet:
     _refuse_columns(path, request)
     file = AttackFile(path.parent, path.stem)
     header = file.header() if file.header_path.is_file() else {}
-    every = file.rows()
-    rows = [row for row in every if row["outcome"] in _OUTCOMES[request.rows] and isinstance(row.get("label"), int)]
-    if not rows:
+    every = file.results()
+    results = [each for each in every if each.outcome in _OUTCOMES[request.rows] and isinstance(each.label, int)]
+    if not results:
         raise UsageError(_nothing(path, every, request.rows))
+    true = [int(each.label or 0) for each in results]
     labels = tuple(str(label) for label in header.get("labels") or ())
     # Without a header nobody knows what the classes are called: their numbers are positions in the model's own order.
-    labels = labels or tuple(str(number) for number in range(1 + max(int(row["label"]) for row in rows)))
-    if any(not 0 <= row["label"] < len(labels) for row in rows):
+    labels = labels or tuple(str(number) for number in range(1 + max(true)))
+    if any(not 0 <= label < len(labels) for label in true):
         raise RunError(f"{path} has labels beyond the {len(labels)} classes its header names")
-    fields = tuple(rows[0]["original"])
-    examples = [Example(str(row["id"]), dict(row.get("perturbed") or row["original"]), row["label"]) for row in rows]
+    fields = tuple(results[0].original)
+    examples = [Example(each.id, dict(each.perturbed), label) for each, label in zip(results, true, strict=True)]
     run = path.parent.parent.name if path.parent.name == "attacks" else ""
     name = _name(run, path.stem)
     return EvaluationSet(
@@ -206,7 +208,7 @@ def _from_journal(path: Path, request: SetRequest) -> EvaluationSet:
         "attack",
         path.as_posix(),
         Dataset(name, ALL, Classification(labels, fields), tuple(examples)),
-        {str(row["id"]): dict(row["original"]) for row in rows},
+        {each.id: dict(each.original) for each in results},
         _attacked(request.rows, len(every), header.get("attack") or path.stem.split("@")[0], header.get("model")),
     )
 
@@ -239,10 +241,10 @@ def _attacked(rows: Rows, attempted: int | None = None, attack: Any = None, mode
     return {key: value for key, value in known.items() if value is not None}
 
 
-def _nothing(path: Path, rows: list[dict[str, Any]], wanted: Rows) -> str:
+def _nothing(path: Path, results: Sequence[AttackResult], wanted: Rows) -> str:
     counts: dict[str, int] = {}
-    for row in rows:
-        counts[str(row["outcome"])] = counts.get(str(row["outcome"]), 0) + 1
+    for result in results:
+        counts[result.outcome] = counts.get(result.outcome, 0) + 1
     shown = ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "no rows"
     remedy = "; --rows all takes what was attempted without success too" if wanted == "successes" else ""
     return f"{path} has nothing to evaluate on ({shown}){remedy}"

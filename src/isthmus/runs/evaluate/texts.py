@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import DataError, UsageError, VictimTimeout
 from isthmus.core.seeds import derive
-from isthmus.runs.evaluate.base import Asking, Evaluation
+from isthmus.runs.evaluate.base import Answered, Asking, Evaluation
 from isthmus.runs.evaluate.figures import summarise
+from isthmus.runs.evaluate.results import Evaluated, OriginalText, Scores
 from isthmus.runs.evaluate.ways import Seen
 from isthmus.runs.journal import Journal
 from isthmus.runs.labelcheck import check_labels, judge, suspicion
-from isthmus.runs.observer import Row
 from isthmus.runs.victims import names_in_data, numbering, shown_labels, suit_fields
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _AT_ONCE = {"cpu": 256, "cuda": 4096}
 """Texts between two writes: on a GPU many of each length must come together to fill a batch."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TextEvaluation(Evaluation):
     """A classifier on one set."""
 
@@ -54,7 +54,7 @@ class TextEvaluation(Evaluation):
         except VictimTimeout as error:
             ready.observer.note(f"labels not checked: {error}")
 
-    def about(self) -> dict[str, Any]:
+    def of_model(self) -> dict[str, Any]:
         """Class names and ways."""
         ways = self.ready.ways
         return {
@@ -64,18 +64,18 @@ class TextEvaluation(Evaluation):
             "draws": ways.draws,
         }
 
-    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[dict[str, Any]]]:
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
         """Some texts at a time."""
         self._suit_fields()  # The set before may have been one of single texts.
         examples = [example for example in self.aligned if example.id in missing]
         size = _AT_ONCE.get(getattr(self.ready.victim, "device_type", "cpu"), _AT_ONCE["cpu"])
         for at in range(0, len(examples), size):
             first = not any(row.get("scores") for row in journal.rows.values())
-            yield list(self._rows(examples[at : at + size], first))
+            yield list(self._results(examples[at : at + size], first))
 
-    def figures(self, header: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
         """Accuracy, calibration and what goes with them."""
-        return summarise(rows, header["labels"], header["ways"], header["headline"])
+        return summarise(_texts(results), header["labels"], header["ways"], header["headline"])
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The victim as it is deployed, with draws of its own for every text."""
@@ -91,9 +91,9 @@ class TextEvaluation(Evaluation):
 
         return Asking(ask, hasattr(victim, "model"), getattr(victim, "device_type", "cpu"), victim)
 
-    def remarks(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
         """A label map that looks mixed up."""
-        return {"suspicion": self._suspicion(rows)}
+        return {"suspicion": self._suspicion(_texts(results))}
 
     @cached_property
     def aligned(self) -> Dataset:
@@ -123,22 +123,22 @@ class TextEvaluation(Evaluation):
         known = {label.casefold() for label in self.ready.victim.labels}
         return known.issuperset(label.casefold() for label in self.part.data.labels)
 
-    def _suspicion(self, rows: Sequence[Row]) -> str | None:
+    def _suspicion(self, results: Sequence[Evaluated]) -> str | None:
         """A warning where texts of unknown origin are answered as if the classes were in another order.
 
         An adversarial set may well be answered worse than by chance, so nothing is stopped for it.
         """
-        answered = [row for row in rows if row.get("scores")]
+        answered = [(result.label, result.scores) for result in results if result.scores]
         if self.part.clean() is not None or not answered or not self.ready.request.label_check or self._names_agree():
             return None
         labels = self.ready.victim.labels
-        scores = np.array([row["scores"][self.ready.ways.headline] for row in answered], np.float32)
-        check = judge(scores, np.array([row["label"] for row in answered], np.int64), len(labels))
+        scores = np.array([each[self.ready.ways.headline] for _, each in answered], np.float32)
+        check = judge(scores, np.array([label for label, _ in answered], np.int64), len(labels))
         if not check.is_suspicious or check.renaming is None:
             return None
         return suspicion(check, labels, self.names)
 
-    def _rows(self, examples: Sequence[Example], first: bool) -> Iterator[dict[str, Any]]:
+    def _results(self, examples: Sequence[Example], first: bool) -> Iterator[Evaluated]:
         ways, originals = self.ready.ways, self.part.originals
         seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
         paired = [example for example in examples if example.id in originals]
@@ -146,18 +146,24 @@ class TextEvaluation(Evaluation):
         before = ways.see(texts, keys) if paired else Seen({})
         place_of = {each.id: place for place, each in enumerate(paired)}
         for place, example in enumerate(examples):
-            answer = _answer(seen, place)
-            row = {"id": example.id, "outcome": "error", "label": example.label, "texts": example.texts, **answer}
-            if answer["scores"]:
-                prediction = int(np.argmax(answer["scores"][ways.headline]))
-                row |= {"outcome": "right" if prediction == example.label else "wrong", "prediction": prediction}
+            assert isinstance(example.label, int)
+            scores, reason = _answer(seen, place)
+            original = None
             if example.id in place_of:
-                row["original"] = {"texts": dict(originals[example.id]), **_answer(before, place_of[example.id])}
-            yield row
+                original = OriginalText(originals[example.id], *_answer(before, place_of[example.id]))
+            outcome, prediction = "error", None
+            if scores:
+                prediction = int(np.argmax(scores[ways.headline]))
+                outcome = "right" if prediction == example.label else "wrong"
+            yield Evaluated(example.id, outcome, example.label, example.texts, scores, reason, prediction, original)
 
 
-def _answer(seen: Seen, place: int) -> dict[str, Any]:
+def _answer(seen: Seen, place: int) -> tuple[Scores | None, str | None]:
     """Scores of one text in every way, to seven digits; none, and why, where the model did not answer."""
     if place in seen.reasons:
-        return {"scores": None, "reason": seen.reasons[place]}
-    return {"scores": {way: [float(f"{p:.7g}") for p in scores[place]] for way, scores in seen.scores.items()}}
+        return None, seen.reasons[place]
+    return {way: tuple(float(f"{p:.7g}") for p in scores[place]) for way, scores in seen.scores.items()}, None
+
+
+def _texts(results: Sequence[Answered]) -> list[Evaluated]:
+    return [result for result in results if isinstance(result, Evaluated)]
