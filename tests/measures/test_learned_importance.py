@@ -128,7 +128,8 @@ def test_the_verb_lists_keeps_and_exports(tmp_path, capsys, monkeypatch):
     changed = [json.loads(line) for line in rows.read_text().splitlines()]
     for row in changed:
         word = row["original"]["text"].split()[0]
-        row["edits"] = [{"field": "text", "kind": "replace", "original": word, "replacement": "very"}]
+        place = {"position": 0, "start": 0, "end": len(word), "new_start": 0, "new_end": len("very")}
+        row["edits"] = [{"field": "text", "kind": "replace", "original": word, "replacement": "very", **place}]
     rows.write_text("".join(json.dumps(row) + "\n" for row in changed))
     monkeypatch.chdir(tmp_path)
     options = ("show-words", "flat", "-P", "words=0", "-q", "--device", "cpu")

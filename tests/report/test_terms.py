@@ -120,13 +120,13 @@ def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
         (0.2, [0.9, 0.1], 0, "passed"),
         (None, [0.7, 0.3], 0, "passed"),
         (None, [0.3, 0.7], 1, "flagged"),
-        (0.2, None, None, "no answer"),
+        (0.2, (), None, "no answer"),
     ],
 )
 def test_the_threshold_decides(threshold: float | None, scores: Any, prediction: Any, said: str) -> None:
     settings = {"goal": {"kind": "evasion", "from_label": "spam"}}
     view = AttackView("leet", {"settings": settings, "labels": ["ham", "spam"], "threshold": threshold}, [])
-    assert verdict(view, prediction, scores) == (said, None if scores is None else scores[1])
+    assert verdict(view, prediction, scores) == (said, scores[1] if scores else None)
 
 
 def test_cells_know_their_columns() -> None:
