@@ -35,7 +35,7 @@ FAMILIES = {
 def test_the_tables_list_every_attack_and_no_other(page: str) -> None:
     rows = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     cells = " ".join(row.split("|")[1] for row in rows)
-    listed = set(re.findall(r"`([a-z]+)`", cells))
+    listed = set(re.findall(r"`([a-z_]+)`", cells))
     assert set(catalog.names("attacks")) <= listed
     others = {"isthmus", "strict", *PRESETS, *catalog.names("defences")}
     assert listed - set(catalog.names("attacks")) <= others

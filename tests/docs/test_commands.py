@@ -140,8 +140,8 @@ def test_it_runs(page: str, command: str, place: Path, capsys: pytest.CaptureFix
         small += ["--epochs", "6"]  # As every run here: a page that trains what another page reads finds it there.
     for method, more in METHODS.items():
         small = [*small, *more] if method in words else small
-    if "trade_off" in words:
-        small = []  # It reads what is there.
+    if {"trade_off", "theorems"} & {*words}:
+        small = []  # One reads what is there, the other toys.
     code = isthmus(*words, *small)
     told = capsys.readouterr()
     judges = "--fail-under" in words or words[0] == "doctor"
