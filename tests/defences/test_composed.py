@@ -5,9 +5,8 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -43,8 +42,10 @@ from isthmus.models.victims import wrap
 from isthmus.training import train as train_anywhere
 
 # By its path: another folder has a file of that name as well.
-contract: Any = ModuleType("defences_contract")
-SourceFileLoader(contract.__name__, str(Path(__file__).with_name("test_contract.py"))).exec_module(contract)
+_place = spec_from_file_location("defences_contract", Path(__file__).with_name("test_contract.py"))
+assert _place is not None and _place.loader is not None
+contract: Any = module_from_spec(_place)
+_place.loader.exec_module(contract)
 OFF, ON, QUICK, SYNONYMS = contract.OFF, contract.ON, contract.QUICK, contract.SYNONYMS
 
 train = functools.partial(train_anywhere, device="cpu")
