@@ -43,7 +43,8 @@ from isthmus.training import train as train_anywhere
 
 # By its path: another folder has a file of that name as well.
 _place = spec_from_file_location("defences_contract", Path(__file__).with_name("test_contract.py"))
-assert _place is not None and _place.loader is not None
+assert _place is not None
+assert _place.loader is not None
 contract: Any = module_from_spec(_place)
 _place.loader.exec_module(contract)
 OFF, ON, QUICK, SYNONYMS = contract.OFF, contract.ON, contract.QUICK, contract.SYNONYMS
