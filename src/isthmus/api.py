@@ -64,7 +64,7 @@ def train(
         settings: how long, how fast, in which precision.
         folder: the run's folder. Data at hand are written into it, so that the run is whole by itself.
         seed: of everything that is drawn.
-        limit: train on so many examples only.
+        limit: maximum number of training examples.
         progress: told about every step.
         device: ``cpu`` or ``cuda``; by default the accelerator if there is one.
         parameters: of a defence given by name; ``freelb.steps`` is for one part of a composition.

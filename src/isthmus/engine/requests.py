@@ -65,7 +65,7 @@ class Score:
             self.ask_for(draws)
 
     def ask_for(self, draws: int) -> None:
-        """Ask for so many draws: `each` rows, and queries, a candidate, and `rows` of the answer."""
+        """Ask for `draws` draws of each candidate: `each` rows and queries a candidate, `rows` in the answer."""
         self.draws, self.each = draws, max(1, draws)
         self.rows = self.count * self.each
 
