@@ -191,7 +191,16 @@ def api_pages() -> Iterator[tuple[str, str]]:
     for module in modules:
         lines.append(f"| [`isthmus.{module}`]({module}.md) | {_cell(_first(getattr(isthmus, module)))} |")
         yield f"reference/api/{module}.md", _module_page(f"isthmus.{module}", getattr(isthmus, module))
-    lines += ["", *_autodoc("isthmus", isthmus, names), "```{toctree}", ":hidden:", "", *modules, "```", ""]
+    # What a module offers as well is described there, once.
+    homes = {
+        id(getattr(getattr(isthmus, home), name)): home for home in modules for name in getattr(isthmus, home).__all__
+    }
+    own = [name for name in names if id(getattr(isthmus, name)) not in homes]
+    elsewhere = [(name, homes[id(getattr(isthmus, name))]) for name in names if name not in own]
+    if elsewhere:
+        links = ", ".join(f"[`{name}`]({home}.md)" for name, home in elsewhere)
+        lines += ["", f"Described with their modules: {links}."]
+    lines += ["", *_autodoc("isthmus", isthmus, own), "```{toctree}", ":hidden:", "", *modules, "```", ""]
     yield "reference/api/index.md", "\n".join(lines)
 
 
