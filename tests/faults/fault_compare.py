@@ -14,6 +14,7 @@ from isthmus.core.records import read_record
 EXCEPTED: dict[str, tuple[str, ...]] = {
     "run.json": ("created", "results/wall_s"),
     "attacks/*.json": ("created", "effort"),
+    "embeddings/*.json": ("created", "effort"),
     "evaluations/*.json": ("created", "effort", "speed"),
     "certificates/*.json": ("created", "effort"),
     "cache/toy/.verified.json": ("config.json", "weights.bin"),  # When the files were written that were checked.
