@@ -136,7 +136,7 @@ def listed(units: list[Unit], missing: list[int], place: Place) -> None:
         state = "done" if not count else f"{whole - count} of {whole} cells done, about {cost:.0f} s"
         print(f"{unit.stage:12} {unit.title:55} {state}")
     for stage, cost in by_stage.items():
-        print(f"{stage:12} about {cost:,.0f} seconds of one worker with the GPU for itself")
+        print(f"{stage:12} about {cost:,.0f} seconds of one of a dozen workers")
     print(f"{sum(map(bool, missing))} of {len(units)} units to run")
 
 

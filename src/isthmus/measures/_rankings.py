@@ -27,11 +27,15 @@ _TEXTS_AT_ONCE = 256
 
 def tau_b(a: Weights, b: Weights) -> float:
     """Kendall's τ-b of two rows of weights; NaN where one of them ranks nothing."""
-    from scipy.stats import kendalltau
-
     if len(a) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return math.nan
-    return float(kendalltau(a, b, variant="b").statistic)
+    # Texts have tens of words: all pairs at once cost a twentieth of scipy's sorting, whose p-value nobody asks for.
+    one, other = (np.sign(each[:, None] - each[None, :]) for each in (np.asarray(a), np.asarray(b)))
+    untied = np.count_nonzero(one) / 2, np.count_nonzero(other) / 2
+    if not all(untied):
+        return math.nan
+    balance = float((one * other).sum()) / 2
+    return min(1.0, max(-1.0, balance / math.sqrt(untied[0]) / math.sqrt(untied[1])))
 
 
 def first_places(weights: Weights, k: int) -> list[int]:
