@@ -60,7 +60,7 @@ _SEARCHED = "search"
 def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
     """Every unit, in the order of its worth; `points` texts of each round, None: all of them."""
     found = [
-        *_search(), *_headline(), *_more_lstm(), *_ablation(), *_pwws(), *_pairs("integrated_gradients", pairs),
+        *_search(), *_headline(), *_frozen(), *_more_lstm(), *_ablation(), *_pwws(), *_pairs("integrated_gradients", pairs),
         *_transfer(("bae",), TEXTS), *_vocabulary(), *_textdefender(), *_transfer(("genetic", "iga", "pso"), 300),
         *_transfer(("clare",), 300), *_more_minilm(), *_pairs("lime", pairs), *_other("trec6", None, 500),
         *_other("ag_news", 2000, 1000),
@@ -85,6 +85,7 @@ def arm(name: str, backbone: str, *, attack: str = "textfooler", ending: str = "
     own: dict[str, dict[str, Any]] = {
         "adv": {},
         "adv-frozen": {"freeze_embeddings": "true"},
+        "base-frozen": {"freeze_embeddings": "true", "points": 0},
         "flat": {"beta": beta, "gamma": gamma},
         "flat-gamma0": {"beta": beta, "gamma": 0},
         "flat-beta0": {"beta": 0, "gamma": gamma},
@@ -135,6 +136,13 @@ def _headline() -> Iterator[Unit]:
         for backbone in BACKBONES:
             for name in HEADLINE:
                 yield unit("headline", backbone, arm(name, backbone), seed)
+
+
+def _frozen() -> Iterator[Unit]:
+    """Standard training with frozen embeddings: what of FLAT's accuracy without attack do they alone cost?"""
+    for seed in range(3):
+        for backbone in WORDS:
+            yield unit("headline", backbone, arm("base-frozen", backbone), seed)
 
 
 def _ablation() -> Iterator[Unit]:
