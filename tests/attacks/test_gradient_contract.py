@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from isthmus.attacks import FGSM, PGD, EncoderTarget, GradientAttack, GradientSettings
+from isthmus.attacks.gradient import _problem, _spaces
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 
@@ -72,6 +73,48 @@ def test_a_row_does_not_depend_on_the_other_rows(name: str) -> None:
     part = build(name).run(model, inputs[order], labels[order], keys=keys[order], rows=2)
     assert torch.allclose(part.adversarial, whole.adversarial[order], atol=1e-9)
     assert torch.equal(part.success, whole.success[order])
+
+
+@pytest.mark.parametrize("randomised", [False, True])
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", NAMES)
+def test_where_looking_waits_for_the_device_rows_end_as_they_would(
+    name: str, norm: str, randomised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if norm == "l2" and "norm" not in {parameter.name for parameter in catalog.find("attacks", name).parameters}:
+        pytest.skip("it has one norm")
+    more = {} if norm == "linf" else {"norm": "l2", "epsilon": 0.5}
+    model, inputs = toys.Noisy() if randomised else toys.network(), toys.pixels(24)
+    labels = torch.arange(24) % 3
+    usual = build(name, **more).run(model, inputs, labels, skip_wrong=False)
+    asked = []
+    for module in (_spaces, _problem):
+        monkeypatch.setattr(module, "waits", lambda values: asked.append(values) is None)
+    waiting = build(name, **more).run(model, inputs, labels, skip_wrong=False)
+    assert asked or name in ("deepfool",)
+    assert torch.allclose(waiting.adversarial, usual.adversarial, atol=1e-9)
+    assert torch.equal(waiting.success, usual.success)
+
+
+@pytest.mark.parametrize("randomised", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_moves_rows_to_where_a_run_finds_them(name: str, randomised: bool) -> None:
+    model, inputs = toys.Noisy() if randomised else toys.network(), toys.pixels(12)
+    labels = torch.arange(12) % 3
+    found = build(name).run(model, inputs, labels, seed=5, skip_wrong=False, rows=12).adversarial
+    moved = build(name).move(model, inputs, labels, seed=5)
+    assert torch.equal(moved, found)
+    assert not torch.equal(moved, inputs)
+
+
+def test_which_attacks_are_the_same_work_every_time() -> None:
+    assert FGSM().is_steady
+    assert PGD(stop=False, random_start=False).is_steady
+    assert not PGD(stop=False).is_steady
+    assert not PGD(random_start=False).is_steady
+    assert not PGD(stop=False, random_start=False, restarts=2).is_steady
+    assert build("bim", stop=False).is_steady
+    assert not any(build(name).is_steady for name in NAMES if name != "fgsm")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -61,6 +61,30 @@ def test_which_models_are_recorded():
     assert not captured.has_steady_passes(unknown)
 
 
+def test_steps_under_a_gradient_attack_are_recorded_where_it_draws_nothing():
+    from isthmus.core.types import ImageClassification
+    from isthmus.models import ImageClassifier
+
+    def recorded(attack="fgsm", parameters="", model=None, **more):
+        defence = defences.Adversarial(attack=attack, attack_parameters=parameters, **more)
+        return captured.is_recordable(model or network, defence, GPU, 1)
+
+    task = ImageClassification(("a", "b"), shape=(1, 4, 4))
+    network = ImageClassifier.create("mlp", task)
+    assert recorded()
+    assert recorded(base="vib")
+    assert recorded("pgd", "random_start=false")
+    assert not recorded("pgd")
+    assert not recorded("fgsm,bim")
+    assert not recorded("cw")
+    assert not recorded(base="rdrop")
+    mean, drawn = (ImageClassifier.create("mlp", task) for _ in range(2))
+    mean.fill(bottleneck=GaussianBottleneck(mean.pooled_size, 4))
+    drawn.fill(bottleneck=GaussianBottleneck(drawn.pooled_size, 4, inference="sample"))
+    assert recorded(model=mean)
+    assert not recorded(model=drawn)
+
+
 def test_a_stream_hands_out_what_it_would_have_drawn():
     like = torch.zeros(3, 5)
     plain, told, fed = (Stream("noise", 7) for _ in range(3))

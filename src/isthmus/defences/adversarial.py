@@ -13,7 +13,7 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import Example, ImageClassification, Task
 from isthmus.defences._attacked import Attacked, addressed, key_values
 from isthmus.defences._checks import needs_words
-from isthmus.defences.base import Batch, Labelled, Made, Plan, Terms
+from isthmus.defences.base import Batch, Labelled, Made, Plan, Terms, speaks_for_itself
 
 if TYPE_CHECKING:
     from torch import nn
@@ -141,6 +141,18 @@ class Adversarial(Attacked):
         return self._base.losses(model, self.transform(model, batch))
 
     @property
+    def is_steady(self) -> bool:
+        """With one gradient attack that is, and draws nothing, where the base is steady too."""
+        if not self._moves_pixels or len(self._names) > 1 or not speaks_for_itself(type(self._base)):
+            return False
+        return self._base.is_steady and all(attack.is_steady for attack in self._attacks.values())
+
+    @property
+    def asks_evaluated(self) -> bool:
+        """It attacks the model in evaluation mode."""
+        return self._moves_pixels
+
+    @property
     def transforms(self) -> bool:
         """Of images it does."""
         return self._moves_pixels
@@ -159,8 +171,8 @@ class Adversarial(Attacked):
         # The order of a batch is random already, so that its first rows are as good as any.
         clean, labels = batch.inputs["pixels"], batch.labels
         seed = derive(batch.seed, self.name, "attack")
-        found = attack.run(model, clean[:count], labels[:count], seed=seed, skip_wrong=False, rows=count)
-        mixed = torch.cat([found.adversarial.to(clean.dtype), clean[count:]])
+        found = attack.move(model, clean[:count], labels[:count], seed=seed)
+        mixed = torch.cat([found.to(clean.dtype), clean[count:]])
         return replace(batch, inputs={**batch.inputs, "pixels": mixed})
 
     def plan(self, epochs: int) -> Plan:

@@ -223,6 +223,11 @@ class Defence:
         return False
 
     @property
+    def asks_evaluated(self) -> bool:
+        """Whether its losses ask the model in evaluation mode too, where a randomised one draws by the batch's seed."""
+        return False
+
+    @property
     def trains_images(self) -> bool:
         """Whether it can train a classifier of images; what needs words or makes texts cannot."""
         return not self.moves_inputs and not self.replaces_examples
@@ -256,6 +261,16 @@ class Defence:
     def weighs(self) -> bool:
         """Whether it changes the terms of a pass (it has its own `objective`)."""
         return type(self).objective is not Defence.objective
+
+
+def speaks_for_itself(kind: type[Defence]) -> bool:
+    """Whether `is_steady` speaks of the losses that are computed, and not of those that a subclass has replaced."""
+    computing = ("losses", "transform", "objective", "penalties")
+    steady, *others = (
+        next(place for place, each in enumerate(kind.__mro__) if name in vars(each))
+        for name in ("is_steady", *computing)
+    )
+    return steady <= min(others)
 
 
 def pass_terms(model: Classifier, output: Output, batch: Batch) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core import progress as work
-from isthmus.defences.base import Batch, Defence
+from isthmus.defences.base import Batch, Defence, speaks_for_itself
 from isthmus.models.randomness import Draw, Stream
 from isthmus.training.walk import walk
 
@@ -58,17 +58,9 @@ def is_recordable(model: nn.Module, defence: Defence, device: torch.device, accu
     """Whether steps of this training may be recorded."""
     if not ENABLED or device.type != "cuda" or accumulation != 1:
         return False
-    return defence.is_steady and _speaks_for_itself(type(defence)) and has_steady_passes(model)
-
-
-def _speaks_for_itself(kind: type[Defence]) -> bool:
-    """Whether `is_steady` speaks of the losses that are computed, and not of those that a subclass has replaced."""
-    computing = ("losses", "transform", "objective", "penalties")
-    steady, *others = (
-        next(place for place, each in enumerate(kind.__mro__) if name in vars(each))
-        for name in ("is_steady", *computing)
-    )
-    return steady <= min(others)
+    if defence.asks_evaluated and getattr(model, "stochastic", False):
+        return False  # Its draws depend on the batch's seed, which a recording does not know.
+    return defence.is_steady and speaks_for_itself(type(defence)) and has_steady_passes(model)
 
 
 def has_steady_passes(model: nn.Module) -> bool:

@@ -48,6 +48,8 @@ class _State(NamedTuple):
     rises: Tensor  # steps since the last checkpoint that raised the loss
     halved: Tensor  # whether η was halved at the last checkpoint
     marked: Tensor  # highest loss at the last checkpoint
+    done: Tensor  # whether the row was fooled already
+    end: Tensor  # the point that fooled it first
 
     def at(self, kept: Tensor) -> _State:
         return _State(*(value[kept] for value in self))
@@ -62,15 +64,18 @@ def climb(problem: Problem, ball: Ball, rows: Tensor, start: Tensor, loss: LossO
     state = _State(
         rows, start, start, start, torch.zeros_like(start), nothing, nothing,
         torch.full_like(nothing, 2 * ball.epsilon), torch.zeros_like(nothing),
-        torch.ones_like(nothing, dtype=torch.bool), nothing,
+        torch.ones_like(nothing, dtype=torch.bool), nothing, torch.zeros_like(nothing, dtype=torch.bool), start,
     )  # fmt: skip
     inside, marks = ball.at(rows), checkpoints(steps)
     for step in range(steps):
         slope = problem.slope(state.row, state.point, loss(state.row))
         gradient = slope.gradient
-        if stop and bool(slope.fooled.any()):
-            found[place[state.row[slope.fooled]]] = state.point[slope.fooled]
-            kept = ~slope.fooled
+        if stop:
+            end = better(state.end, state.point, slope.fooled & ~state.done) if problem.waits else state.point
+            state = state._replace(done=state.done | slope.fooled, end=end)
+        if stop and problem.looks(step) and bool(state.done.any()):
+            found[place[state.row[state.done]]] = state.end[state.done]
+            kept = (~state.done).nonzero().squeeze(1)
             state, inside, gradient = state.at(kept), inside.at(kept), gradient[kept]
             slope = slope._replace(loss=slope.loss[kept])
             if not len(state.row):
@@ -81,7 +86,7 @@ def climb(problem: Problem, ball: Ball, rows: Tensor, start: Tensor, loss: LossO
             ahead = state.point + _MOMENTUM * (ahead - state.point) + (1 - _MOMENTUM) * (state.point - state.previous)
             ahead = inside.project(ahead)
         state = state._replace(previous=state.point, point=ahead)
-    found[place[state.row]] = inside.confine(state.best)
+    found[place[state.row]] = better(inside.confine(state.best), state.end, state.done)
     return found
 
 

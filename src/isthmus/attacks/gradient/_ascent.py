@@ -55,16 +55,23 @@ def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int
     """
     found, left = start.clone(), torch.arange(len(rows), device=rows.device)
     points, inside = start, ball.at(rows)
-    for _ in range(steps):
+    end, done = start, torch.zeros_like(left, dtype=torch.bool)
+    for step in range(steps):
         slope = problem.slope(rows[left], points, cross_entropy)
         before, points = points, inside.step(points, slope.gradient, length)
-        if stop and bool(slope.fooled.any()):
-            done, kept = slope.fooled.nonzero().squeeze(1), (~slope.fooled).nonzero().squeeze(1)
-            found[left[done]] = inside.at(done).confine(take(before, done))
+        if not stop:
+            continue
+        # Where every step is looked at, nobody is done from before.
+        end = better(end, before, slope.fooled & ~done) if problem.waits else before
+        done = done | slope.fooled
+        if problem.looks(step) and bool(done.any()):
+            ended, kept = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
+            found[left[ended]] = inside.at(ended).confine(take(end, ended))
             left, points, inside = left[kept], take(points, kept), inside.at(kept)
+            end, done = take(end, kept), done[kept]
             if not len(left):
                 return found
-    found[left] = inside.confine(points)
+    found[left] = inside.confine(better(points, end, done) if stop else points)
     return found
 
 

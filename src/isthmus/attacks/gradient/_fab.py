@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from isthmus.attacks.gradient._ascent import better
 from isthmus.attacks.gradient._losses import towards
 from isthmus.attacks.gradient._problem import Problem
 from isthmus.attacks.gradient._spaces import Ball, Norm, Space, largest, lengths, like
@@ -23,12 +24,17 @@ def walk(problem: Problem, ball: Ball, rows: Tensor, target: Tensor, steps: int)
     origins = problem.inputs[rows]
     found, shortest = origins.clone(), torch.full((len(rows),), torch.inf, dtype=origins.dtype, device=rows.device)
     left, points = torch.arange(len(rows), device=rows.device), origins
-    for _ in range(steps):
+    for step in range(steps):
         slope = problem.slope(rows[left], points, towards(target[left]))
         start, space = origins[left], problem.space.at(rows[left])
         size = _size(ball.norm, points - start)
-        shorter = slope.fooled & (size < shortest[left])
-        found[left[shorter]], shortest[left[shorter]] = points[shorter], size[shorter]
+        # A row whose point lies in its ball is done, and may be worked on for a while yet.
+        shorter = slope.fooled & (size < shortest[left]) & (shortest[left] > ball.epsilon)
+        if problem.waits:
+            found[left] = better(found[left], points, shorter)
+            shortest[left] = torch.where(shorter, size, shortest[left])
+        else:
+            found[left[shorter]], shortest[left[shorter]] = points[shorter], size[shorter]
         ahead, gradient = slope.loss.to(points.dtype), slope.gradient
         # w · (z - x_i) + ahead = 0 seen from x_i, and from the input.
         near = reach(ball.norm, gradient, -ahead, points, space)
@@ -38,10 +44,11 @@ def walk(problem: Problem, ball: Ball, rows: Tensor, target: Tensor, steps: int)
         share = like((one / (one + two).clamp_min(torch.finfo(one.dtype).tiny)).clamp(max=_LEAST), points)
         onward = space.clip((1 - share) * (points + _BEYOND * near) + share * (start + _BEYOND * far))
         points = torch.where(like(slope.fooled, points), start + _BACK * (points - start), onward)
-        going = shortest[left] > ball.epsilon
-        left, points = left[going], points[going]
-        if not len(left):
-            break
+        if problem.looks(step):
+            going = (shortest[left] > ball.epsilon).nonzero().squeeze(1)
+            left, points = left[going], points[going]
+            if not len(left):
+                break
     return found
 
 

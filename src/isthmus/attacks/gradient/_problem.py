@@ -13,13 +13,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._spaces import Space
+from isthmus.attacks.gradient._spaces import Space, waits
 from isthmus.attacks.gradient._targets import Draws, GradientTarget
 from isthmus.models.machine import fewest_rows
 from isthmus.models.randomness import branch, copied, keyed_normal, keyed_uniform
 
 Loss = Callable[[Tensor, "Goal"], Tensor]
 """From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""
+
+
+_LOOKS = 8
+"""Steps from one look for rows that are done to the next, where a look waits for a GPU."""
 
 
 class Goal(NamedTuple):
@@ -79,17 +83,20 @@ class Problem:
         goal: Goal,
         space: Space,
         *,
-        classes: int,
+        classes: int | None,
         numbers: Tensor,
         keys: Tensor,
         draws: int,
         passes: Passes,
+        watches: bool = True,
     ) -> None:
+        """`classes` is how many the target has, if that is known; without `watches` no gradient is looked at."""
         self.target, self.inputs, self.goal, self.space = target, inputs, goal, space
-        self.classes, self.numbers, self.keys, self.passes = classes, numbers, keys, passes
+        self.numbers, self.keys, self.passes = numbers, keys, passes
         self.draws = draws if target.stochastic else 1
         self.blind = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
-        self._seen: Tensor | None = torch.zeros_like(self.blind)
+        self._classes = classes
+        self._seen: Tensor | None = torch.zeros_like(self.blind) if watches else None
         self._own: dict[str, Tensor] = {}
         # A batch too small for bits of its own is filled up (`isthmus.models.machine`).
         self._least = fewest_rows() if inputs.device.type == "cpu" else 1
@@ -98,6 +105,22 @@ class Problem:
     def stochastic(self) -> bool:
         """Whether the target draws."""
         return self.target.stochastic
+
+    @property
+    def waits(self) -> bool:
+        """Whether a look at the rows waits for the device."""
+        return waits(self.inputs)
+
+    def looks(self, step: int) -> bool:
+        """Whether rows that are done are looked for, and dropped, at this step; a GPU works on them for a while."""
+        return not self.waits or step % _LOOKS == _LOOKS - 1
+
+    @property
+    def classes(self) -> int:
+        """How many classes the target has; asked of it where that is not known."""
+        if self._classes is None:
+            self._classes = self.logits(self.every[:1], self.inputs[:1]).shape[-1]
+        return self._classes
 
     @property
     def every(self) -> Tensor:

@@ -21,6 +21,11 @@ _INSIDE = 1 - 1e-6
 """Share of an l2 radius that is used, so that rounding does not leave the ball."""
 
 
+def waits(values: Tensor) -> bool:
+    """Whether a look at a number, or picking out rows by a mask, waits for all work before it: so it is on a GPU."""
+    return values.is_cuda
+
+
 class Space(NamedTuple):
     """What the coordinates of a point may be."""
 
@@ -86,7 +91,7 @@ class Ball:
         for power in range(16 if self.norm == "l2" else 0):
             centres = self.centres
             far = lengths(points.double() - centres.double()) > self.epsilon
-            if not bool(far.any()):
+            if not waits(points) and not bool(far.any()):
                 break
             nearer = centres + (1 - 1e-6 * 2.0**power) * (points - centres)
             points = torch.where(like(far, points), nearer, points)
@@ -117,12 +122,19 @@ def _interval(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Te
     if space.bounds is not None:  # What the box cuts off needs no care; of MNIST that is most.
         far_below &= low >= space.bounds[0]
         far_above &= high <= space.bounds[1]
-    inward = centres.new_tensor(math.inf)
-    low[far_below] = torch.nextafter(low[far_below], inward)
-    high[far_above] = torch.nextafter(high[far_above], -inward)
+    inward = centres.new_full((), math.inf)
+    low, high = _nudged(low, far_below, inward), _nudged(high, far_above, -inward)
     if space.movable is not None:
         low, high = torch.where(space.movable, low, centres), torch.where(space.movable, high, centres)
     return space.clip(low), space.clip(high)
+
+
+def _nudged(values: Tensor, chosen: Tensor, towards: Tensor) -> Tensor:
+    """The next number in a direction, where one is wanted."""
+    if waits(values):
+        return torch.where(chosen, torch.nextafter(values, towards), values)
+    values[chosen] = torch.nextafter(values[chosen], towards)
+    return values
 
 
 def steepest(norm: Norm, gradient: Tensor, length: float | Tensor) -> Tensor:

@@ -58,16 +58,18 @@ def roam(problem: Problem, ball: Ball, rows: Tensor, queries: int) -> Tensor:
     stripes = problem.uniform(left, "stripes", (grid.channels, 1, grid.width)) < 0.5
     points = _signed(inside, stripes.expand(-1, -1, grid.height, -1))
     found, best = points.clone(), torch.full((len(rows),), -math.inf, dtype=torch.float64, device=rows.device)
-    tried = points
+    tried, done = points, torch.zeros_like(rows, dtype=torch.bool)
     for query in range(queries):
         logits = problem.logits(left, tried)
         value, fooled = margin(logits, problem.goal.at(left)).mean(dim=1), problem.fooled(left, logits)
-        better = (value > best) | fooled
+        better = ((value > best) | fooled) & ~done
         points, best = torch.where(like(better, points), tried, points), torch.where(better, value, best)
-        if bool(fooled.any()):
-            found[place[fooled]] = points[fooled]
-            kept = ~fooled
+        done = done | fooled
+        if problem.looks(query) and bool(done.any()):
+            found[place[done]] = points[done]
+            kept = (~done).nonzero().squeeze(1)
             place, left, inside, points, best = place[kept], left[kept], inside.at(kept), points[kept], best[kept]
+            done = done[kept]
             if not len(left):
                 return found
         tried = _changed(problem, inside, grid, left, points, query, queries)

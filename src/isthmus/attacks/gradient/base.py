@@ -143,6 +143,31 @@ class GradientAttack(ABC):
             parts = [work.batch(inputs, keys, rows) for rows in _portions(inputs, target, settings)]
         return _joined(parts, work.passes)
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether a search that draws nothing is the same work on the device every time: a GPU may record it.
+
+        That is: every step is made, no number is looked at, and no starting point is drawn.
+        """
+        return False
+
+    @final
+    def move(self, model: Attackable, inputs: Tensor, labels: Tensor, *, seed: int = 0) -> Tensor:
+        """The points that `run` finds with ``skip_wrong=False``, and nothing else: what training needs at every step.
+
+        Inputs are float32 or float64 in [0, 1]. No answer is judged; on a GPU the inputs are taken as they are, and
+        nothing is waited for but the search itself.
+        """
+        settings = GradientSettings(seed=seed, skip_wrong=False, rows=len(inputs))
+        inputs = inputs.detach() if inputs.is_cuda else checked_inputs(inputs, settings.bounds)
+        self.check(inputs, settings)
+        target = as_target(model)
+        with at_rest(target), torch.no_grad():
+            work = _Run(self, target, settings, Space(settings.bounds, None), labels, None)
+            keys = _keys(None, inputs, seed)
+            parts = [work.found(inputs, keys, rows) for rows in _portions(inputs, target, settings)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
 
 class _Part(dict[str, Tensor]):
     """The tensors of a result, for some of the rows."""
@@ -175,11 +200,7 @@ class _Run:
         adversarial, blind = clean.clone(), torch.zeros_like(skipped)
         left = (~skipped).nonzero().squeeze(1)
         if len(left):
-            problem = Problem(
-                self.target, clean[left], goal.at(left), self.space.at(rows[left]),
-                classes=before.shape[-1], numbers=rows[left], keys=branch(keys[rows[left]], "search"),
-                draws=self.settings.draws, passes=self.passes,
-            )  # fmt: skip
+            problem = self._problem(clean[left], goal.at(left), keys, rows[left], classes=before.shape[-1])
             adversarial[left] = self.attack.search(problem)
             blind[left] = problem.blind
         after = self._fresh(adversarial, keys, rows, "judge")
@@ -190,10 +211,31 @@ class _Run:
             predicted=after.double().softmax(dim=-1).mean(dim=1).argmax(dim=-1), l2=lengths(moves), linf=largest(moves),
         )  # fmt: skip
 
+    def found(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
+        """What is searched for all rows; nobody judges, and nobody looks at a gradient."""
+        label = (self.labels if self.targets is None else self.targets)[rows]
+        problem = self._problem(inputs[rows], Goal(label, self.targets is not None), keys, rows, watches=False)
+        return self.attack.search(problem)
+
+    def _problem(
+        self,
+        clean: Tensor,
+        goal: Goal,
+        keys: Tensor,
+        rows: Tensor,
+        *,
+        classes: int | None = None,
+        watches: bool = True,
+    ) -> Problem:
+        return Problem(
+            self.target, clean, goal, self.space.at(rows), classes=classes, numbers=rows,
+            keys=branch(keys[rows], "search"), draws=self.settings.draws, passes=self.passes, watches=watches,
+        )  # fmt: skip
+
     def _fresh(self, points: Tensor, keys: Tensor, rows: Tensor, purpose: str) -> Tensor:
         """Logits over draws that no search sees."""
         judge = Problem(
-            self.target, points, Goal(self.labels[rows], False), self.space, classes=0, numbers=rows,
+            self.target, points, Goal(self.labels[rows], False), self.space, classes=None, numbers=rows,
             keys=branch(keys[rows], purpose), draws=self.settings.fresh, passes=self.passes,
         )  # fmt: skip
         return judge.logits(judge.every, points)
@@ -217,7 +259,7 @@ def _keys(keys: Tensor | None, inputs: Tensor, seed: int) -> Tensor:
     rows = len(inputs)
     if keys is None:
         signed = derive(seed, "gradient attack") - (1 << 63)
-        return copied(torch.tensor([signed], device=inputs.device), rows)
+        return copied(torch.full((1,), signed, dtype=torch.int64, device=inputs.device), rows)
     if keys.shape != (rows,) or keys.dtype != torch.int64:
         raise UsageError(f"keys are one int64 for each of the {rows} rows, not {keys.dtype} {tuple(keys.shape)}")
     return branch(mix64(keys.to(inputs.device)), "gradient attack", seed)

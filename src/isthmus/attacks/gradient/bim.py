@@ -33,6 +33,11 @@ class BIM(Steps):
         ``BIM(epsilon=0.2, steps=20).run(model, images, labels)``
     """
 
+    @property
+    def is_steady(self) -> bool:
+        """Where every step is made."""
+        return not self.stop
+
     def search(self, problem: Problem) -> Tensor:
         """Step by step from the inputs."""
         ball, stop = Ball(self.norm, self.epsilon, problem.inputs, problem.space), self.stop and not problem.stochastic

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus.attacks.gradient._ascent import better
 from isthmus.attacks.gradient._losses import margin
 from isthmus.attacks.gradient._problem import Goal, Problem
 from isthmus.attacks.gradient._spaces import lengths, like
@@ -152,7 +153,10 @@ class _Search:
     def _keep(self, rows: Tensor, points: Tensor, distance: Tensor, found: Tensor) -> None:
         self.found[rows] |= found
         shorter = found & (distance.double() < self.length[rows])
-        if bool(shorter.any()):
+        if self.problem.waits:
+            self.length[rows] = torch.where(shorter, distance.double(), self.length[rows])
+            self.best[rows] = better(self.best[rows], points, shorter)
+        elif bool(shorter.any()):
             chosen = rows[shorter]
             self.length[chosen] = distance[shorter].double()
             self.best[chosen] = points[shorter]

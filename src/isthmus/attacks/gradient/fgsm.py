@@ -48,6 +48,11 @@ class FGSM(GradientAttack):
         """The ball must not be larger than the box."""
         check_radius(self.epsilon, self.norm, inputs, settings.bounds)
 
+    @property
+    def is_steady(self) -> bool:
+        """One step from the input."""
+        return True
+
     def search(self, problem: Problem) -> Tensor:
         """One step."""
         ball = Ball(self.norm, self.epsilon, problem.inputs, problem.space)

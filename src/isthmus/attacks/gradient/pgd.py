@@ -52,6 +52,11 @@ class PGD(Steps):
         if self.restarts < 1:
             raise UsageError(f"restarts must be at least 1, not {self.restarts}")
 
+    @property
+    def is_steady(self) -> bool:
+        """Where every step is made, from the input and once."""
+        return not self.stop and not self.random_start and self.restarts == 1
+
     def search(self, problem: Problem) -> Tensor:
         """One starting point after the other."""
         ball, stop = Ball(self.norm, self.epsilon, problem.inputs, problem.space), self.stop and not problem.stochastic
