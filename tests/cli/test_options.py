@@ -1,4 +1,4 @@
-"""An option of an attack is declared once: the command line, a request and the settings of Python have it from there."""
+"""An option of an attack is declared once; command line, request and settings take it from there."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ interrupted or on how many were asked for before.
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,7 +54,7 @@ class Cohort:
     """By id, of those that were attempted; none where what was moved is not kept."""
 
 
-class PreparedGradientAttacks(PreparedAttacks):
+class PreparedGradientAttacks(PreparedAttacks, ABC):
     """One command of gradient attacks."""
 
     moved: str
