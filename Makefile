@@ -39,11 +39,14 @@ types: install   ## mypy --strict
 imports: install ## imports run downward only
 	@$(BIN)/lint-imports
 
+# Hundreds of tests start a process: without compiled files each of them compiles the package again.
+TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+
 unit: install    ## the tests
-	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile
+	@$(TESTING) $(BIN)/pytest -n 2 --dist loadfile
 
 coverage: install ## the tests, and which lines of src they run; fails under the floor in pyproject.toml
-	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -n 2 --dist loadfile --cov=isthmus --cov-report=term:skip-covered
+	@$(TESTING) $(BIN)/pytest -n 2 --dist loadfile --cov=isthmus --cov-report=term:skip-covered
 
 docs: install    ## the documentation as a site, in build/docs/html; a warning is an error
 	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -b html -d build/docs/doctrees docs build/docs/html

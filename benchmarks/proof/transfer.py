@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.attacks.parts.randomised import RESTARTS
+from isthmus.attacks.options import RESTARTS
 from isthmus.core.errors import IsthmusError
 from isthmus.models import load_victim
 from isthmus.runs.folder import AttackFile, RunFolder

@@ -137,10 +137,11 @@ def attack(
         raise UsageError("parameters belong to the attack: give them where it is made, or name the attack instead")
     request = _data_request(data)
     if isinstance(model, str | Path) and isinstance(attack, str) and request is not False and _is_plain(settings):
+        from isthmus.attacks.options import SearchOptions
         from isthmus.runs.attack import AttackRequest
         from isthmus.runs.attack import attack as run
 
-        own = {} if settings is None else {name: getattr(settings, name) for name in _REQUESTED}
+        own = {} if settings is None else settings.values(SearchOptions)
         report = run(
             AttackRequest(
                 str(model), (attack,), n=n, seed=seed, out=_path(out), labels=_names(labels), device=device,
@@ -416,18 +417,16 @@ def open_run(folder: str | Path) -> Run:
 
 # ------------------------------------------------------------------ what the functions share
 
-_REQUESTED = ("budget", "budget_per_word", "fresh", "restarts", "search_draws")
-"""Fields of `AttackSettings` that a request has as well."""
-
 
 def _is_plain(settings: AttackSettings | None) -> bool:
     """Whether a request can say all of it."""
     from isthmus.attacks.base import AttackSettings
+    from isthmus.attacks.options import SearchOptions
 
     if settings is None:
         return True
     usual = AttackSettings()
-    known = (*_REQUESTED, "seed")
+    known = {"seed", *(one.name for one in fields(SearchOptions))}
     return all(
         getattr(settings, one.name) == getattr(usual, one.name) for one in fields(usual) if one.name not in known
     )

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from isthmus.attacks.base import AttackSettings, WordAttack
+from isthmus.attacks.options import FRESH_DRAWS
 from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted, bound
-from isthmus.attacks.parts.randomised import FRESH_DRAWS, SECOND_LOOKS
+from isthmus.attacks.parts.randomised import SECOND_LOOKS
 from isthmus.attacks.parts.searches import Search, greedy
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Clean, Fresh

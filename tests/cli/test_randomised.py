@@ -130,8 +130,12 @@ def test_what_cannot_be_is_refused(isthmus: Any, trained: Path) -> None:
         ("-V", "abstain=2"): "abstain",
         ("-V", "colour=red"): "colour",
         ("--fresh", "-1"): "at least 0",
-        ("--search-draws", "-1"): "at least 0",
-        ("--search-draws", "100000000"): "1024 is the limit",
+        ("--restarts", "-1"): "--restarts must be at least 0, not -1",
+        ("--search-draws", "-1"): "--search-draws must be at least 0, not -1",
+        ("--search-draws", "100000000"): "at most 1024",
+        ("--budget", "0"): "--budget must be at least 1, not 0",
+        ("--in-flight", "0"): "--in-flight must be at least 1",
+        ("--processes", "0"): "--processes must be at least 1",
     }.items():
         ended = isthmus("attack", trained, "--attack", "deepwordbug", "--n", 4, "--device", "cpu", *options)
         assert ended.code == 2

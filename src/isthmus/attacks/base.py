@@ -20,11 +20,12 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from isthmus.attacks.options import SearchOptions
 from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted, bound
 from isthmus.attacks.parts.limits import Limits
 from isthmus.attacks.parts.protection import Protection
-from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS, Attempts, insist, judged, looked_at_clean
+from isthmus.attacks.parts.randomised import Attempts, insist, judged, looked_at_clean
 from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.shared_draws import begun, concluded, draws_for, over_draws
@@ -44,7 +45,7 @@ Semantics = Literal["textattack", "paper"]
 
 
 @dataclass(frozen=True, slots=True)
-class AttackSettings:
+class AttackSettings(SearchOptions):
     """Everything about running an attack that is not the attack itself.
 
     >>> from isthmus import AttackSettings
@@ -55,31 +56,9 @@ class AttackSettings:
     goal: Goal = field(default_factory=Untargeted)
     protection: Protection = field(default_factory=Protection)
     seed: int = 0
-    budget: int | None = None
-    """Most queries an example may cost."""
-    budget_per_word: int | None = None
-    """The same, in queries per word of the text."""
     limits: Limits = field(default_factory=Limits)
     """Rules for every candidate on top of the attack's own (see `isthmus.attacks.parts.limits`)."""
     engine: EngineSettings = field(default_factory=EngineSettings)
-    fresh: int = FRESH_DRAWS
-    """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; as many of
-    the clean text say how often it is answered rightly. 0: none."""
-    restarts: int = RESTARTS
-    """How often an attack on a randomised victim begins anew after a success that was luck, or after a failure, where
-    it has no shared draws."""
-    search_draws: int | None = None
-    """Draws of a randomised victim, the same for every query about an example, whose mean the search sees, each of them
-    a query (`isthmus.attacks.parts.shared_draws`); 0 or 1: another draw for every query. None: what is usual."""
-
-    def __post_init__(self) -> None:
-        for name in ("budget", "budget_per_word"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}")
-        for name in ("fresh", "restarts", "search_draws"):
-            if (getattr(self, name) or 0) < 0:
-                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
 
 
 @dataclass(slots=True)

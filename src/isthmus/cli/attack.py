@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isthmus.attacks.options import AttackOptions
 from isthmus.cli import options
 from isthmus.core.errors import ExitCode, UsageError, VictimError
 
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
     from isthmus.runs.attack import AttackReport, AttackRequest
     from isthmus.runs.rows_file import RowsDone
 
-_GOAL, _LIMITS, _BESIDE, _RANDOM = "Goal", "Limits", "Auxiliary models", "Randomised models"
+_GOAL = "Goal"
 _FEW = 4
 """Of more attacks the table is printed without examples."""
 
 
+@options.spread("chosen", AttackOptions)
 def attack(
     model: options.Model,
     attacks: Annotated[
@@ -60,57 +62,7 @@ def attack(
     protect: options.Protect = None,
     protect_pattern: options.ProtectPattern = None,
     protect_kind: options.ProtectKind = None,
-    budget: Annotated[
-        int | None, typer.Option("--budget", help="Maximum queries per example.", rich_help_panel=_LIMITS)
-    ] = None,
-    budget_per_word: Annotated[
-        int | None,
-        typer.Option("--budget-per-word", help="Maximum queries per word of the text.", rich_help_panel=_LIMITS),
-    ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Maximum seconds per example.", rich_help_panel=_LIMITS)
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            "--preset",
-            help="Limits on every candidate: textdefender-2021, meaning or strict.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option("--encoder", help="Sentence encoder. (default: the attack's own)", rich_help_panel=_BESIDE),
-    ] = None,
-    masked_lm: Annotated[
-        str | None,
-        typer.Option("--masked-lm", help="Masked language model. (default: the attack's own)", rich_help_panel=_BESIDE),
-    ] = None,
-    fresh: Annotated[
-        int,
-        typer.Option("--fresh", help="Fresh random draws that confirm a success; 0: none.", rich_help_panel=_RANDOM),
-    ] = 20,
-    restarts: Annotated[
-        int,
-        typer.Option(
-            "--restarts",
-            help="Restarts after an unconfirmed or failed search, with --search-draws 0.",
-            rich_help_panel=_RANDOM,
-        ),
-    ] = 2,
-    search_draws: Annotated[
-        int | None,
-        typer.Option(
-            "--search-draws",
-            metavar="K",
-            help="Search by the mean over K draws, the same for every query; 0: another draw for each. (default: 8)",
-            rich_help_panel=_RANDOM,
-        ),
-    ] = None,
-    trace: Annotated[
-        bool,
-        typer.Option("--trace", help="Record every query, one JSON line each.", rich_help_panel=options.OUTPUT),
-    ] = False,
+    chosen: AttackOptions = AttackOptions(),
     fail_under: Annotated[
         str | None, options.fail_under("racc=0.40", "racc, sacc, balanced_racc, balanced_sacc, tpr.")
     ] = None,
@@ -136,21 +88,6 @@ def attack(
             "--precision", help="fp32, or bf16 with successes confirmed in fp32.", rich_help_panel=options.MACHINE
         ),
     ] = "fp32",
-    in_flight: Annotated[
-        int | None,
-        typer.Option(
-            "--in-flight", help="Examples attacked at once; changes no result.", rich_help_panel=options.MACHINE
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            help="Processes that attack, each with its own copy of the models; changes no result.",
-            rich_help_panel=options.MACHINE,
-        ),
-    ] = None,
 ) -> None:
     """Attack a classifier and say how easily it is fooled. The same command again continues an interrupted run.
 
@@ -185,24 +122,13 @@ def attack(
         protect=tuple(protect) if protect else None,
         protect_pattern=protect_pattern,
         protect_kinds=options.names(protect_kind),
-        budget=budget,
-        budget_per_word=budget_per_word,
-        time_limit=time_limit,
-        preset=preset,
-        encoder=encoder,
-        masked_lm=masked_lm,
-        trace=trace,
-        in_flight=in_flight,
-        processes=processes,
         precision=precision,
         victim=options.victim(victim, headers),
         device=options.device(device),
         label_check=label_check,
         retry_errors=retry_errors,
-        fresh=fresh,
-        restarts=restarts,
-        search_draws=search_draws,
         command=command_line(),
+        **chosen.values(AttackOptions),
     )
     if bar is not None and moves_embeddings(request):
         raise UsageError("--fail-under and --fail-over judge what somebody can send, and nobody can send an embedding")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from isthmus.attacks.options import MACHINE, OUTPUT, flag
 from isthmus.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from isthmus.data.load import TaskName
     from isthmus.runs.sources import DataRequest
 
-DATA, OUTPUT, MACHINE = "Data", "Output", "Machine"
+DATA = "Data"
 
 Model = Annotated[
     str,
@@ -136,6 +140,43 @@ Positive = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+
+
+def spread(parameter: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb one option for each field of the dataclass `kind`; its `parameter` gets the object made of them."""
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        types, fields = get_type_hints(kind), dataclasses.fields(kind)
+
+        @functools.wraps(verb)
+        def call(*given: Any, **named: Any) -> None:
+            values = {one.name: named.pop(one.name) for one in fields}
+            verb(*given, **named, **{parameter: kind(**values)})
+
+        signature, parameters = inspect.signature(verb, eval_str=True), []
+        for one in signature.parameters.values():
+            if one.name == parameter:
+                parameters += [
+                    one.replace(name=field.name, annotation=_option(field, types[field.name]), default=field.default)
+                    for field in fields
+                ]
+            else:
+                parameters.append(one)
+        shown = signature.replace(parameters=parameters)
+        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        vars(call)["__signature__"] = shown
+        return call
+
+    return decorate
+
+
+def _option(field: dataclasses.Field[Any], kind: Any) -> Any:
+    """A field as typer reads it."""
+    known = field.metadata
+    declared = typer.Option(
+        flag(field.name), help=known["help"], metavar=known["metavar"], rich_help_panel=known["heading"]
+    )
+    return Annotated[kind, declared]
 
 
 def fail_under(example: str, rates: str = "") -> Any:

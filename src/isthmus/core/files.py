@@ -284,6 +284,14 @@ def used_folder(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_same_file(path: Path, handle: int) -> bool:
+    """Whether an open file still has its name: it was neither deleted nor replaced since it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
 def is_running(pid: int) -> bool:
     """Whether a process of this machine is alive; where the system does not tell, it is taken to be."""
     if os.name != "posix":
@@ -320,7 +328,8 @@ def write_json(path: Path | str, value: Any) -> None:
 
 def read_whole(path: Path) -> bytes:
     """The content of a file; an `OSError` for a pipe or a device, which may never end."""
-    if not path.is_file() and path.exists() and not path.is_dir():
+    mode = path.stat().st_mode  # One look: between two of them another process may make the file.
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
     return path.read_bytes()
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import explain, guarded, is_running, make_folder, writing
+from isthmus.core.files import explain, guarded, is_running, is_same_file, make_folder, writing
 
 FILE = ".lock"
 _GRACE_S = 0.5
@@ -104,7 +104,7 @@ def sweep(folder: Path) -> None:
         with contextlib.suppress(OSError):
             handle = os.open(file, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             try:
-                if _flock(handle, True) and _is_same(file, handle):
+                if _flock(handle, True) and is_same_file(file, handle):
                     file.unlink()
             finally:
                 os.close(handle)
@@ -143,7 +143,7 @@ def _take(file: Path, me: Holder) -> int:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         got = _flock(handle, me.exclusive)
-        if got is not False and _is_same(file, handle):
+        if got is not False and is_same_file(file, handle):
             with writing(file):
                 if got and me.exclusive:
                     os.ftruncate(handle, 0)  # What stands there was left by processes that were killed.
@@ -173,14 +173,6 @@ def _flock(handle: int, exclusive: bool) -> bool | None:
     return True
 
 
-def _is_same(file: Path, handle: int) -> bool:
-    """Whether the file was not deleted since it was opened."""
-    try:
-        return os.path.samestat(file.stat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
-
-
 def _is_first(file: Path, me: Holder) -> bool:
     """Without the system's locks: whether no one before us in the file is in the way."""
     for other in _holders(file):
@@ -199,7 +191,7 @@ def _leave(file: Path, handle: int, me: Holder) -> None:
         alone = _flock(handle, True)
         if alone is None:
             alone = not any(other.is_alive for other in _holders(file))
-        if alone and _is_same(file, handle):
+        if alone and is_same_file(file, handle):
             file.unlink()
     os.close(handle)
 

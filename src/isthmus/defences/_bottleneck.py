@@ -8,7 +8,7 @@ into passes or over processes; the one exception, VUB's cap="batch", says so.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -29,7 +29,7 @@ Adversary = Literal["none", "freelb", "pgd"]
 
 
 @dataclass(frozen=True)
-class StochasticBottleneck(Ascent):
+class StochasticBottleneck(Ascent, ABC):
     """The settings of a Gaussian bottleneck between encoder and head."""
 
     slots = ("bottleneck",)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -350,7 +350,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(ABC):
     """Base of all measures: a frozen dataclass of parameters with one method to write."""
 
     reads: ClassVar[tuple[Source, ...]] = ("model", "data")

@@ -10,7 +10,7 @@ classifier (T5) and returns the mean of the last hidden states. `words.py` has t
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,7 +38,7 @@ class Encoded(NamedTuple):
     hidden: tuple[Tensor, ...] | None
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """Base of all backbones."""
 
     form: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.attacks.parts.randomised import RESTARTS
+from isthmus.attacks.options import RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.report.balance import constants

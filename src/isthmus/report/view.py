@@ -103,11 +103,6 @@ class AttackView:
         return any(result.linf is not None for result in self.results)
 
     @property
-    def is_of_embeddings(self) -> bool:
-        """Whether word embeddings were moved, which nobody can send."""
-        return self.settings.get("space") == "embeddings"
-
-    @property
     def successes(self) -> list[AttackResult]:
         """Results in which the classifier was fooled, in the order of the sample: not picked."""
         return [result for result in self.results if result.outcome == "succeeded"]

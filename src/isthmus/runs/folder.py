@@ -386,13 +386,22 @@ def _files(folder: Path) -> tuple[AttackFile, ...]:
 def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
     name = name.replace(":", ".")  # A class of another package, on a system that has no such file names.
     file, code = AttackFile(folder, name), short_hash(settings)
-    has_header = file.header_path.exists()
-    if has_header and file.header().get("hash") == code:
+    if _owner(file) == code:
+        return file
+    has_rows = bool(file.rows())
+    # Another process may have begun since we looked. It writes its header first, so the header is read after the rows.
+    owner = _owner(file)
+    if owner == code:
         return file
     # Rows without a header are of nobody knows which settings.
-    if not file.rows() and not (has_header and is_being_written(file.rows_path)):
+    if not has_rows and not (owner is not None and is_being_written(file.rows_path)):
         return file
     return AttackFile(folder, f"{name}@{code}")
+
+
+def _owner(file: AttackFile) -> str | None:
+    """Whose rows a file holds: the hash of the settings in its header, None where there is no header."""
+    return str(file.header().get("hash")) if file.header_path.exists() else None
 
 
 def _versioned(path: Path) -> dict[str, Any]:

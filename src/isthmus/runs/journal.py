@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import appending, read_whole, write_atomic, writing
+from isthmus.core.files import appending, is_same_file, read_whole, replacing, writing
 from isthmus.core.lines import PlacedLine, damaged, encode, seal, sealed, whole_lines
 
 Row = Mapping[str, Any]
@@ -87,11 +87,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: dict[str, dict[str, Any]] = {}
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._handle = _open_locked(path)
         try:
-            _lock(self._handle, path)
             end, self._is_sealed = 0, True
             for row, line in _scan(path):
                 self.rows.setdefault(str(row.get("id")), row)
@@ -163,12 +160,20 @@ class Journal:
     def _rewrite(self, keys: Sequence[str]) -> None:
         self.rows = {key: self.rows[key] for key in keys}
         content = b"".join(sealed(row) for row in self.rows.values())
-        write_atomic(self.path, content)
+        fresh = -1
+        try:
+            with replacing(self.path) as stream:
+                stream.write(content)
+                # Locked before it has the name: in between, another process would find the journal free.
+                fresh = _lock_again(stream.fileno(), self.path)
+            if fresh < 0:
+                with writing(self.path):
+                    fresh = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        except BaseException:
+            if fresh >= 0:
+                os.close(fresh)
+            raise
         self._is_sealed = True
-        # The lock belongs to the file that was just replaced: take the new one.
-        with writing(self.path):
-            fresh = os.open(self.path, os.O_RDWR | os.O_APPEND)
-        _lock(fresh, self.path)
         os.close(self._handle)
         self._handle = fresh
 
@@ -184,7 +189,7 @@ def is_being_written(path: Path) -> bool:
     except OSError:
         return False
     try:
-        _lock(handle, path)
+        _lock(handle, path, shared=True)  # Two that only look are not in each other's way.
     except RunError:
         return True
     finally:
@@ -192,19 +197,49 @@ def is_being_written(path: Path) -> bool:
     return False
 
 
+def _open_locked(path: Path) -> int:
+    """A handle on the file, which is made if need be, while nobody else holds it."""
+    while True:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            _lock(handle, path)
+            # Whoever held it may have put a new file in its place since it was opened: the lock is then on the old one.
+            with writing(path):
+                if is_same_file(path, handle):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _lock_again(handle: int, path: Path) -> int:
+    """A second handle on a new open file, which keeps its lock when the first is closed; -1 without such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return -1
+    _lock(handle, path)
+    again = os.dup(handle)
+    fcntl.fcntl(again, fcntl.F_SETFL, fcntl.fcntl(again, fcntl.F_GETFL) | os.O_APPEND)
+    return again
+
+
 def _write_all(handle: int, data: bytes) -> None:
     while data:
         data = data[os.write(handle, data) :]
 
 
-def _lock(handle: int, path: Path) -> None:
+def _lock(handle: int, path: Path, *, shared: bool = False) -> None:
     """The system frees the lock when the process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # Windows: two writers at once are then the user's care.
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BusyError(path) from None
     except OSError:  # Some network file systems have no locks.

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS
+from isthmus.attacks.options import AttackOptions
 from isthmus.runs.goals import GoalRequest
 from isthmus.runs.sources import DataRequest
 
@@ -54,33 +54,12 @@ class SampleRequest(ModelRequest):
 
 
 @dataclass(frozen=True)
-class AttackRequest(SampleRequest):
+class AttackRequest(SampleRequest, AttackOptions):
     """Everything an ``attack`` command says."""
 
     attacks: tuple[str, ...]
     _: KW_ONLY
     goal: GoalRequest = field(default_factory=GoalRequest)
-    budget: int | None = None
-    budget_per_word: int | None = None
-    time_limit: float | None = None
-    preset: str | None = None
-    """Limits on every candidate, by name."""
-    encoder: str | None = None
-    """Sentence encoder of the attacks that compare sentences; of the others it measures the similarity."""
-    masked_lm: str | None = None
-    """Masked language model of the attacks that fill blanks."""
-    trace: bool = False
-    """Write down every query."""
-    in_flight: int | None = None
-    processes: int | None = None
-    """Processes that attack, each with the models for itself; None: this one alone. Rows do not depend on it."""
-    fresh: int = FRESH_DRAWS
-    """Fresh draws on which a success against a randomised model must hold."""
-    restarts: int = RESTARTS
-    """How often an attack on a randomised model begins anew after a lucky draw or a failure."""
-    search_draws: int | None = None
-    """Draws of a randomised model, the same for every query, whose mean a search sees; 0: another draw for each. None:
-    what is usual."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from isthmus.core.types import Floats
 from isthmus.engine.requests import Request, Score
 from isthmus.text.draft import Draft
 
-FRESH_DRAWS, RESTARTS = 20, 2
 SECOND_LOOKS = 5
 
 

@@ -7,7 +7,8 @@ interrupted or on how many were asked for before.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isthmus.attacks.options import AttackOptions, flag
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
@@ -32,9 +34,8 @@ if TYPE_CHECKING:
 
 COHORT = 100
 OF_WORDS = {
-    "preset": "--preset", "protect": "--protect", "protect_pattern": "--protect-pattern",
-    "protect_kinds": "--protect-kind", "budget": "--budget", "budget_per_word": "--budget-per-word",
-    "time_limit": "--time-limit", "encoder": "--encoder", "masked_lm": "--masked-lm", "trace": "--trace",
+    "protect": "--protect", "protect_pattern": "--protect-pattern", "protect_kinds": "--protect-kind",
+    **{one.name: flag(one.name) for one in dataclasses.fields(AttackOptions) if one.metadata["of_words"]},
 }  # fmt: skip
 """What a command can say of attacks that edit words, and of no others."""
 
@@ -53,7 +54,7 @@ class Cohort:
     """By id, of those that were attempted; none where what was moved is not kept."""
 
 
-class PreparedGradientAttacks(PreparedAttacks):
+class PreparedGradientAttacks(PreparedAttacks, ABC):
     """One command of gradient attacks."""
 
     moved: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from isthmus.attacks.parts.randomised import FRESH_DRAWS, RESTARTS
+from isthmus.attacks.options import FRESH_DRAWS, RESTARTS, SearchOptions
 from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, draws_for
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     from isthmus.core.types import Example
 
 
-_MOST_DRAWS = 1024
-"""Shared draws of a search."""
-
-
 class PreparedAttacks(PreparedSample[AttackRequest]):
     """One command."""
 
@@ -49,16 +44,6 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
         check_precision(self.request.precision)
-        limit = self.request.time_limit
-        if limit is not None and not 0 < limit < math.inf:
-            raise UsageError(f"--time-limit is a positive number of seconds, not {limit}")
-        if min(self.request.fresh, self.request.restarts, self.request.search_draws or 0) < 0:
-            raise UsageError("--fresh, --restarts and --search-draws count draws and restarts: they are at least 0")
-        if (self.request.search_draws or 0) > _MOST_DRAWS:
-            raise UsageError(
-                f"--search-draws {self.request.search_draws} would ask for so many passes of every candidate: the gain "
-                f"ends at a few dozen, and {_MOST_DRAWS} is the limit"
-            )
         _ = self.preset, self.methods
         self._refuse_questions()
         _ = self.sample
@@ -200,13 +185,9 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             ),
             protection=self.protection,
             seed=request.seed,
-            budget=request.budget,
-            budget_per_word=request.budget_per_word,
             limits=self.limits(name),
             engine=engine if trace is None else dataclasses.replace(engine, trace=trace),
-            fresh=request.fresh,
-            restarts=request.restarts,
-            search_draws=search_draws,
+            **{**request.values(SearchOptions), "search_draws": search_draws},
         )
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:

@@ -68,8 +68,6 @@ def check_processes(request: AttackRequest) -> None:
     """Refuse what several processes cannot do, before anything is loaded."""
     if request.processes is None:
         return
-    if request.processes < 1:
-        raise UsageError(f"--processes is the number of processes that attack, and at least 1, not {request.processes}")
     if request.model.startswith(("http://", "https://")):
         raise UsageError(
             "--processes is for models that run on this machine: every process would ask the service at the rate that "
