@@ -95,8 +95,15 @@ class Assembler:
         if not requests or len(requests[0].base.structure.fields) != 1 or self.template(1).uses_types:
             return None
         units, words = list[Int32](), list[Int32]()
+        bare, separators = self.splicer.mode == "bare", self.splicer.separators
         for request in requests:
-            laid = self._plain(request.base)
+            base = request.base
+            own, known = base.units, base.structure.units
+            if own is not None and known is not None and bare and known.separators == separators:
+                units.append(own)
+                words.append(known.unit_of)
+                continue
+            laid = self._plain(base)
             if laid is None:
                 return None
             units.append(laid[0])

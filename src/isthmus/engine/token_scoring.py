@@ -65,13 +65,17 @@ class TokenScorer(Scorer):
         """As many as fit in memory: the model reads no more than its limit of any text."""
         return MOST_UNITS // (2 * self.assembler.max_tokens)
 
-    def _size(self, item: Asked) -> int:
-        units = item.request.base.units
-        if units is not None:
-            return min(len(units), 2 * self.assembler.max_tokens)
-        laid = self.assembler.laid(item.request.base)
+    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+        most = 2 * self.assembler.max_tokens
+        return [
+            self._size(draft) if (units := draft.units) is None else size if (size := len(units)) < most else most
+            for draft in [item.request.base for item in asked]
+        ]
+
+    def _size(self, draft: Draft) -> int:
+        laid = self.assembler.laid(draft)
         if laid.whole:
-            return sum(map(len, item.request.base.structure.gaps))
+            return sum(map(len, draft.structure.gaps))
         return min(len(laid.units), 2 * self.assembler.max_tokens)
 
     def _start(self, asked: list[Asked]) -> Later:
