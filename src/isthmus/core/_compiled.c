@@ -210,29 +210,39 @@ key_of(const Round *round, const int64_t *row, int64_t total)
     return key ? key : 1;
 }
 
-/* The rows of one request, each at the place its length gives it; 0 where a token has no key. */
+/* The rows of one request, each at the place its length gives it; 0 where a token has no key. Of a long text most edits
+   lie behind what a row holds: such rows are equal, and their key is made once. */
 static int
 fill(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, const int64_t *base,
      const int64_t *totals, int64_t *const *places, uint64_t *keys)
 {
     Py_ssize_t edit = 0;
+    uint64_t unchanged = 0;
     for (int64_t candidate = 0; candidate < part->count; candidate++) {
         int64_t *row = places[candidate], *content = row + round->before;
         int64_t filled = 0, from = 0;
+        int changed = 0;
         memcpy(row, round->first, (size_t)round->before * sizeof(int64_t));
         for (; edit < part->changes && part->edits[4 * edit] == candidate; edit++) {
             const int32_t *own = part->edits + 4 * edit;
             Py_ssize_t unit = part->unit_of[own[1]];
             if (unit >= seen)
                 continue;
+            changed = 1;
             filled = put(content, filled, round->room, base + from, at[unit] - from);
             filled = put_unit(round, content, filled, own[3]);
             from = at[unit + (own[2] == REPLACE)];
         }
         filled = put(content, filled, round->room, base + from, at[seen] - from);
         memcpy(content + filled, round->last, (size_t)round->after * sizeof(int64_t));
-        if (!(keys[candidate] = key_of(round, row, totals[candidate])))
+        if (changed || !unchanged)
+            keys[candidate] = key_of(round, row, totals[candidate]);
+        else
+            keys[candidate] = unchanged;
+        if (!keys[candidate])
             return 0;
+        if (!changed)
+            unchanged = keys[candidate];
     }
     return 1;
 }

@@ -133,6 +133,20 @@ class Assembler:
         laid = self.laid(draft)
         return None if laid.whole or laid.frames is not None else (laid.units, laid.unit_of)
 
+    def unread_from(self, draft: Draft) -> int:
+        """The first word of a long text of one field that no row holds a token of, nor of any behind it."""
+        found: int | None = draft.note(key := (self.number, "unread"))
+        if found is None:
+            laid = self._plain(draft) if len(draft.structure.fields) == 1 else None
+            found = len(draft)
+            if laid is not None:
+                self.splicer.flush()
+                sizes = self.splicer.lengths[laid[0]]
+                begins = (np.cumsum(sizes) - sizes)[laid[1]]  # [words] where each word's tokens begin
+                found = int(np.searchsorted(begins, self.template(1).room))
+            draft.keep_note(key, found)
+        return found
+
     def spliced_rows(self, requests: Sequence[Candidates]) -> Rows:
         """The same by array operations: for every text, tokenizer and kind of edit."""
         texts = LaidTexts([self.laid(request.base) for request in requests])

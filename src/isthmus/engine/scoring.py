@@ -143,6 +143,11 @@ class Scorer(ABC):
 
         return finish
 
+    def known(self, request: Score) -> Floats | None:
+        """The scores of candidates that need not be looked at, where that can be told at once."""
+        del request
+        return None
+
     @abstractmethod
     def renew(self, vocabulary: Vocabulary) -> None:
         """Forget every word."""
