@@ -78,8 +78,8 @@ def test_times_are_kept_by_processor_and_written_into_the_page(tmp_path: Path) -
 def test_cards_and_processes_have_tables_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "attack_speed.jsonl"
     for count in (4, 1):
-        runs = [Record(f"{count}, time slices", "deepwordbug", "bf16", 9, wall_s=s, rows=600, clock="wall", processor="card")
-                for s in (1.0, 2.0, 3.0)]  # fmt: skip
+        card = {"rows": 600, "clock": "wall", "processor": "card"}
+        runs = [Record(f"{count}, time slices", "deepwordbug", "bf16", 9, s, **card) for s in (1.0, 2.0, 3.0)]
         ledger.add(path, [ledger.line_of("processes", runs, 9, 1)])
     for side, notes in (("raw forward", {}), ("isthmus", {"of the raw rate": 0.25})):
         record = Record(

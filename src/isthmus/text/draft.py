@@ -218,7 +218,7 @@ def _numbered(text: str, vocabulary: Vocabulary) -> tuple[Int32, tuple[str, ...]
     return vocabulary.ids(pieces[1::2]), tuple(pieces[::2])
 
 
-# Most texts are short: their places, and leave to edit all of them, are the beginnings of two arrays that nobody writes.
+# Most texts are short: their places, and leave to edit all of them, begin two arrays that nobody writes.
 _NO_WORDS = np.zeros(0, np.int32)
 _PLACES, _TRUTHS = np.arange(1024, dtype=np.int32), np.ones(1024, bool)
 for _shared in (_PLACES, _TRUTHS):
