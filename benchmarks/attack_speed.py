@@ -95,9 +95,11 @@ def main() -> None:
         judged(options, alone(options))
         return
     if options.side == "gpu":
-        for recipe in options.recipes:
-            found = [record for kind in options.precisions for record in measured(options, "gpu", recipe, kind)]
-            show_rates(f"{recipe} on the GPU", found, console)
+        for recipe, kind in [(recipe, kind) for recipe in options.recipes for kind in options.precisions]:
+            runs = [measured(options, "gpu", recipe, kind) for _ in range(options.runs)]
+            for found in runs:
+                show_rates(f"{recipe} on the GPU", found, console)
+            keep(options, "gpu", runs)
         return
     if options.side == "memory":
         for recipe in options.recipes:

@@ -2,11 +2,13 @@
 
     python benchmarks/processes.py --model RUN_OR_FOLDER --data rotten_tomatoes
     python benchmarks/processes.py --device cpu --n 64 --processes 1 2         a try without a GPU; no figures
+    python benchmarks/processes.py ... --repeats 3 --results results --targets    kept in the ledger; exit 1 if too slow
 
 Without --model a fresh MiniLM is attacked, without --data texts of random words as long as SST-2's. Processes are
 started once for each way of sharing the card and warmed up by a few texts; loading is not part of the figures. Where
 nvidia-cuda-mps-control is found, a service of this command's own is started and stopped again; it takes a card that
-nobody has set to exclusive use by others. Wall time; each figure is the median of --repeats runs.
+nobody has set to exclusive use by others. Wall time; each figure is the median of --repeats runs. With --results every
+run is kept in times/attack_speed.jsonl, from which `attack_speed.py --side page` writes the table.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import random
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,9 +31,13 @@ from isthmus.attacks.base import AttackSettings
 from isthmus.attacks.processes import Job, Watch, Workers, cohorts_of
 from isthmus.core import catalog
 from isthmus.core.types import Example
+from speed import ledger
 from speed.models import Models
+from speed.record import Record, card_name
 
 CONTROL = "nvidia-cuda-mps-control"
+LEAST = 100_000
+"""Queries a second that up to four processes must get out of one card."""
 
 
 def texts(options: argparse.Namespace) -> list[Example]:
@@ -66,14 +73,16 @@ def service(wanted: bool) -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def rate(workers: Workers, job: Job, examples: list[Example], on_gpu: bool) -> float:
-    """Queries a second."""
+def measured(workers: Workers, job: Job, examples: list[Example], on_gpu: bool) -> Record:
+    """One attack over all texts: its queries, and the wall time."""
     watch, began = Watch(), time.perf_counter()
     cohorts = cohorts_of(examples, workers.processes, on_gpu=on_gpu)
     for _ in workers.attack(job, cohorts, {example.id for example in examples}, watch):
         pass
-    queries = sum(each.scores.logical for each in watch.statistics)
-    return queries / (time.perf_counter() - began)
+    record = Record("", catalog.name_of(job.attack, "attacks"), examples=len(examples), clock="wall")
+    record.wall_s = time.perf_counter() - began
+    record.rows = sum(each.scores.logical for each in watch.statistics)
+    return record
 
 
 def arguments() -> argparse.Namespace:
@@ -87,6 +96,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--no-mps", action="store_true", help="time slices alone")
+    parser.add_argument("--results", type=Path, help="keep every run in times/attack_speed.jsonl of this folder")
+    parser.add_argument("--targets", action="store_true", help=f"exit 1 where no way reaches {LEAST:,} queries/s")
     chosen = parser.parse_args()
     if chosen.device == "cpu":
         chosen.precision = "fp32"
@@ -104,7 +115,7 @@ def main() -> None:
             ways["multi-process service"] = True
         else:
             print(f"{CONTROL} is not installed here: time slices alone")
-    most = max(options.processes)
+    most, best = max(options.processes), 0.0
     for way, with_service in ways.items():
         try:
             with (
@@ -115,7 +126,10 @@ def main() -> None:
                 list(workers.attack(job, few, {each[0].id for each in few}))
                 for count in options.processes:
                     workers.processes = count
-                    found = [rate(workers, job, examples, on_gpu) for _ in range(options.repeats)]
+                    runs = [measured(workers, job, examples, on_gpu) for _ in range(options.repeats)]
+                    keep(options, f"{count}, {way}", runs)
+                    found = [record.queries_per_s for record in runs]
+                    best = max(best, statistics.median(found))
                     seconds = time.perf_counter() - started
                     print(
                         f"{way:22} {count} process{'es' if count > 1 else '  '} "
@@ -124,6 +138,20 @@ def main() -> None:
                     )
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"{way}: {error}")
+    if options.targets and best < LEAST:
+        sys.exit(f"missed: {best:,.0f} queries/s, at least {LEAST:,} is the target")
+
+
+def keep(options: argparse.Namespace, side: str, runs: list[Record]) -> None:
+    """The runs of one way of sharing the card as a line of the ledger."""
+    if options.results is None:
+        return
+    for record in runs:
+        record.side, record.precision = side, options.precision
+        if options.device != "cpu":
+            record.processor = card_name()
+    line = ledger.line_of("processes", runs, options.n, 1)
+    ledger.add(options.results / "times" / "attack_speed.jsonl", [line])
 
 
 if __name__ == "__main__":

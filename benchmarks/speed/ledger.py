@@ -6,7 +6,7 @@ on the same processor takes the place of the old one. Tables stand on the page b
     <!-- times: cpu -->                     … every recipe, side and precision …
     <!-- end of times -->
 
-with `cpu`, `host` or `lengths`.
+with `cpu`, `host`, `lengths`, `gpu` or `processes`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from speed.record import Record
 Line = dict[str, Any]
 _KEY = ("kind", "processor", "recipe", "side", "precision", "n", "threads")
 _MARKED = re.compile(r"(<!-- times: (?P<kind>\w+) -->\n)(?P<table>.*?)(<!-- end of times -->)", re.DOTALL)
-_ORDER = ("textattack", "textattack unpadded", "isthmus", "ideal", "bare", "everything on", "200 words", "2000 words")
+_ORDER = (
+    "textattack", "textattack unpadded", "isthmus", "ideal", "raw forward", "bare", "everything on", "200 words",
+    "2000 words",
+)  # fmt: skip
 
 
 def line_of(kind: str, runs: Sequence[Record], n: int | None, threads: int) -> Line:
@@ -70,12 +73,18 @@ def table(kind: str, lines: Sequence[Line]) -> str:
     """One table as Markdown."""
     own = sorted(
         (line for line in lines if line["kind"] == kind),
-        key=lambda line: (line["processor"], line["recipe"], line["precision"], _ORDER.index(line["side"])),
+        key=lambda line: (line["processor"], line["recipe"], line["precision"], line["n"] or 0, _place(line["side"])),
     )
     if not own:
         return "Not yet run.\n"
-    rows = {"cpu": _cpu_rows, "host": _host_rows, "lengths": _length_rows}[kind](own)
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    kinds = {"cpu": _cpu_rows, "host": _host_rows, "lengths": _length_rows, "gpu": _gpu_rows}
+    kinds["processes"] = _process_rows
+    return "".join(f"| {' | '.join(row)} |\n" for row in kinds[kind](own))
+
+
+def _place(side: str) -> tuple[int, str]:
+    """Where a side stands among the others; ways of sharing a card by their names."""
+    return (_ORDER.index(side), "") if side in _ORDER else (len(_ORDER), side)
 
 
 def _cpu_rows(lines: Sequence[Line]) -> list[list[str]]:
@@ -128,6 +137,30 @@ def _host_rows(lines: Sequence[Line]) -> list[list[str]]:
             "yes" if line["notes"].get("compiled") else "no",
         ]
         rows.append([*cells, _spread(rates, 0), f"{1e6 * statistics.median(line['seconds']) / line['examples']:.0f}"])
+    return rows
+
+
+def _gpu_rows(lines: Sequence[Line]) -> list[list[str]]:
+    head = ["card", "recipe", "precision", "texts", "side", "rows", "mean batch", "rows/s", "of the raw rate"]
+    rows = [head, ["---"] * len(head)]
+    for line in lines:
+        rates, share = [line["rows"] / seconds for seconds in line["seconds"]], line["notes"].get("of the raw rate")
+        cells = [
+            line["processor"],
+            line["recipe"],
+            line["precision"],
+            f"{line['examples']:,}" if line["examples"] else "",
+        ]
+        cells += [line["side"], f"{line['rows']:,}", f"{line['mean_batch']:.0f}", _spread(rates, 0)]
+        rows.append([*cells, "" if share is None else f"{share:.0%}"])
+    return rows
+
+
+def _process_rows(lines: Sequence[Line]) -> list[list[str]]:
+    rows = [["processor", "precision", "texts", "processes, how they share the card", "queries/s"], ["---"] * 5]
+    for line in lines:
+        rates = [line["rows"] / seconds for seconds in line["seconds"]]
+        rows.append([line["processor"], line["precision"], f"{line['n']:,}", line["side"], _spread(rates, 0)])
     return rows
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -102,6 +103,13 @@ class Clock:
 
 def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def card_name() -> str:
+    """The name of the first GPU, asked of its driver: this process need not use it."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return found.stdout.splitlines()[0].strip()
 
 
 def pinned_environment(threads: int) -> dict[str, str]:

@@ -23,7 +23,7 @@ from isthmus.models.victims import load_victim
 from isthmus.runs.journal import Journal
 from speed import ideal
 from speed.beside import Beside, stock
-from speed.record import Clock, Record, peak_memory_mb
+from speed.record import Clock, Record, card_name, peak_memory_mb
 from speed.victims import FreeVictim, NotingVictim
 
 
@@ -173,6 +173,7 @@ def on_gpu(
         "exact rows": noting.exact_rows,
     }
     record.notes |= {f"{kind} rows": one.rows for kind, one in beside.watched.items()}
+    record.processor = raw.processor = card_name()
     return [record, raw]
 
 

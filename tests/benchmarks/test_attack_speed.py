@@ -75,6 +75,26 @@ def test_times_are_kept_by_processor_and_written_into_the_page(tmp_path: Path) -
     assert "Not yet run." in ledger.written(page.replace("cpu", "host"), lines)
 
 
+def test_cards_and_processes_have_tables_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "attack_speed.jsonl"
+    for count in (4, 1):
+        card = {"rows": 600, "clock": "wall", "processor": "card"}
+        runs = [Record(f"{count}, time slices", "deepwordbug", "bf16", 9, s, **card) for s in (1.0, 2.0, 3.0)]
+        ledger.add(path, [ledger.line_of("processes", runs, 9, 1)])
+    for side, notes in (("raw forward", {}), ("isthmus", {"of the raw rate": 0.25})):
+        record = Record(
+            side, "deepwordbug", "bf16", 9, wall_s=2.0, rows=600, clock="wall", processor="card", notes=notes
+        )
+        ledger.add(path, [ledger.line_of("gpu", [record], None, 1)])
+    lines = ledger.read(path)
+    _, _, one, four = ledger.table("processes", lines).splitlines()
+    assert one == "| card | bf16 | 9 | 1, time slices | 300 (200–600) |"
+    assert "| 4, time slices |" in four
+    _, _, ours, raw = ledger.table("gpu", lines).splitlines()
+    assert ours.endswith("| isthmus | 600 | 0 | 300 | 25% |")
+    assert raw.endswith("| raw forward | 600 | 0 | 300 |  |")
+
+
 def test_the_page_is_what_the_ledger_says() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert "<!-- times: cpu -->" in text

@@ -25,6 +25,7 @@ from isthmus.engine.requests import INSERT, MERGE, REPLACE, Score, replacing, re
 from isthmus.text import subwords
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
+from isthmus.text.words import split
 
 ROOT = Path(__file__).parents[2]
 WORDS = ("a", "film", "unbelievable", "Zzq7", "great", "x", "don't", "é", "", "[UNK]", "réussi", "q" * 300)
@@ -214,6 +215,65 @@ def test_misspellings_are_those_of_the_four_edits(part: ModuleType, word: str, s
         return
     rng = random.Random(seed)
     assert found == [edit(word, rng) for edit in characters.EDITS.values()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=9) | st.sampled_from(WORDS), min_size=1, max_size=5), st.integers(0, 2**32))
+def test_misspellings_become_the_edits_of_python(part: ModuleType, words: list[str], seed: int) -> None:
+    one, other = (Draft.of({"text": "a b"}, Vocabulary()) for _ in range(2))
+    for position in range(len(words)):
+        found = []
+        for draft, used in ((one, part), (other, None)):
+            draft.ids = draft.structure.vocabulary.ids(words)
+            before, compiled.part = compiled.part, used
+            try:
+                found.append(characters.misspelling(draft, position, random.Random(seed)))
+            finally:
+                compiled.part = before
+        assert np.array_equal(*found)
+        assert one.structure.vocabulary.strings == other.structure.vocabulary.strings
+
+
+def test_a_word_outside_the_text_is_not_misspelt(part: ModuleType) -> None:
+    vocabulary = Vocabulary()
+    for ids, position in (([2], 1), ([2], -1), ([7], 0), ([-1], 0)):
+        with pytest.raises(IndexError):
+            part.misspellings(np.array(ids, np.int32), position, vocabulary.table, vocabulary.strings, random.random)
+    with pytest.raises(BufferError):
+        part.misspellings(np.zeros(1), 0, vocabulary.table, vocabulary.strings, random.random)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="aZ0_'-*@ ,.", max_size=20) | st.text(max_size=20))
+def test_texts_fall_into_words_as_in_python(part: ModuleType, text: str) -> None:
+    one, other = Vocabulary(), Vocabulary()
+    found, pieces = part.words_of(text, one.table, one.strings), split(text)
+    if not text.isascii():
+        assert found is None
+        return
+    assert np.array_equal(np.frombuffer(found[0], np.int32), other.ids(pieces[1::2]))
+    assert found[1] == tuple(pieces[::2])
+    assert one.strings == other.strings
+    assert dict(one.table) == dict(other.table)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=9), st.data())
+def test_units_are_gaps_and_words_in_turn(part: ModuleType, words: list[int], data: st.DataObject) -> None:
+    known = {"": 0, " ": 0, ", ": 5, "!": 2**31 - 1, "?": -1}
+    size = len(words) + 1
+    gaps = tuple(data.draw(st.lists(st.sampled_from(sorted(known)), min_size=size, max_size=size)))
+    ids = np.array(words, np.int32)
+    found = part.units_of(ids, gaps, known)
+    if "?" in gaps:
+        assert found is None
+        return
+    units = np.frombuffer(found, np.int32).tolist()
+    assert (units[0], units[1::2], units[2::2]) == (0, [known[gap] for gap in gaps], words)
+    with pytest.raises(ValueError, match="one gap more"):
+        part.units_of(ids, gaps[1:], known)
+    with pytest.raises(KeyError):
+        part.units_of(ids, ("unknown",) * size, known)
 
 
 @pytest.mark.parametrize("wrong", [lambda: 1.0, lambda: -0.5, lambda: float("nan"), lambda: "x", lambda: 1 / 0])

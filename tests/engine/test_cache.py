@@ -15,7 +15,7 @@ def test_what_was_put_in_is_found() -> None:
     assert (found[held] == scores[held]).all()
 
 
-def test_it_never_grows_and_never_lies() -> None:
+def test_it_never_grows_past_its_limit_and_never_lies() -> None:
     cache = ScoreCache(1, 0.01)
     size = cache.keys.nbytes + cache.scores.nbytes
     assert size <= 0.01 * 2**20
@@ -37,3 +37,16 @@ def test_many_new_keys_of_one_set_keep_the_last_four() -> None:
     held, found = cache.find(keys)
     assert held.tolist() == [False] * 4 + [True] * 4  # all eight belong to one set
     assert (found[held, 0] == np.flatnonzero(held)).all()
+
+
+def test_what_is_held_stays_while_it_grows() -> None:
+    cache, draw = ScoreCache(2, 64.0), np.random.default_rng(3)
+    first, known = cache.sets, np.zeros(0, np.uint64)
+    for _ in range(40):
+        keys = np.unique(draw.integers(1, 2**63, 1000, np.uint64))
+        cache.put(keys, np.stack([keys, ~keys], axis=1).astype(np.float32))
+        known = np.concatenate([known, keys])
+    held, found = cache.find(known)
+    assert held.mean() > 0.99
+    assert (found[held, 0] == known[held].astype(np.float32)).all()
+    assert first < cache.sets < cache.most

@@ -13,7 +13,7 @@ from engine_toys import BertVictim, TextVictim, roberta_tokenizer
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Texts
 from isthmus.engine import scheduler
-from isthmus.engine.requests import UNKNOWN, Score, at_each
+from isthmus.engine.requests import UNKNOWN, Score, at_each, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, TimeSpent
 from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
@@ -385,3 +385,46 @@ def test_a_large_request_does_not_hold_up_smaller_ones() -> None:
     ended = [item.program.name for item in engine.run([*long, *short])]  # type: ignore[attr-defined]
     assert engine.statistics.rounds <= 13  # 16 where a request that is too large ends the round.
     assert ended.index("short0") < ended.index("long1")
+
+
+class Steps:
+    """Asks about the words one by one, several spellings each and two words at once, and returns all scores."""
+
+    key, label = 1, 0
+
+    def __init__(self, name: str, texts: Texts, budget: int | None = None) -> None:
+        self.name, self.texts, self.budget = name, texts, budget
+
+    def start(self, vocabulary: Vocabulary) -> Generator[Score, Any, list[np.ndarray]]:
+        draft = Draft.of(self.texts, vocabulary)
+        answers = [(yield Score(draft, at_each(np.arange(len(draft)), UNKNOWN), len(draft)))]
+        try:
+            for at in range(len(draft)):
+                words = vocabulary.ids(["x", "unbelievable"])
+                pair = np.array([(2, at, 1, words[0]), (2, len(draft) - 1, 1, words[1])], np.int32)
+                edits = np.concatenate([replacing(at, words), pair]) if at < len(draft) - 1 else replacing(at, words)
+                answers.append((yield Score(draft, edits, int(edits[-1, 0]) + 1)))
+                if at == 30:  # From here on another text, that differs where the victim reads.
+                    draft = draft.replace(0, int(words[0]))
+        except BudgetSpent:
+            pass
+        return answers
+
+
+@pytest.mark.parametrize("tokenizer", [None, roberta_tokenizer()], ids=["wordpiece", "bpe"])
+@pytest.mark.parametrize("options", [{}, {"cache_megabytes": 0}], ids=["cache", "none"])
+@pytest.mark.parametrize("budget", [None, 150])
+def test_words_that_the_victim_does_not_read_are_answered_without_a_round(
+    tokenizer: Any, options: Any, budget: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " ".join([*TEXTS[1].split(), *TEXTS[3].split()] * 5)
+    found, rounds = [], []
+    for known in (TokenScorer.known, lambda self, request: None):
+        monkeypatch.setattr(TokenScorer, "known", known)
+        engine = Engine(BertVictim(tokenizer), EngineSettings(**options))
+        (item,) = run(engine, [Steps("one", {"text": text}, budget)]).values()  # type: ignore[list-item]
+        found.append((item.logical, item.physical, engine.statistics.scores.logical, item.error))
+        found.append([answer.tobytes() for answer in item.value])
+        rounds.append(engine.statistics.rounds)
+    assert found[:2] == found[2:]
+    assert rounds[0] < rounds[1] - 20 if tokenizer is None and budget is None else rounds[0] <= rounds[1]

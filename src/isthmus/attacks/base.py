@@ -353,7 +353,7 @@ def _models(
 
 def _rounded(scores: Floats) -> tuple[float, ...]:
     # Seven digits are all that a float32 holds.
-    return tuple(float(f"{score:.7g}") for score in scores)
+    return tuple([float(f"{score:.7g}") for score in scores.tolist()])
 
 
 def as_victim(victim: Victim | Callable[[list[str]], Any]) -> Victim:

@@ -210,29 +210,39 @@ key_of(const Round *round, const int64_t *row, int64_t total)
     return key ? key : 1;
 }
 
-/* The rows of one request, each at the place its length gives it; 0 where a token has no key. */
+/* The rows of one request, each at the place its length gives it; 0 where a token has no key. Of a long text most edits
+   lie behind what a row holds: such rows are equal, and their key is made once. */
 static int
 fill(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, const int64_t *base,
      const int64_t *totals, int64_t *const *places, uint64_t *keys)
 {
     Py_ssize_t edit = 0;
+    uint64_t unchanged = 0;
     for (int64_t candidate = 0; candidate < part->count; candidate++) {
         int64_t *row = places[candidate], *content = row + round->before;
         int64_t filled = 0, from = 0;
+        int changed = 0;
         memcpy(row, round->first, (size_t)round->before * sizeof(int64_t));
         for (; edit < part->changes && part->edits[4 * edit] == candidate; edit++) {
             const int32_t *own = part->edits + 4 * edit;
             Py_ssize_t unit = part->unit_of[own[1]];
             if (unit >= seen)
                 continue;
+            changed = 1;
             filled = put(content, filled, round->room, base + from, at[unit] - from);
             filled = put_unit(round, content, filled, own[3]);
             from = at[unit + (own[2] == REPLACE)];
         }
         filled = put(content, filled, round->room, base + from, at[seen] - from);
         memcpy(content + filled, round->last, (size_t)round->after * sizeof(int64_t));
-        if (!(keys[candidate] = key_of(round, row, totals[candidate])))
+        if (changed || !unchanged)
+            keys[candidate] = key_of(round, row, totals[candidate]);
+        else
+            keys[candidate] = unchanged;
+        if (!keys[candidate])
             return 0;
+        if (!changed)
+            unchanged = keys[candidate];
     }
     return 1;
 }
@@ -674,13 +684,44 @@ done:
 
 /* ------------------------------------------------------------------ proposing words */
 
+/* The number of a string in `table`, which numbers `strings`; one that is new gets the next. -1 and an error where it
+   has none. */
+static int32_t
+number_of(PyObject *string, PyObject *table, PyObject *strings)
+{
+    if (!PyUnicode_CheckExact(string)) { /* Others may run Python code when they are compared. */
+        PyErr_SetString(PyExc_TypeError, "words are strings");
+        return -1;
+    }
+    PyObject *number = PyDict_GetItemWithError(table, string); /* borrowed */
+    Py_XINCREF(number);
+    if (number == NULL && !PyErr_Occurred()) {
+        number = PyLong_FromSsize_t(PyList_Size(strings));
+        if (number != NULL && (PyDict_SetItem(table, string, number) < 0 || PyList_Append(strings, string) < 0)) {
+            Py_DECREF(number);
+            number = NULL;
+        }
+    }
+    if (number == NULL)
+        return -1;
+    long id = PyLong_AsLong(number);
+    Py_DECREF(number);
+    if (id == -1 && PyErr_Occurred())
+        return -1;
+    if (id < 0 || id > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a word has a number from 0 to 2^31 - 1");
+        return -1;
+    }
+    return (int32_t)id;
+}
+
 /* Edits that put each of some words at a position, one candidate each: int32 [words, 4]. `table` numbers `strings`; one
    that is new gets the next number. */
 static PyObject *
 replacing(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *words, *table, *strings, *word, *number, *edits;
+    PyObject *words, *table, *strings, *word, *edits;
     int position;
     if (!PyArg_ParseTuple(args, "iO!O!O!:replacing", &position, &PyList_Type, &words, &PyDict_Type, &table,
                           &PyList_Type, &strings))
@@ -695,33 +736,13 @@ replacing(PyObject *module, PyObject *args)
     for (Py_ssize_t index = 0; index < count; index++) {
         if (!(word = PyList_GetItem(words, index))) /* borrowed; an error beyond the end */
             goto failed;
-        if (!PyUnicode_CheckExact(word)) { /* Others may run Python code when they are compared. */
-            PyErr_SetString(PyExc_TypeError, "words are strings");
-            goto failed;
-        }
         Py_INCREF(word);
-        number = PyDict_GetItemWithError(table, word); /* borrowed */
-        Py_XINCREF(number);
-        if (number == NULL && !PyErr_Occurred()) {
-            number = PyLong_FromSsize_t(PyList_Size(strings));
-            if (number != NULL && (PyDict_SetItem(table, word, number) < 0 || PyList_Append(strings, word) < 0)) {
-                Py_DECREF(number);
-                number = NULL;
-            }
-        }
+        int32_t id = number_of(word, table, strings);
         Py_DECREF(word);
-        if (number == NULL)
+        if (id < 0)
             goto failed;
-        long id = PyLong_AsLong(number);
-        Py_DECREF(number);
-        if (id == -1 && PyErr_Occurred())
-            goto failed;
-        if (id < 0 || id > INT32_MAX) {
-            PyErr_SetString(PyExc_ValueError, "a word has a number from 0 to 2^31 - 1");
-            goto failed;
-        }
         int32_t *edit = (int32_t *)(void *)PyByteArray_AsString(edits) + 4 * index;
-        edit[0] = (int32_t)index, edit[1] = position, edit[2] = REPLACE, edit[3] = (int32_t)id;
+        edit[0] = (int32_t)index, edit[1] = position, edit[2] = REPLACE, edit[3] = id;
     }
     return edits;
 failed:
@@ -807,60 +828,262 @@ drawn(PyObject *random, Py_ssize_t below)
 #define LETTERS 52
 #define MOST_LETTERS 64
 
-/* Two letters swapped, one replaced, one left out, one put in: the four edits of attacks/parts/characters.py, drawn in
-   that order. None for a word that is not of 2 to 63 ASCII characters. */
+/* The letters of a word that can be misspelt here, 2 to 63 of ASCII, and how many; NULL for any other, and no error. */
+static const char *
+letters_of(PyObject *word, Py_ssize_t *length)
+{
+    Py_ssize_t size;
+    *length = PyUnicode_GetLength(word);
+    const char *text = *length < 2 || *length >= MOST_LETTERS ? NULL : PyUnicode_AsUTF8AndSize(word, &size);
+    if (text == NULL || size != *length) {
+        PyErr_Clear();
+        return NULL;
+    }
+    return text;
+}
+
+/* One of the four edits of attacks/parts/characters.py into `made`: two letters swapped (kind 0), one replaced (1), left
+   out (2), put in (3). How many letters there are then; -1 and an error where the stream fails. */
+static Py_ssize_t
+misspell(int kind, const char *text, Py_ssize_t length, PyObject *random, char *made)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    Py_ssize_t at = drawn(random, kind == 0 ? length - 1 : length), letter = 0;
+    if (at >= 0 && (kind == 1 || kind == 3))
+        letter = drawn(random, LETTERS);
+    if (at < 0 || letter < 0)
+        return -1;
+    memcpy(made, text, (size_t)length);
+    if (kind == 0) {
+        made[at] = text[at + 1], made[at + 1] = text[at];
+        return length;
+    }
+    if (kind == 2) {
+        memcpy(made + at, text + at + 1, (size_t)(length - at - 1));
+        return length - 1;
+    }
+    made[at] = letters[letter];
+    if (kind == 1)
+        return length;
+    memcpy(made + at + 1, text + at, (size_t)(length - at));
+    return length + 1;
+}
+
+/* All four, drawn in that order; None for a word that is not of 2 to 63 ASCII characters. */
 static PyObject *
 misspelt(PyObject *module, PyObject *args)
 {
     (void)module;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     PyObject *word, *random, *answer;
-    Py_ssize_t size;
+    Py_ssize_t length;
     char made[MOST_LETTERS + 1];
-    if (!PyArg_ParseTuple(args, "OO:misspelt", &word, &random))
+    if (!PyArg_ParseTuple(args, "UO:misspelt", &word, &random))
         return NULL;
-    if (!PyUnicode_Check(word)) {
-        PyErr_SetString(PyExc_TypeError, "a word is a string");
-        return NULL;
-    }
-    Py_ssize_t length = PyUnicode_GetLength(word);
-    const char *text = length < 2 || length >= MOST_LETTERS ? NULL : PyUnicode_AsUTF8AndSize(word, &size);
-    if (text == NULL || size != length) {
-        PyErr_Clear();
+    const char *text = letters_of(word, &length);
+    if (text == NULL) {
         Py_INCREF(Py_None);
         return Py_None;
     }
     if (!(answer = PyList_New(0)))
         return NULL;
     for (int kind = 0; kind < 4; kind++) {
-        Py_ssize_t at = drawn(random, kind == 0 ? length - 1 : length), letter = 0, end = length;
-        if (at >= 0 && (kind == 1 || kind == 3))
-            letter = drawn(random, LETTERS);
-        if (at < 0 || letter < 0)
-            goto failed;
-        memcpy(made, text, (size_t)length);
-        if (kind == 0) {
-            made[at] = text[at + 1], made[at + 1] = text[at];
-        } else if (kind == 1) {
-            made[at] = letters[letter];
-        } else if (kind == 2) {
-            memcpy(made + at, text + at + 1, (size_t)(length - at - 1));
-            end = length - 1;
-        } else {
-            made[at] = letters[letter];
-            memcpy(made + at + 1, text + at, (size_t)(length - at));
-            end = length + 1;
-        }
-        PyObject *one = PyUnicode_DecodeASCII(made, end, NULL);
+        Py_ssize_t size = misspell(kind, text, length, random, made);
+        PyObject *one = size < 0 ? NULL : PyUnicode_DecodeASCII(made, size, NULL);
         int failed = one == NULL || PyList_Append(answer, one) < 0;
         Py_XDECREF(one);
-        if (failed)
-            goto failed;
+        if (failed) {
+            Py_DECREF(answer);
+            return NULL;
+        }
     }
     return answer;
-failed:
-    Py_DECREF(answer);
-    return NULL;
+}
+
+/* The misspellings of the word at a position as edits, one candidate each: int32 [words, 4]. Of equal ones the first
+   counts, and the word itself is none. None where `misspelt` gives None. */
+static PyObject *
+misspellings(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *given, *table, *strings, *random, *word, *answer = NULL;
+    Py_ssize_t position, length, sizes[4];
+    char made[4][MOST_LETTERS + 1];
+    int32_t edits[4][4], count = 0;
+    Array ids;
+    memset(&ids, 0, sizeof(ids));
+    if (!PyArg_ParseTuple(args, "OnO!O!O:misspellings", &given, &position, &PyDict_Type, &table, &PyList_Type, &strings,
+                          &random))
+        return NULL;
+    if (!hold(&ids, given, 4, 1))
+        goto done;
+    if (position < 0 || position >= ids.size || position > INT32_MAX) {
+        PyErr_SetString(PyExc_IndexError, "there is no word at this position");
+        goto done;
+    }
+    int32_t id = ((const int32_t *)ids.view.buf)[position];
+    if (id < 0 || !(word = PyList_GetItem(strings, id))) { /* borrowed, and the list keeps it: it only grows */
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_IndexError, "a word has a number from 0");
+        goto done;
+    }
+    Py_INCREF(word);
+    const char *text = PyUnicode_Check(word) ? letters_of(word, &length) : NULL;
+    if (text == NULL) {
+        Py_INCREF(Py_None);
+        answer = Py_None;
+    }
+    for (int kind = 0; text != NULL && kind < 4; kind++) {
+        char *own = made[count];
+        if ((sizes[count] = misspell(kind, text, length, random, own)) < 0)
+            goto let_go;
+        int known = sizes[count] == length && !memcmp(own, text, (size_t)length);
+        for (int32_t other = 0; other < count; other++)
+            known = known || (sizes[other] == sizes[count] && !memcmp(made[other], own, (size_t)sizes[count]));
+        count += !known;
+    }
+    for (int32_t index = 0; text != NULL && index < count; index++) {
+        PyObject *one = PyUnicode_DecodeASCII(made[index], sizes[index], NULL);
+        int32_t number = one == NULL ? -1 : number_of(one, table, strings);
+        Py_XDECREF(one);
+        if (number < 0)
+            goto let_go;
+        edits[index][0] = index, edits[index][1] = (int32_t)position;
+        edits[index][2] = REPLACE, edits[index][3] = number;
+    }
+    if (text != NULL)
+        answer = PyByteArray_FromStringAndSize((const char *)(void *)edits, count * (Py_ssize_t)sizeof(edits[0]));
+let_go:
+    Py_DECREF(word);
+done:
+    release(&ids, 1);
+    return answer;
+}
+
+/* ------------------------------------------------------------------ texts */
+
+static int
+is_alphanumeric(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* Where a word that begins at `at` ends: letters and digits, and marks inside a word between them (text/words.py). */
+static Py_ssize_t
+end_of_word(const char *text, Py_ssize_t at, Py_ssize_t size)
+{
+    Py_ssize_t end = at;
+    for (;;) {
+        while (at < size && is_alphanumeric(text[at]))
+            at++;
+        end = at;
+        while (at < size && (text[at] == '_' || text[at] == '\'' || text[at] == '-' || text[at] == '*' || text[at] == '@'))
+            at++;
+        if (at == end || at == size || !is_alphanumeric(text[at]))
+            return end;
+    }
+}
+
+/* Append text[start:stop] to a list, and its number to `ids` where there is one; 0 and an error where that fails. */
+static int
+take_piece(const char *text, Py_ssize_t start, Py_ssize_t stop, PyObject *list, PyObject *table, PyObject *strings,
+           int32_t *id)
+{
+    PyObject *piece = PyUnicode_DecodeASCII(text + start, stop - start, NULL);
+    int good = piece != NULL;
+    if (good && id != NULL)
+        good = (*id = number_of(piece, table, strings)) >= 0;
+    if (good && list != NULL)
+        good = PyList_Append(list, piece) == 0;
+    Py_XDECREF(piece);
+    return good;
+}
+
+/* A text of ASCII as the numbers of its words, int32 [words], and the tuple of the gaps around them [words + 1]; None for
+   other texts. */
+static PyObject *
+words_of(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *given, *table, *strings, *gaps = NULL, *tuple = NULL, *numbers = NULL, *answer = NULL;
+    Py_ssize_t size, at = 0, start = 0, count = 0;
+    int32_t *ids = NULL;
+    if (!PyArg_ParseTuple(args, "UO!O!:words_of", &given, &PyDict_Type, &table, &PyList_Type, &strings))
+        return NULL;
+    const char *text = PyUnicode_AsUTF8AndSize(given, &size);
+    if (text == NULL || size != PyUnicode_GetLength(given)) {
+        PyErr_Clear();
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    if (!(gaps = PyList_New(0)) || !(ids = PyMem_Malloc(((size_t)size / 2 + 1) * sizeof(int32_t)))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (;;) {
+        while (at < size && !is_alphanumeric(text[at]))
+            at++;
+        if (!take_piece(text, start, at, gaps, NULL, NULL, NULL))
+            goto done;
+        if (at == size)
+            break;
+        start = end_of_word(text, at, size);
+        if (!take_piece(text, at, start, NULL, table, strings, &ids[count++]))
+            goto done;
+        at = start;
+    }
+    numbers = PyByteArray_FromStringAndSize((const char *)(void *)ids, count * (Py_ssize_t)sizeof(int32_t));
+    if (numbers != NULL && (tuple = PyList_AsTuple(gaps)))
+        answer = PyTuple_Pack(2, numbers, tuple);
+done:
+    PyMem_Free(ids);
+    Py_XDECREF(gaps);
+    Py_XDECREF(tuple);
+    Py_XDECREF(numbers);
+    return answer;
+}
+
+/* The units of a text whose words and gaps are units by themselves, int32 [2 * words + 2]: an empty one, then gap, word,
+   gap, ..., gap. `known` gives the unit of a gap; None where one is below 0. */
+static PyObject *
+units_of(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *given, *gaps, *known, *answer = NULL;
+    Array ids;
+    memset(&ids, 0, sizeof(ids));
+    if (!PyArg_ParseTuple(args, "OO!O!:units_of", &given, &PyTuple_Type, &gaps, &PyDict_Type, &known))
+        return NULL;
+    if (!hold(&ids, given, 4, 1))
+        goto done;
+    if (PyTuple_Size(gaps) != ids.size + 1) {
+        PyErr_SetString(PyExc_ValueError, "there is one gap more than words");
+        goto done;
+    }
+    if (!(answer = PyByteArray_FromStringAndSize(NULL, (2 * ids.size + 2) * (Py_ssize_t)sizeof(int32_t))))
+        goto done;
+    for (Py_ssize_t at = 0; at <= ids.size; at++) {
+        PyObject *number = PyObject_GetItem(known, PyTuple_GetItem(gaps, at));
+        long unit = number == NULL ? -1 : PyLong_AsLong(number);
+        Py_XDECREF(number);
+        if (PyErr_Occurred() || unit < 0 || unit > INT32_MAX) {
+            Py_DECREF(answer);
+            answer = NULL;
+            if (!PyErr_Occurred()) {
+                Py_INCREF(Py_None);
+                answer = Py_None;
+            }
+            goto done;
+        }
+        int32_t *units = (int32_t *)(void *)PyByteArray_AsString(answer);
+        if (at == 0)
+            units[0] = 0;
+        units[2 * at + 1] = (int32_t)unit;
+        if (at < ids.size)
+            units[2 * at + 2] = ((const int32_t *)ids.view.buf)[at];
+    }
+done:
+    release(&ids, 1);
+    return answer;
 }
 
 /* ------------------------------------------------------------------ module */
@@ -873,6 +1096,9 @@ static PyMethodDef methods[] = {
     {"replacing", replacing, METH_VARARGS, "Edits that put each of some words at a position, one candidate each."},
     {"positions", positions, METH_VARARGS, "Positions of words that may be edited and are not frozen."},
     {"misspelt", misspelt, METH_VARARGS, "A word with two letters swapped, one replaced, left out, put in; or None."},
+    {"misspellings", misspellings, METH_VARARGS, "The misspellings of a word of a text as edits, each once; or None."},
+    {"words_of", words_of, METH_VARARGS, "Numbers of the words of a text of ASCII, and the gaps around them; or None."},
+    {"units_of", units_of, METH_VARARGS, "The units of a text whose words and gaps are units by themselves; or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -195,7 +195,7 @@ def _read(family: str, name: str, path: Path) -> Entry:
 
 @functools.lru_cache(maxsize=512)
 def _parse(family: str, name: str, path: Path, _modified: int) -> Entry:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree = _tree(path, _modified)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     matching = [found for found in classes if found.lower() == name.replace("_", "")]
     if len(matching) != 1:
@@ -293,14 +293,28 @@ def _without_alias(annotation: ast.expr, tree: ast.Module) -> ast.expr:
 
 def _imported(name: str, tree: ast.Module) -> tuple[str, ast.Module] | None:
     """Original name and parsed module of something imported from this package, or from one that extends it."""
+    for module, original in _imports(tree).get(name, ()):
+        path = _source(module, original)
+        if path is not None:
+            return original, _tree(path, path.stat().st_mtime_ns)
+    return None
+
+
+@functools.lru_cache(maxsize=512)
+def _tree(path: Path, _modified: int) -> ast.Module:
+    """A module's source; the bases of a family are asked for by each of its methods."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@functools.lru_cache(maxsize=512)
+def _imports(tree: ast.Module) -> dict[str, list[tuple[str, str]]]:
+    """For every name that a module imports from others the modules, and the names it has there."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for statement in ast.walk(tree):
         if isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
             for alias in statement.names:
-                if (alias.asname or alias.name) == name:
-                    path = _source(statement.module, alias.name)
-                    if path is not None:
-                        return alias.name, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    return None
+                found.setdefault(alias.asname or alias.name, []).append((statement.module, alias.name))
+    return found
 
 
 def _source(module: str, name: str) -> Path | None:

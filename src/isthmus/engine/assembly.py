@@ -95,8 +95,15 @@ class Assembler:
         if not requests or len(requests[0].base.structure.fields) != 1 or self.template(1).uses_types:
             return None
         units, words = list[Int32](), list[Int32]()
+        bare, separators = self.splicer.mode == "bare", self.splicer.separators
         for request in requests:
-            laid = self._plain(request.base)
+            base = request.base
+            own, known = base.units, base.structure.units
+            if own is not None and known is not None and bare and known.separators == separators:
+                units.append(own)
+                words.append(known.unit_of)
+                continue
+            laid = self._plain(base)
             if laid is None:
                 return None
             units.append(laid[0])
@@ -125,6 +132,20 @@ class Assembler:
             return (draft.units, known.unit_of) if splicer.mode == "bare" else None
         laid = self.laid(draft)
         return None if laid.whole or laid.frames is not None else (laid.units, laid.unit_of)
+
+    def unread_from(self, draft: Draft) -> int:
+        """The first word of a long text of one field that no row holds a token of, nor of any behind it."""
+        found: int | None = draft.note(key := (self.number, "unread"))
+        if found is None:
+            laid = self._plain(draft) if len(draft.structure.fields) == 1 else None
+            found = len(draft)
+            if laid is not None:
+                self.splicer.flush()
+                sizes = self.splicer.lengths[laid[0]]
+                begins = (np.cumsum(sizes) - sizes)[laid[1]]  # [words] where each word's tokens begin
+                found = int(np.searchsorted(begins, self.template(1).room))
+            draft.keep_note(key, found)
+        return found
 
     def spliced_rows(self, requests: Sequence[Candidates]) -> Rows:
         """The same by array operations: for every text, tokenizer and kind of edit."""

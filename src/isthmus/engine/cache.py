@@ -1,7 +1,8 @@
-"""Scores already seen, within a fixed amount of memory.
+"""Scores already seen, within a bounded amount of memory.
 
 A set-associative table: a key names a row of four places, a new entry takes the place written longest ago. Look-ups and
-insertions are array operations over a whole round of queries.
+insertions are array operations over a whole round of queries. The table begins small and doubles while it may: a run
+that asks little then works inside the processor's caches, and touches no page that it does not need.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from isthmus.core.types import Floats
 
 Keys = NDArray[np.uint64]
 _WAYS = 4
+_FIRST_SETS = 1 << 11
+"""How many rows of places it begins with."""
+_FULL = 4
+"""It grows when one place in so many is taken: hardly ever do five keys meet in one row before."""
 
 
 class ScoreCache:
@@ -21,10 +26,26 @@ class ScoreCache:
     def __init__(self, classes: int, megabytes: float) -> None:
         entry = 8 + 4 * classes
         sets = max(1, int(megabytes * 2**20) // (entry * _WAYS))
-        self.sets = 1 << (sets.bit_length() - 1)
-        self.keys = np.zeros((self.sets, _WAYS), np.uint64)  # 0 = empty
-        self.scores = np.zeros((self.sets, _WAYS, classes), np.float32)
-        self.turn = np.zeros(self.sets, np.uint8)
+        self.most = 1 << (sets.bit_length() - 1)
+        self._clear(min(self.most, _FIRST_SETS), classes)
+
+    def _clear(self, sets: int, classes: int) -> None:
+        self.sets, self.taken = sets, 0
+        self.keys = np.zeros((sets, _WAYS), np.uint64)  # 0 = empty
+        self.scores = np.zeros((sets, _WAYS, classes), np.float32)
+        self.turn = np.zeros(sets, np.uint8)
+
+    def _grow(self, coming: int) -> None:
+        """Make room for so many new keys, as far as that is allowed; what is held stays."""
+        sets = self.sets
+        while sets < self.most and _FULL * (self.taken + coming) > sets * _WAYS:
+            sets *= 2
+        if sets == self.sets:
+            return
+        held = self.keys != 0
+        keys, scores = self.keys[held], self.scores[held]
+        self._clear(sets, scores.shape[1])
+        self._place(keys, scores)
 
     def find(self, keys: Keys) -> tuple[NDArray[np.bool_], Floats]:
         """Which keys are held, and their scores (rows of zeros for the others)."""
@@ -37,8 +58,14 @@ class ScoreCache:
 
     def put(self, keys: Keys, scores: Floats) -> None:
         """Hold these rows; keys must be distinct and not yet held."""
+        if len(keys):
+            self._grow(len(keys))
+            self._place(keys, scores)
+
+    def _place(self, keys: Keys, scores: Floats) -> None:
         if not len(keys):
             return
+        self.taken += len(keys)
         places = self._sets(keys)
         # Of several new keys with the same set only the last would survive one assignment: give each its own turn.
         order = np.argsort(places, kind="stable")

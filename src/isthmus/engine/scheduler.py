@@ -73,6 +73,11 @@ class Engine:
         # Of a long text a victim of tokens reads the beginning: the rest weighs nothing.
         self.reads = victim.max_tokens if isinstance(victim, TokenVictim) else sys.maxsize
         self.tokens_at_once = 1 << (24 if on_gpu else 17)  # in a round
+        # Rows of a request that a round serves whatever the text, so that small ones need not be looked into.
+        self.always = 0
+        if isinstance(victim, TokenVictim):
+            most = self.scorer.rows_at_once(_NOTHING_YET.base)
+            self.always = min(most, max(16, self.tokens_at_once // (self.reads + 2)))
 
     def _scorer(self, victim: Victim, statistics: ScoreStatistics | None = None) -> Scorer:
         settings, cache = self.settings, None
@@ -133,8 +138,9 @@ class Engine:
         """
         left, beyond = self.tokens_at_once, False
         served, later = list[Task[Value]](), list[Task[Value]]()
+        reads = self.reads
         for task in cohort:
-            cost = task.cost(self.reads)
+            cost = task.cost(reads)
             if cost <= left:
                 left -= cost
                 served.append(task)
@@ -167,8 +173,19 @@ class Engine:
     ) -> Generator[Finished[Value], None, list[Task[Value]]]:
         """Give every task its answer; the ones that go on."""
         limit, trace = self.settings.time_limit, self.settings.trace
+        unwatched, advance = limit is None and trace is None, self._advance
         going = []
         for task, answer in zip(cohort, answers, strict=True):
+            if unwatched and type(answer) is np.ndarray and not (task.asked.done or task.served or task.unasked):
+                # The usual case: nothing but an answer to all that was asked for.
+                finished = advance(task, task.steps.send, answer)
+                while finished is None and (told := self._told(task)) is not None:
+                    finished = advance(task, task.steps.send, told)
+                if finished is None:
+                    going.append(task)
+                else:
+                    yield finished
+                continue
             # Told once: what an attack asks for to conclude is still answered.
             late = limit is not None and task.seconds > limit and not task.late and not _is_fresh(task)
             failed = isinstance(answer, IsthmusError)
@@ -198,6 +215,14 @@ class Engine:
                 yield finished
         self.statistics.rounds += 1
         return going
+
+    def _told(self, task: Task[Value]) -> Floats | None:
+        """The answer to what a task asks for, where no round is needed to know it; it counts as asked."""
+        request = task.request
+        if type(request) is not Score or task.unasked or (answer := self.scorer.known(request)) is None:
+            return None
+        task.logical += request.rows
+        return answer
 
     def _charge(self, cohort: list[Task[Value]], seconds: float) -> None:
         if self.settings.time_limit is None:
@@ -242,24 +267,32 @@ class Engine:
     def _launch(self, cohort: list[Task[Value]]) -> Later:
         """Start answering what the cohort asks for; the result waits for one answer per task."""
         scores, scoring = list[int](), list[int]()
-        rows_at_once, tokens = self.scorer.rows_at_once, self.tokens_at_once
+        rows_at_once, tokens, always = self.scorer.rows_at_once, self.tokens_at_once, self.always
         for index, task in enumerate(cohort):
             request = task.request
             if not isinstance(request, Score):
                 continue
             scores.append(index)
-            if not request.fresh:
-                scoring.append(index)
-                words = min(len(request.base.ids), self.reads)
-                most = min(rows_at_once(request.base), max(16, tokens // (words + 2)))
-                task.logical += task.asked.take(request, task.logical, most)
+            if request.fresh:
+                continue
+            scoring.append(index)
+            asked = task.asked
+            if request.rows <= always and not asked.done:
+                asked.request, asked.first_query = request, task.logical
+                task.logical += request.rows
+                continue
+            words = min(len(request.base.ids), self.reads)
+            most = min(rows_at_once(request.base), max(16, tokens // (words + 2)))
+            task.logical += asked.take(request, task.logical, most)
         began = time.perf_counter()
         climbing = [index for index in scoring if self.graded is not None and _climbs(cohort[index])]
         deployed = [index for index in scoring if not _climbs(cohort[index])] if climbing else scoring
         started: list[tuple[list[int], Later]] = []
         for chosen, scorer in ((deployed, self.scorer), (climbing, self.graded)):
             if chosen and scorer is not None:
-                started.append((chosen, scorer.start([cohort[index].asked for index in chosen])))
+                whole = len(chosen) == len(cohort)
+                asking = cohort if whole else [cohort[index] for index in chosen]
+                started.append((chosen, scorer.start([task.asked for task in asking])))
         if len(scoring) < len(scores):
             looked_at = [index for index in scores if _is_fresh(cohort[index])]
             started.append((looked_at, self.scorer.start([self._look(cohort[index]) for index in looked_at])))

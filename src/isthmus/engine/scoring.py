@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,11 @@ class Scorer(ABC):
 
         return finish
 
+    def known(self, request: Score) -> Floats | None:
+        """The scores of candidates that need not be looked at, where that can be told at once."""
+        del request
+        return None
+
     @abstractmethod
     def renew(self, vocabulary: Vocabulary) -> None:
         """Forget every word."""
@@ -151,15 +157,15 @@ class Scorer(ABC):
         """Candidates of one text that a round may serve, so that limits are looked at in between."""
 
     @abstractmethod
-    def _size(self, item: Asked) -> int:
-        """Units that one candidate of a request takes while it is assembled."""
+    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+        """Units that one candidate of each request takes while it is assembled."""
 
     @abstractmethod
     def _start(self, asked: list[Asked]) -> Later: ...
 
     def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
-        sizes = [self._size(item) for item in asked]
+        sizes = self._sizes(asked)
         if max(sizes, default=0) * sum([item.request.rows for item in asked]) <= MOST_UNITS:
             yield list(enumerate(asked))
             return
@@ -182,8 +188,9 @@ class Scorer(ABC):
     def _plan(self, asked: Sequence[Asked], keys: Keys, streams: Keys | None) -> Plan:
         at, names = 0, keys.tolist()
         for item in asked:
-            stop = at + item.request.rows
-            item.seen.update(names[at : stop : item.request.each])
+            request = item.request
+            stop = at + request.rows
+            item.seen.update(names[at : stop : request.each])
             at = stop
         cache = None if asked and asked[0].request.fresh else self.cache
         if cache is not None and streams is not None:
@@ -266,15 +273,11 @@ def at_last(wait: Later) -> Answers:
 
 def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> list[Answer]:
     """Each request's own rows; a request one of whose rows failed is answered with the failure."""
-    answers: list[Answer] = []
-    at = 0
-    for item in asked:
-        stop = at + item.request.rows
-        answer: Answer = scores[at:stop]
-        if failures:
-            answer = next((failures[row] for row in range(at, stop) if row in failures), answer)
-        answers.append(answer)
-        at = stop
+    ends = list(accumulate([item.request.rows for item in asked]))
+    answers: list[Answer] = [scores[at:stop] for at, stop in zip([0, *ends], ends, strict=False)]
+    if failures:
+        for index, (at, stop) in enumerate(zip([0, *ends], ends, strict=False)):
+            answers[index] = next((failures[row] for row in range(at, stop) if row in failures), answers[index])
     return answers
 
 

@@ -105,7 +105,7 @@ class Task(Generic[Value]):
         request = self.request
         if type(request) is Score:
             words = len(request.base.ids)
-            return (request.count - self.asked.done) * request.each * ((words if words < limit else limit) + 2)
+            return (request.rows - self.asked.done * request.each) * ((words if words < limit else limit) + 2)
         if isinstance(request, Similarity):
             return (request.count - self.asked.done) * (_compared(request) + 2)
         if isinstance(request, Fill | Likelihood):

@@ -39,8 +39,8 @@ class TextScorer(Scorer):
         """Few, if the text is long: every candidate is written out and read whole."""
         return max(16, MOST_UNITS // max(1, len(base)))
 
-    def _size(self, item: Asked) -> int:
-        return len(item.request.base)
+    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+        return [len(item.request.base) for item in asked]
 
     def _start(self, asked: list[Asked]) -> Later:
         texts = [text for item in asked for text in _rendered(item.request)]

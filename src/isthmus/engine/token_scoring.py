@@ -16,6 +16,7 @@ from isthmus.core.types import Floats, TokenVictim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.cache import Keys, ScoreCache
 from isthmus.engine.packing import Failures, forwarded, not_finite, packed
+from isthmus.engine.requests import Score
 from isthmus.engine.rows import Int64, Rows
 from isthmus.engine.scoring import (
     MOST_UNITS,
@@ -53,6 +54,7 @@ class TokenScorer(Scorer):
         self.reached = reached  # what is confirmed in full precision
         self.inexact = getattr(victim, "precision", "fp32") != "fp32"
         self.assembler = Assembler(victim.tokenizer, vocabulary, victim.max_tokens)
+        self._unread_score = self.assembler.number, "score"  # under which a draft notes it
         self.on_gpu = victim.device_type != "cpu"
         self.ahead = 4 if self.on_gpu else 0
         self.pad = victim.tokenizer.pad_token_id or 0
@@ -65,14 +67,46 @@ class TokenScorer(Scorer):
         """As many as fit in memory: the model reads no more than its limit of any text."""
         return MOST_UNITS // (2 * self.assembler.max_tokens)
 
-    def _size(self, item: Asked) -> int:
-        units = item.request.base.units
-        if units is not None:
-            return min(len(units), 2 * self.assembler.max_tokens)
-        laid = self.assembler.laid(item.request.base)
+    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+        most = 2 * self.assembler.max_tokens
+        return [
+            self._size(draft) if (units := draft.units) is None else size if (size := len(units)) < most else most
+            for draft in [item.request.base for item in asked]
+        ]
+
+    def _size(self, draft: Draft) -> int:
+        laid = self.assembler.laid(draft)
         if laid.whole:
-            return sum(map(len, item.request.base.structure.gaps))
+            return sum(map(len, draft.structure.gaps))
         return min(len(laid.units), 2 * self.assembler.max_tokens)
+
+    def known(self, request: Score) -> Floats | None:
+        """The scores of candidates all of whose edits lie behind what the victim reads, once one such was scored."""
+        base, edits = request.base, request.edits
+        if base.notes is None or request.fresh or request.exact or request.draws or not len(edits):
+            return None
+        score: Floats | None = base.notes.get(self._unread_score)
+        if score is None or int(edits[:, 1].min()) < self.assembler.unread_from(base):
+            return None
+        self.statistics.logical += request.rows
+        self.statistics.cached += request.rows
+        return np.repeat(score[None], request.rows, axis=0)
+
+    def _note_unread(self, asked: Sequence[Asked], answers: Answers) -> None:
+        """Of long texts remember what a candidate scores that differs behind what the victim reads alone."""
+        if self.inexact or self.victim.stochastic:
+            return
+        worth_a_look = self.assembler.max_tokens // 4  # Words have few tokens: shorter texts are read whole.
+        for item, answer in zip(asked, answers, strict=True):
+            request = item.request
+            if len(request.base.ids) < worth_a_look or request.draws or not isinstance(answer, np.ndarray):
+                continue
+            unread, edits = self.assembler.unread_from(request.base), request.edits
+            if unread == len(request.base) or not len(edits) or edits[-1, 1] < unread:
+                continue
+            last = edits[np.searchsorted(edits[:, 0], edits[-1, 0]) :, 1]  # where the last candidate is edited
+            if int(last.min()) >= unread:
+                request.base.keep_note(self._unread_score, answer[edits[-1, 0]].copy())
 
     def _start(self, asked: list[Asked]) -> Later:
         work = self.assembler.rows([item.request for item in asked])
@@ -83,8 +117,10 @@ class TokenScorer(Scorer):
             keys = keys[owner]
         plan = self._plan(asked, keys, streams)
         if not self.inexact:
+            if not len(plan.missing):  # All of it is known: of a long text most candidates lie behind what is read.
+                return lambda: self._answered(asked, plan.scores[plan.inverse], {})
             wait = self._forward(work, owner, plan.wanted, streams)
-            return lambda: handed_out(asked, *self._settle(plan, *wait()))
+            return lambda: self._answered(asked, *self._settle(plan, *wait()))
         exact = np.repeat([item.request.exact for item in asked], [item.request.rows for item in asked])
         if exact.any():
             # What is asked for exactly, and by nobody otherwise, is scored in full precision only.
@@ -98,6 +134,11 @@ class TokenScorer(Scorer):
             return self._confirm(asked, work, owner, exact, scores, failures, streams)
 
         return finish
+
+    def _answered(self, asked: Sequence[Asked], scores: Floats, failures: Failures) -> Answers:
+        answers = handed_out(asked, scores, failures)
+        self._note_unread(asked, answers)
+        return answers
 
     def _confirm(
         self,

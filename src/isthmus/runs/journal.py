@@ -86,7 +86,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._unread: dict[str, bytes] = {}  # lines that were appended and that nobody has asked for yet
         self._handle = _open_locked(path)
         try:
             end, self._is_sealed = 0, True
@@ -109,7 +110,15 @@ class Journal:
         self.close()
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._rows.keys() | self._unread.keys()) if self._unread else len(self._rows)
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows by their ids: what was written is what a resumed run would read."""
+        if self._unread:
+            self._rows |= {key: json.loads(line) for key, line in self._unread.items()}
+            self._unread = {}
+        return self._rows
 
     def append(self, row: Row) -> None:
         """Write one row; it is safe from a kill when this returns, and from a power cut half a second later."""
@@ -117,8 +126,7 @@ class Journal:
             self._rewrite(list(self.rows))
         plain = encode(row)
         self._write(seal(plain))
-        # What was written is what a resumed run would read.
-        self.rows[str(row["id"])] = json.loads(plain)
+        self._unread[str(row["id"])] = plain
 
     def _write(self, line: bytes) -> None:
         start = -1
@@ -158,7 +166,8 @@ class Journal:
             self._handle = -1
 
     def _rewrite(self, keys: Sequence[str]) -> None:
-        self.rows = {key: self.rows[key] for key in keys}
+        rows = self.rows
+        self._rows = {key: rows[key] for key in keys}
         content = b"".join(sealed(row) for row in self.rows.values())
         fresh = -1
         try:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.core import compiled
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
 from isthmus.text.words import Words, split
 
@@ -86,16 +88,12 @@ class Draft:
     @classmethod
     def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
         """The first draft: the original text."""
-        ids, gaps, starts = list[int](), [], [0]
-        number = vocabulary.table.__getitem__
-        for text in texts.values():
-            pieces = split(text)
-            ids.extend(map(number, pieces[1::2]))
-            gaps.append(tuple(pieces[::2]))
-            starts.append(len(ids))
-        structure = Structure(vocabulary, tuple(texts), tuple(gaps), tuple(starts))
-        everything = np.ones(len(ids), bool) if editable is None else editable
-        return cls(structure, np.array(ids, np.int32), np.arange(len(ids), dtype=np.int32), everything)
+        fields = [_numbered(text, vocabulary) for text in texts.values()]
+        ids = fields[0][0] if len(fields) == 1 else np.concatenate([_NO_WORDS, *(own for own, _ in fields)])
+        starts = (0, *accumulate(len(own) for own, _ in fields))
+        structure = Structure(vocabulary, tuple(texts), tuple([gaps for _, gaps in fields]), starts)
+        everything = _all_true(len(ids)) if editable is None else editable
+        return cls(structure, ids, _counted(len(ids)), everything)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -208,6 +206,32 @@ class Draft:
             else:
                 draft = draft.replace(position, word)
         return draft
+
+
+def _numbered(text: str, vocabulary: Vocabulary) -> tuple[Int32, tuple[str, ...]]:
+    """The words of a text as numbers, and the gaps around them."""
+    if compiled.part is not None:
+        found = compiled.part.words_of(text, vocabulary.table, vocabulary.strings)
+        if found is not None:
+            return np.frombuffer(found[0], np.int32), found[1]
+    pieces = split(text)
+    return vocabulary.ids(pieces[1::2]), tuple(pieces[::2])
+
+
+# Most texts are short: their places, and leave to edit all of them, begin two arrays that nobody writes.
+_NO_WORDS = np.zeros(0, np.int32)
+_PLACES, _TRUTHS = np.arange(1024, dtype=np.int32), np.ones(1024, bool)
+for _shared in (_PLACES, _TRUTHS):
+    _shared.setflags(write=False)
+
+
+def _counted(size: int) -> Int32:
+    """0, 1, 2, …"""
+    return _PLACES[:size] if size <= len(_PLACES) else np.arange(size, dtype=np.int32)
+
+
+def _all_true(size: int) -> Bools:
+    return _TRUTHS[:size] if size <= len(_TRUTHS) else np.ones(size, bool)
 
 
 INSERT, REPLACE, MERGE = 0, 1, 2

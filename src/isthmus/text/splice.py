@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.core import compiled
 from isthmus.text.subwords import SubWords, identity
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
 from isthmus.text.words import SPACES, Words
@@ -129,11 +130,14 @@ class Splicer:
     def _whole(self, text: Words) -> Layout:
         return Layout(np.zeros(1, np.int32), np.full(len(text), -1, np.int32), whole=True)
 
-    def plain_layout(self, words: Int32, gaps: Sequence[str]) -> Layout | None:
+    def plain_layout(self, words: Int32, gaps: tuple[str, ...]) -> Layout | None:
         """Bare mode, gaps of spaces and plain marks only: every word and every gap is a unit of its own.
 
         This is the usual case, and takes words that are interned already. None where a gap holds anything else.
         """
+        if compiled.part is not None:
+            found = compiled.part.units_of(words, gaps, self._gaps)
+            return None if found is None else Layout(np.frombuffer(found, np.int32), _every_other(len(words)))
         between = list(map(self._gaps.__getitem__, gaps))
         if min(between) < 0:
             return None

@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 import string
 
+import numpy as np
+
 from isthmus.core import compiled
+from isthmus.engine.requests import NO_EDITS, Edits, replacing_by
+from isthmus.text.draft import Draft
 
 LETTERS = string.ascii_letters
 
@@ -46,6 +50,22 @@ def one_of_each(word: str, rng: random.Random) -> list[str]:
 
 
 _EDITS = tuple(EDITS.values())
+
+
+def misspelling(draft: Draft, position: int, rng: random.Random) -> Edits:
+    """Edits: candidate i has the i-th of the four misspellings that differ from the word and from each other."""
+    vocabulary = draft.structure.vocabulary
+    if compiled.part is not None:
+        made = compiled.part.misspellings(draft.ids, position, vocabulary.table, vocabulary.strings, rng.random)
+        if made is not None:
+            return np.ndarray((len(made) // 16, 4), np.int32, made)
+    word = draft.word(position)
+    if len(word) < 2:
+        return NO_EDITS
+    words = dict.fromkeys(one_of_each(word, rng))
+    words.pop(word, None)
+    return replacing_by(position, list(words), vocabulary)
+
 
 # ---------------------------------------------------------------------- TextBugger: first and last character stay
 

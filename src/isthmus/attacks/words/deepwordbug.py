@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
 from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
-from isthmus.attacks.parts.characters import EDITS, one_of_each
+from isthmus.attacks.parts.characters import EDITS, misspelling
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.rules import MaxEdits
 from isthmus.attacks.parts.searches import Search, by_importance, greedy, saliency
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
-from isthmus.engine.requests import DELETE, NO_EDITS, REPLACE, Edits, Request, Score, replacing, replacing_by
+from isthmus.engine.requests import DELETE, REPLACE, Edits, Request, Score, replacing
 from isthmus.lexicon.stopwords import stop_words
 
 Scorer = Literal["combined", "head", "tail", "replace"]
@@ -85,12 +85,7 @@ class DeepWordBug(WordAttack):
 
     def misspellings(self, trial: Trial, position: int) -> Edits:
         """One random edit of each of the four kinds."""
-        word, rng = trial.draft.word(position), trial.rng
-        if len(word) < 2:
-            return NO_EDITS
-        words = dict.fromkeys(one_of_each(word, rng))
-        words.pop(word, None)
-        return replacing_by(position, list(words), trial.vocabulary)
+        return misspelling(trial.draft, position, trial.rng)
 
     # ------------------------------------------------------------------ the paper's algorithm
 
