@@ -70,7 +70,7 @@ def test_what_is_read_back_is_said_aloud(isthmus: Any, place: Path, verb: str) -
     assert first.code == 0, first.err
     n = first.json["n"]
     key, word = NOW[verb]
-    assert f"{n} {word} now, 0 read back (16 queries to know the model again)" in first.err
+    assert f"{n} {word} now, 0 read back (16 queries to check that the model is unchanged)" in first.err
     again = command(isthmus, verb, "toy:classify")
     assert again.code == 0
     assert (again.json[key], again.json["probe_queries"]) == (0, 8)
