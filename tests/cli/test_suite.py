@@ -230,7 +230,7 @@ def test_a_text_without_a_word_is_counted_apart(isthmus: Any, place: Path) -> No
     )
     assert ended.code == 0, ended.err
     assert (ended.json["no_candidates"], ended.json["no_words"]) == (4, 4)
-    assert "4 texts have no word that may be edited" in " ".join(ended.err.split())
+    assert "4 texts: no word may be edited" in " ".join(ended.err.split())
 
 
 # ---------------------------------------------------------------------- the trace

@@ -190,7 +190,7 @@ def test_speed_stands_in_a_table_of_its_own(run_folder: RunFolder) -> None:
     page = render(read_run(run_folder))
     assert 'id="speed"' in page
     assert "cost of<br>1,000" in page
-    assert "at the price of an hour" in page
+    assert "at the given price per hour" in page
 
 
 def test_what_is_not_known_has_no_column(run_folder: RunFolder) -> None:

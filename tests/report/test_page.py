@@ -121,7 +121,7 @@ def test_an_attack_that_fooled_nothing_has_a_page(
     assert "Of these, 30 withstood every attack tried; 0 were fooled." in page.text
     add_attack(run_folder, "pwws", [make_row(i, "skipped", rng) for i in range(30)])
     add_attack(run_folder, "deepwordbug", [])
-    assert "Of 30 examples the model gets 0 right" in Page(render(read_run(run_folder))).text
+    assert "The model classifies 0 of 30 examples correctly" in Page(render(read_run(run_folder))).text
 
 
 def test_a_reader_is_warned_of_what_weakens_the_figures(
