@@ -87,8 +87,8 @@ def test_figures_are_those_of_the_statistics(results: Path) -> None:
     assert freelb.endswith("| < 0.001 |")
     assert smart.endswith(f"| {corrected['smart', True]:.3f} |")
     # Beside a null stands what could have been seen, beside a difference it does not.
-    assert f"seen from {100 * compared[3].detectable:.1f}" in smart
-    assert "seen from" not in freelb.split(" | ")[-2]
+    assert f"detectable {100 * compared[3].detectable:.1f}" in smart
+    assert "detectable" not in freelb.split(" | ")[-2]
     assert "over the 4 comparisons" in " ".join(text.split())
 
 
