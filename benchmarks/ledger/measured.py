@@ -42,7 +42,7 @@ class Mean:
 
 
 def mean_of_seeds(seeds: Sequence[Values], level: float = 0.95) -> Mean:
-    """The mean over seeds of the mean over texts; what is no number is left out."""
+    """The mean over seeds of the mean over texts; what is not a number is left out."""
     known = [values[~np.isnan(values)] for values in seeds]
     known = [values for values in known if len(values)]
     count = sum(map(len, known))
@@ -98,7 +98,7 @@ def render_measured(against: str, cells: Sequence[Cell]) -> str:
 
 
 _CAPTION = """\
-Texts on which the attack succeeded, over all seeds; 95 % intervals cover seeds and texts, and rows are compared on their
+Texts on which the attack succeeded, over all seeds; 95 % intervals cover seeds and texts; rows are compared on their
 common texts. "Detectable": smallest detectable difference (80 % power). The completeness error is that of integrated
 gradients, in units of the score."""
 

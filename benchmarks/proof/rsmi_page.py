@@ -34,7 +34,7 @@ UNION = "all three"
 HOW = (
     "With several seeds: mean ± half the 95 % interval over seeds (Student's t). With one: the 95 % interval over its "
     "texts. Differences and ratios are on the same texts, seeds averaged first, with bootstrap intervals over texts. "
-    "An attack on a randomised model is one search (an ablation begins anew twice), and has succeeded where most of 20 "
+    "An attack on a randomised model is one search (an ablation restarts twice), and has succeeded where most of 20 "
     "fresh draws say so; *expected* is the accuracy under attack over those draws. The paper's figures are for "
     "BERT-base (QNLI and ablations: RoBERTa-base), best of three runs."
 )
@@ -221,7 +221,13 @@ def carried_over(place: Path, found: dict[str, list[Seed]], seeds: int) -> str:
                 with_bounds(wilson(both, len(ids))),
             ]
         )
-    head = ["seed", "accuracy without masks", "of what fooled that, correct with masks", "accuracy with masks", "under both attacks"]
+    head = [
+        "seed",
+        "accuracy without masks",
+        "of what fooled that, correct with masks",
+        "accuracy with masks",
+        "under both attacks",
+    ]
     return table("Do masks protect the texts, or mislead the search? TextFooler, %", head, lines)
 
 
@@ -288,7 +294,7 @@ def figures(out: Path, seeds: int) -> Iterator[Plot]:
         yield Plot("rsmi_textfooler", title, "", "right", tuple(series), "bars", percent="y", ticks=tuple(names))
     if sweeps:
         ticks = tuple(f"k = {k}" for k in (1, 5, 10, 50))
-        title = "Random masks: the more draws an attack sees averaged, the oftener it succeeds"
+        title = "Random masks: the more draws an attack sees averaged, the more often it succeeds"
         yield Plot("rsmi_draws", title, "draws averaged", "success", tuple(sweeps), percent="y", ticks=ticks)
 
 

@@ -462,7 +462,7 @@ def _refuse_out(out: str | Path | None) -> None:
     if out is not None:
         raise UsageError(
             f"out={str(out)!r} needs a model and data that have names, so that the run can say what they were: "
-            "name the model (a folder it was saved to) and the data (a file), or leave `out` away"
+            "name the model (a folder it was saved to) and the data (a file), or remove `out`"
         )
 
 
@@ -541,7 +541,7 @@ def _train_run(
     name = backbone if isinstance(backbone, str | Path) else _kept(backbone, folder)
     request = _data_request(data)
     if request is None:
-        raise UsageError("say what to train on: pass `data`")
+        raise UsageError("no data to train on: pass `data`")
     report = run(
         TrainRequest(
             _written(_splits(data), folder) if request is False else request,

@@ -275,7 +275,7 @@ def test_pairs(isthmus: Any, place: Path) -> None:
         (("--on", "reviews.csv", "--split", "test"), "no split in reviews named 'test'"),
         (("--on", "missing.csv"), "no file or folder missing.csv"),
         (("--on", "empty.jsonl"), "empty.jsonl is empty"),
-        ((), "say what to evaluate it on with --on"),
+        ((), "pass the data to evaluate on with --on"),
         (("--on", "reviews.csv", "--n", "-1"), "--n is the number of examples"),
         (("--on", "reviews.csv", "--draws", "0"), "--draws is the number of draws"),
         (("--on", "reviews.csv", "-V", "latent=mean"), "--draws sets how many draws"),

@@ -208,7 +208,7 @@ def test_texts_and_images_are_kept_apart(isthmus: Any, copy: Path, tmp_path: Pat
     (tmp_path / "toy.py").write_text("def classify(texts):\n    return [[0.4, 0.6]] * len(texts)\n")
     asked = isthmus("attack", "toy:classify", "--data", "texts.csv", "--attack", "fgsm")
     assert asked.code == 2
-    assert "toy:classify has no embeddings that could be moved" in " ".join(asked.err.split())
+    assert "toy:classify has no accessible embeddings" in " ".join(asked.err.split())
     crossed = isthmus("evaluate", copy, "--on", "texts.csv")
     assert crossed.code == 2
     assert "run reads images, and texts holds texts" in " ".join(crossed.err.split())

@@ -301,5 +301,5 @@ def test_an_attack_whose_rows_are_damaged_is_not_left_out(isthmus: Any, place: P
 def test_attacks_on_tensors_are_no_attacks_on_texts(isthmus: Any, place: Path) -> None:
     ended = attack(isthmus, "--attack", "deepwordbug,fgsm")
     assert ended.code == 2
-    assert "has no embeddings that could be moved" in " ".join(ended.err.split())
+    assert "has no accessible embeddings" in " ".join(ended.err.split())
     assert not list(place.glob("run/attacks/*.jsonl"))

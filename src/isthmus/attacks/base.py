@@ -64,9 +64,9 @@ class AttackSettings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     fresh: int = FRESH_DRAWS
     """Draws of a randomised victim, unseen by the attack, more than half of which must confirm a success; as many of
-    the clean text say how often it is answered rightly. 0: none."""
+    the clean text say how often it is answered correctly. 0: none."""
     restarts: int = RESTARTS
-    """How often an attack on a randomised victim begins anew after a success that was luck, or after a failure, where
+    """How often an attack on a randomised victim restarts after a success that was luck, or after a failure, where
     it has no shared draws."""
     search_draws: int | None = None
     """Draws of a randomised victim, the same for every query about an example, whose mean the search sees, each of them

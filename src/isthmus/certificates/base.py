@@ -23,7 +23,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.types import Example, Texts, Victim
 
-_DECLINES = "it declines by itself where the draws do not show which class it is; leave it away"
+_DECLINES = "it declines by itself where the draws do not show which class it is; remove it"
 Outcome = Literal["certified", "wrong", "abstained", "error"]
 _MEMBERS = ("id", "outcome", "label", "prediction", "strength", "reason")
 
@@ -100,7 +100,7 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A text near an example, held against the example's certificate."""
+    """A text near an example, checked against the example's certificate."""
 
     key: str
     """Names it and its randomness."""

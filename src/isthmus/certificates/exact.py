@@ -76,7 +76,7 @@ class Exact(Certificate):
         """The claim."""
         return Statement(
             classifier="this model itself",
-            threat_model="any substitution of words by synonyms of the table, of up to so many words at once; nothing "
+            threat_model="any substitution of up to a given number of words by synonyms of the table; nothing "
             f"inserted, deleted or misspelt ({table_of(victim, self.table).title})",
             probability="certain: nothing is drawn",
             assumptions=(

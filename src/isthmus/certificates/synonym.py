@@ -88,10 +88,8 @@ class Synonym(Certificate):
         if getattr(deployment, "kind", None) != "synonyms":
             return {}
         return {
-            **dict.fromkeys(
-                ("draws", "answer", "fixed"), "it draws synonyms itself; leave it away, or set -P n0 and -P n"
-            ),
-            "deployed": "it reads the model underneath anyway; leave it away, or name another table by -P table",
+            **dict.fromkeys(("draws", "answer", "fixed"), "it draws synonyms itself; remove it, or set -P n0 and -P n"),
+            "deployed": "it reads the model underneath anyway; remove it, or name another table by -P table",
         }
 
     def statement(self, victim: Victim) -> Statement:
@@ -99,7 +97,7 @@ class Synonym(Certificate):
         return Statement(
             classifier="the majority vote of this model over texts whose words are drawn from their perturbation sets, "
             "not the model on the text itself",
-            threat_model="any substitution of words by synonyms of the table, of up to so many words at once; nothing "
+            threat_model="any substitution of up to a given number of words by synonyms of the table; nothing "
             f"inserted, deleted or misspelt ({table_of(victim, self.table).title})",
             probability=probability(self.alpha),
             assumptions=(

@@ -94,7 +94,7 @@ def _records(part: Any, source: str) -> tuple[tuple[str, ...], list[Mapping[str,
         return names, [dict(zip(names, (row[0], row[1], _value(row[2])), strict=True)) for row in rows]
     if not rows:
         return ("text", "label"), []
-    raise DataError(f"{source}: {rows[0]!r:.80} is no row: {_SHAPES}")
+    raise DataError(f"{source}: {rows[0]!r:.80} is not a row: {_SHAPES}")
 
 
 def _is_two_lists(part: Sequence[Any]) -> bool:

@@ -68,8 +68,8 @@ class AdvAug(Attacked):
                 f"{self.name} attacks after {self.after} epochs and then trains on what it found, but there are only "
                 f"{epochs} epochs in all: train for more, or give after = 0 if the backbone is trained already"
             )
-        anew = (self.after,) if self.mode == "paper" and self.after else ()
-        return Plan(anew, judged_from=self.after)
+        again = (self.after,) if self.mode == "paper" and self.after else ()
+        return Plan(again, judged_from=self.after)
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
         """The originals until the attack; from then on the successes with them."""

@@ -116,7 +116,7 @@ class Made:
 class Plan:
     """How a defence divides the epochs of a run."""
 
-    anew: tuple[int, ...] = ()
+    again: tuple[int, ...] = ()
     """Epochs (counted from 0) at which training starts over: the training before ends with its best weights, `examples`
     sees those, and then weights, optimiser and schedule are as they were at the beginning."""
     judged_from: int = 0
@@ -124,7 +124,7 @@ class Plan:
 
     def stretch(self, epoch: int, epochs: int) -> tuple[int, int]:
         """First epoch, and the one behind the last, of the training that `epoch` of `epochs` belongs to."""
-        bounds = (0, *self.anew, epochs)
+        bounds = (0, *self.again, epochs)
         begins = max(bound for bound in bounds if bound <= epoch)
         return begins, min(bound for bound in bounds if bound > epoch)
 

@@ -91,7 +91,7 @@ class Normalise(Defence):
             return
         if model.task.name != "classification" or not isinstance(data, Dataset):
             raise UsageError(
-                f"{self.name} reads texts of a classifier anew; where answers are positions in the text, or there are "
+                f"{self.name} reads texts of a classifier again; where answers are positions in the text, or there are "
                 "no texts, it cannot"
             )
         words: tuple[str, ...] = ()

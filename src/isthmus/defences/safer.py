@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SAFER(SynonymDraws):
     """SAFER: read every text with its words drawn from sets of synonyms, in training and afterwards (Ye et al., 2020).
 
-        loss = -log p(y | z),  z_i drawn from P(x_i), anew in every epoch
+        loss = -log p(y | z),  z_i drawn from P(x_i), again in every epoch
         answer(x) = argmax_c of the share of draws z with f(z) = c
 
     P(w), the perturbation set of w, holds the `most` words nearest to w in its connected component of the graph that

@@ -56,7 +56,7 @@ class Explanation:
 
     @property
     def prediction(self) -> int:
-        """The likeliest class."""
+        """The most likely class."""
         return int(np.argmax(self.scores))
 
     def towards(self, label: int | str) -> Weights:

@@ -68,7 +68,7 @@ class Series:
     small: bool = False
     """Of points: what the series before it was pooled from, drawn small in its colour."""
     reference: bool = False
-    """Whether it is what the series of the same place among the others is held against: dashed, in its colour."""
+    """Whether it is what the series of the same place among the others is checked against: dashed, in its colour."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Plot:
     diagonal: bool = False
     """Whether to draw the line y = x."""
     ticks: tuple[str, ...] = ()
-    """Names at x = 0, 1, 2, … where x is no number."""
+    """Names at x = 0, 1, 2, … where x is not a number."""
     panels: tuple[tuple[Panel, ...], ...] = ()
     """Images that belong together, one example after the other; all have as many."""
 
@@ -275,11 +275,11 @@ Step = Callable[[str, int, int], None]
 
 
 def _no_model() -> Any:
-    raise UsageError("there is no model to measure: give one, or the folder of a finished training")
+    raise UsageError("no model to measure: pass `model`, or the folder of a finished training")
 
 
 def _no_data() -> Any:
-    raise UsageError("there are no data to measure on: give some")
+    raise UsageError("no data to measure on: pass `data`")
 
 
 def _no_attack(name: str | None) -> Any:

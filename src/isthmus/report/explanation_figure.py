@@ -36,7 +36,7 @@ _LONGEST = 60
 _MOST = 12
 """Texts that a figure shows."""
 _CLASSES = 6
-"""Classes of a text that a figure shows, the likeliest."""
+"""Classes of a text that a figure shows, the most likely."""
 _HIGHEST = 14_000.0
 """Points from top to bottom: no PNG can be more than twice as high. Texts that do not fit are left to the page."""
 

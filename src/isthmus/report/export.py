@@ -11,7 +11,7 @@ A text that a spreadsheet would take for a formula stands behind the name of a f
 a pair ([[[[Text]]]]: =1+1); `isthmus.data.adversarial` reads it back as it was.
 
 Rows of a randomised model have in both formats, with their 95 % intervals, the probability that the text the attack
-ended with fools it (where it seemed to) and the probability that the clean text is answered rightly.
+ended with fools it (where it seemed to) and the probability that the clean text is answered correctly.
 """
 
 from __future__ import annotations

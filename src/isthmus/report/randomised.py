@@ -1,8 +1,8 @@
 """Randomised models: how often successes repeat, and the effect of averaging over draws.
 
 A text that fools the model on one draw may not on the next, so each has a probability of success, estimated on draws
-that the attack never saw; so has every clean text one of being answered rightly (RSMI's Figure 4). Robust accuracy that
-falls as scores are averaged over more draws was not robustness: the attack merely could not see through the noise.
+that the attack never saw; so has every clean text one of being correct (RSMI's Figure 4). If robust accuracy
+falls as scores are averaged over more draws, it was not robustness: the noise only misled the attack.
 """
 
 from __future__ import annotations

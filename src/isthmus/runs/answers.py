@@ -74,7 +74,7 @@ class AnswerEvaluation:
     """Over the worst variant of every question (AddSent's figure); None where the data have no variants."""
     rows: tuple[AnswerRow, ...]
     rejected: int
-    """Rows of the data that could not be used, and are in no figure."""
+    """Rows of the data that could not be used, and are excluded from all figures."""
 
     @property
     def predictions(self) -> dict[str, str]:

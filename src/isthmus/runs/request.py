@@ -28,7 +28,7 @@ class ModelRequest:
     seed: int = 0
     out: Path | None = None
     labels: tuple[str, ...] | None = None
-    """What the data calls the model's outputs, in the order of the outputs."""
+    """Dataset label names, in the model's class order."""
     victim: Mapping[str, Any] = field(default_factory=dict)
     """Options of the victim's class: time-out, batch size, requests per second, headers."""
     precision: str = "fp32"
@@ -73,11 +73,11 @@ class AttackRequest(SampleRequest):
     """Write down every query."""
     in_flight: int | None = None
     processes: int | None = None
-    """Processes that attack, each with the models for itself; None: this one alone. Rows do not depend on it."""
+    """Number of processes, each with its own copy of the models; None: this one. Rows do not depend on it."""
     fresh: int = FRESH_DRAWS
     """Fresh draws on which a success against a randomised model must hold."""
     restarts: int = RESTARTS
-    """How often an attack on a randomised model begins anew after a lucky draw or a failure."""
+    """Restarts of an attack on a randomised model after an unconfirmed or failed search."""
     search_draws: int | None = None
     """Draws of a randomised model, the same for every query, whose mean a search sees; 0: another draw for each. None:
     what is usual."""
@@ -112,11 +112,11 @@ class EvaluateRequest(ModelRequest):
     n: int | None = None
     """Examples of each set."""
     draws: int = 12
-    """Draws to average of a model that draws random numbers."""
+    """Random draws to average, for a stochastic model."""
     latency: int | None = None
     """Texts whose answers are timed one by one; 0: none. None: a usual number where the model runs in this process, and
     none of a service or a function, which would be asked for nothing but that."""
     price_per_hour: float | None = None
     """Of the machine, for the cost of 1,000 texts."""
     task: TaskName | None = None
-    """None: what the run was trained for; classification where the model is no run."""
+    """None: what the run was trained for; classification where the model is not a run."""

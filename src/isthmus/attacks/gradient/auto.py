@@ -65,7 +65,7 @@ class Auto(GradientAttack):
     restarts: int = 1
     """Random starting points of the ascent on the cross-entropy; each later ascent has one."""
     rivals: int = 9
-    """Other classes that are aimed at, the likeliest of the input."""
+    """Other classes that are aimed at, the most likely of the input."""
     queries: int = 5000
     """Of Square."""
 

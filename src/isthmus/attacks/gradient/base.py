@@ -50,7 +50,7 @@ class GradientSettings:
     fresh: int = 20
     """Draws of a randomised model that judge, before and after; the search never sees them."""
     skip_wrong: bool = True
-    """Whether rows that are answered wrongly already are left alone; adversarial training attacks them too."""
+    """Whether rows that are misclassified already are left alone; adversarial training attacks them too."""
     rows: int = 512
     """Rows attacked at once, fewer where rows are large; for a randomised model every draw counts as one."""
 
@@ -68,7 +68,7 @@ class GradientResult:
 
     adversarial: Tensor  # [rows, ...]; a row that was skipped is as it was
     success: Tensor  # whether a row that was right before is answered as wanted [rows]
-    skipped: Tensor  # whether a row was not attacked: answered wrongly before, or with the target already [rows]
+    skipped: Tensor  # whether a row was not attacked: misclassified before, or with the target already [rows]
     fooled: Tensor  # share of fresh draws that are answered as wanted; 0 or 1 for a model that does not draw [rows]
     predicted: Tensor  # the class of the mean probability over fresh draws [rows]
     blind: Tensor  # masked gradient suspected: the first gradient was zero everywhere, or not a number [rows]

@@ -52,7 +52,7 @@ class DeepFool(GradientAttack):
     overshoot: float = 0.02
     """η: how far beyond the boundary, as a share of the move."""
     rivals: int = 9
-    """Other classes whose boundaries are looked at, the likeliest of the input."""
+    """Other classes whose boundaries are looked at, the most likely of the input."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "rivals"):

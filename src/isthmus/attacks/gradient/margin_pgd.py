@@ -18,7 +18,7 @@ from isthmus.core.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class MarginPGD(Steps):
-    """Small steps on the difference of two logits, towards one class after the other, the likeliest first.
+    """Small steps on the difference of two logits, towards one class after the other, the most likely first.
 
         x_0 = x,     x_{t+1} = Π_ε( x_t + α sign g ),   g = 1/k Σ_j ∇ (f_c - f_y)(x_t, ω_j)        l2:  α g / ‖g‖₂
 

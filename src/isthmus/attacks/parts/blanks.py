@@ -29,10 +29,10 @@ def filled(
     min_confidence: float = 0.0,
     strip: bool = True,
 ) -> Generator[Request, Any, Edits]:
-    """The words a masked language model puts at each position, as one candidate each, the likeliest first.
+    """The words a masked language model puts at each position, as one candidate each, the most likely first.
 
     Words less likely than `min_confidence`, without a Latin letter, or equal to the word that is there are left out of
-    the `most` likeliest. With `strip` pieces of words count as words.
+    the `most` most likely. With `strip` pieces of words count as words.
     """
     if not len(positions):
         return NO_EDITS

@@ -43,7 +43,7 @@ class Candidates:
         return len(self.edits) == self.count and bool((self.edits[:, 0] == np.arange(self.count)).all())
 
     def kept(self, mask: Bools) -> Candidates:
-        """The candidates for which the mask is true, numbered anew."""
+        """The candidates for which the mask is true, numbered again."""
         if mask.all():
             return self
         if self.single:

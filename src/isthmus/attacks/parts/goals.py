@@ -8,7 +8,7 @@ A class is given by its number or by its name; names are looked up among the vic
 (`bound`), and a class that the victim does not have is refused.
 
 A detector has a direction and a threshold: `Evasion` attacks only what it flags (p(c) >= τ), and an evasion counts when
-p(c) < τ, whatever class is then the likeliest.
+p(c) < τ, whatever class is then the most likely.
 
 A victim that may decline to answer has a column for that (`abstains`): declining is no wrong answer, and reaches
 nothing.
@@ -68,14 +68,14 @@ class Untargeted:
         return 1 - scores[..., label]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
-        """Another class is the likeliest."""
+        """Another class is the most likely."""
         if scores.ndim == 1 and self.abstains is None:
             return int(scores.argmax()) != label
         top = scores.argmax(axis=-1)
         return top != label if self.abstains is None else (top != label) & (top != self.abstains)
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """The likeliest other class against the true one; against declining, where that is likelier."""
+        """The most likely other class against the true one; against declining, where that is likelier."""
         return _lead(scores, [label] if self.abstains is None else [label, self.abstains])
 
     def loss(self, label: int) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class Untargeted:
         return label, 1
 
     def right(self, scores: Floats, label: Labels) -> Bools:
-        """The true class is the likeliest."""
+        """The true class is the most likely."""
         return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
@@ -109,12 +109,12 @@ class Targeted:
         return scores[..., self.column]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
-        """The target is the likeliest class."""
+        """The target is the most likely class."""
         del label
         return scores.argmax(axis=-1) == self.column
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """The target against the likeliest of all others."""
+        """The target against the most likely of all others."""
         del label
         return _lead(scores, [index for index in range(scores.shape[-1]) if index != self.column])
 
@@ -124,7 +124,7 @@ class Targeted:
         return self.column, -1
 
     def right(self, scores: Floats, label: Labels) -> Bools:
-        """The true class is the likeliest."""
+        """The true class is the most likely."""
         return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
@@ -184,7 +184,7 @@ class Evasion:
 
 
 def _lead(scores: Floats, against: Sequence[int]) -> Floats:
-    """The largest score of any other class, less the largest of those it is held against."""
+    """The largest score of any other class, less the largest of those it is checked against."""
     others = [index for index in range(scores.shape[-1]) if index not in against]
     return np.asarray(scores[..., others].max(axis=-1) - scores[..., list(against)].max(axis=-1))
 

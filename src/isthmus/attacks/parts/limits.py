@@ -56,7 +56,7 @@ class Limits:
     """Tagger by which old and new word must agree: wordnet, spacy or nltk."""
     misspelling: bool = False
     """Whether a misspelling counts as the word it is read as, whatever tagger and vectors say; a word without a vector
-    that is no misspelling is then refused."""
+    that is not a misspelling is then refused."""
     no_antonyms: bool = False
     """Whether words that mean the opposite are refused."""
     keep_negations: bool = False

@@ -72,8 +72,8 @@ class KeepNegations:
 class SameContent:
     """Words are put in or merged only where that says nothing new and leaves nothing out, by word vectors.
 
-    A word that replaces none is no function word (only, but, if) and close to some word of the text. A word in place of
-    two is close to each of them that is no function word, or to both. Only function words are taken out.
+    A word that replaces none is not a function word (only, but, if) and close to some word of the text. A word in place
+    of two is close to each of them that is not a function word, or to both. Only function words are taken out.
     """
 
     neighbours: Neighbours

@@ -31,7 +31,7 @@ KINDS = {
     # From the start of a run of such characters alone: from each of them it would take time in the square of the run.
     "email": rf"(?<![\w.+-])[\w.+-]++@{_LABEL}(?:\.{_LABEL})+",
     "phone": (
-        # A decimal fraction is no number to ring.
+        # A decimal fraction is not a number to ring.
         r"(?<![\w.])(?!\d+\.\d+(?!\d|[.()/-]|[ ]\d))\+?\(?\d(?:[ \t().\-/]{0,2}\d){6,14}(?!\w)"
         r"|(?<![\w.,])\d{5,6}(?!\w|[.,]\d)"
     ),

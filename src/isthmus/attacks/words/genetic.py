@@ -83,7 +83,7 @@ class Genetic(WordAttack):
     check_children: bool | None = None
     """Whether the share holds for children of a crossover too; by default as the semantics have it."""
     masked_lm: str | None = "minilm"
-    """Language model that keeps the likeliest neighbours; none: all of them are tried."""
+    """Language model that keeps the most likely neighbours; none: all of them are tried."""
 
     def __post_init__(self) -> None:
         self._breeding()

@@ -128,12 +128,12 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         reader = _reader(victim)
         if not hasattr(reader, "logits_at"):
             raise UsageError(
-                f"{self.source.shown} has no embeddings that could be moved: attacks on embeddings need a classifier "
+                f"{self.source.shown} has no accessible embeddings: attacks on embeddings need a classifier "
                 "of isthmus or transformers that reads each text as one sequence"
             )
         if ABSTAINS in reader.labels:
             raise UsageError(
-                f"{self.source.shown} may decline to answer, which no gradient leads to: attack it without abstention"
+                f"{self.source.shown} may abstain, and abstention has no gradient: attack it without abstention"
             )
         return victim
 

@@ -107,7 +107,7 @@ class PreparedGradientAttacks(PreparedAttacks):
             try:
                 attack.check(one, self.gradient_settings())
                 if self.request.goal.target_label is not None and not attack.takes_targets:
-                    raise UsageError("it looks for any wrong class, and --target-label asks for one")
+                    raise UsageError("it is untargeted, and --target-label asks for one class")
                 chosen.append(name)
             except UsageError as error:
                 if ALL not in self.request.attacks:
@@ -240,7 +240,7 @@ class PreparedGradientAttacks(PreparedAttacks):
 
 
 def _prediction(scores: list[float], label: int, wrong: bool) -> int:
-    """The likeliest class; of a randomised model that is wrong on most draws, the likeliest other than the label."""
+    """The most likely class; if a randomised model is wrong on most draws, the most likely other than the label."""
     order = np.argsort(scores)[::-1].tolist()
     return int(next(index for index in order if index != label)) if wrong else int(order[0])
 

@@ -44,7 +44,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     def __init__(self, request: AttackRequest, observer: Observer) -> None:
         super().__init__(request, observer)
         self.unavailable: dict[str, str] = {}
-        """Attacks that could not even be made, with the reason."""
+        """Attacks that could not be built, with the reason."""
 
     def check(self) -> None:
         """Find everything that is wrong before anything is loaded or written."""
@@ -56,7 +56,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             raise UsageError("--fresh, --restarts and --search-draws count draws and restarts: they are at least 0")
         if (self.request.search_draws or 0) > _MOST_DRAWS:
             raise UsageError(
-                f"--search-draws {self.request.search_draws} would ask for so many passes of every candidate: the gain "
+                f"--search-draws {self.request.search_draws} would need that many passes per candidate: the gain "
                 f"ends at a few dozen, and {_MOST_DRAWS} is the limit"
             )
         _ = self.preset, self.methods
@@ -77,7 +77,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         run = self.source.run
         if run is not None and run.record().data.options.get("task") == "qa":
             raise UsageError(
-                f"{run.path} answers questions, and attacks are on classifiers: they look for another class. To see "
+                f"{run.path} answers questions, and attacks are for classifiers. To see "
                 f"how it does on adversarial questions, evaluate it: isthmus evaluate {run.path} --on addsent.json"
             )
 
@@ -112,7 +112,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         return Limits() if self.request.preset is None else preset(self.request.preset)
 
     def model_names(self, name: str) -> Names:
-        """The models an attack needs beside the victim."""
+        """The models an attack needs auxiliary."""
         return names_of(self.methods[name], self.preset, self.request.encoder)
 
     def limits(self, name: str) -> Limits:
@@ -171,7 +171,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     @cached_property
     def companions(self) -> Companions:
-        """The models beside the victim."""
+        """The auxiliary models."""
         return Companions(self.request.device, self.observer)
 
     @cached_property

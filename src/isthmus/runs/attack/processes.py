@@ -72,8 +72,8 @@ def check_processes(request: AttackRequest) -> None:
         raise UsageError(f"--processes is the number of processes that attack, and at least 1, not {request.processes}")
     if request.model.startswith(("http://", "https://")):
         raise UsageError(
-            "--processes is for models that run on this machine: every process would ask the service at the rate that "
-            "was meant for one. -V concurrency=… asks it several things at once"
+            "--processes is for models that run on this machine: every process would query the service at full rate. "
+            "Use -V concurrency=… for parallel requests"
         )
 
 
