@@ -40,7 +40,7 @@ _VOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Certificate):
-    """No change of the embeddings within a radius changes the answer of the smoothed classifier (Cohen et al., 2019).
+    """No change of the embeddings within a radius changes the smoothed prediction (Cohen et al., 2019).
 
         g(e) = argmax_c P[ f(e + σε) = c ],  ε ~ N(0, I) on every token that is not padding
         R = σ Φ⁻¹(p),  p a lower bound of P[ f(e + σε) = A ];  abstains where p <= 1/2

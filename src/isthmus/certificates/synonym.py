@@ -35,7 +35,7 @@ _TEXTS_AT_ONCE = 8_192
 
 @dataclass(frozen=True, kw_only=True)
 class Synonym(Certificate):
-    """No substitution of synonyms changes the answer of the classifier that reads random synonyms (Ye et al., 2020).
+    """No substitution of synonyms changes the vote over random synonyms (Ye et al., 2020).
 
         g(x) = argmax_c P[ f(z) = c ],  z_i drawn from P(x_i), the perturbation set of word i
         certified for r words where   p - 1 + q_(1) q_(2) … q_(r) > 1/2
@@ -191,7 +191,7 @@ def substitutions(p: float, overlaps: Sequence[float]) -> float:
 
 
 def table_of(victim: Victim, source: str | None) -> SynonymTable:
-    """The table that was asked for, else the victim's own, else SAFER's."""
+    """The requested table, else the victim's own, else SAFER's."""
     own: SynonymTable | None = getattr(victim, "table", None)
     if source is not None:
         return load_table(source)
@@ -199,7 +199,7 @@ def table_of(victim: Victim, source: str | None) -> SynonymTable:
 
 
 def base_of(victim: Victim) -> Victim:
-    """What a victim that draws synonyms reads each draw with; other victims themselves."""
+    """The classifier that a victim with random synonyms applies to each draw; other victims themselves."""
     base: Victim | None = getattr(victim, "base", None)
     return victim if base is None or getattr(victim, "table", None) is None else base
 

@@ -1,4 +1,4 @@
-"""Data that a program holds already: pairs of text and label, two lists, a frame of pandas, a `datasets.Dataset`.
+"""Data given as Python objects: pairs of text and label, two lists, a pandas frame, a `datasets.Dataset`.
 
 [("a lovely film", 1), …]                     rows; ("premise", "hypothesis", label) for pairs of texts
 (["a lovely film", …], [1, …])                two lists, texts and labels
@@ -32,7 +32,7 @@ def as_splits(
     pair: tuple[str, str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> Splits:
-    """Splits of whatever a program holds; columns and label names as in `load_data`.
+    """Splits from Python objects; columns and label names as in `load_data`.
 
     >>> from isthmus.data.plain import as_splits
     >>> as_splits([("a lovely film", "good"), ("a dull plot", "bad")], "reviews")["all"].labels

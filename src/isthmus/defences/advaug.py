@@ -1,4 +1,4 @@
-"""AdvAug: attack the fine-tuned model once, and train again with what fooled it."""
+"""AdvAug: attack the fine-tuned model once, and train again with the adversarial texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdvAug(Attacked):
-    """Adversarial data augmentation: attack training points of the fine-tuned model once, add what fooled it, retrain.
+    """Adversarial data augmentation: attack the fine-tuned model once, add the adversarial texts, retrain.
 
         f_1  = argmin Σ_{(x, y) in D} -log p(y | x)
         A    = {(attack(f_1, x, y), y) : x among `points` of D, f_1 fooled}

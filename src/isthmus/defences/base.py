@@ -1,4 +1,4 @@
-"""What a defence is: a frozen record of hyper-parameters with three moments.
+"""The base class of defences: a frozen record of hyper-parameters with three moments.
 
     prepare(model, data)                  fill slots of the model and say how it answers, before training
     examples(model, data, epoch, seed)    may replace the training examples, before each epoch
@@ -64,7 +64,7 @@ class Terms:
 
 @dataclass(slots=True)
 class Batch:
-    """One mini-batch: what the model reads, and what it should answer."""
+    """One mini-batch: inputs and targets."""
 
     inputs: dict[str, Tensor]
     labels: Tensor  # [batch]; question answering: first and last token of the answer [batch, 2], 0 where it is not
@@ -140,7 +140,7 @@ class Labelled(Protocol):
 
 @dataclass(frozen=True)
 class Defence:
-    """Base of all defences; with every moment left alone it is plain fine-tuning."""
+    """Base class of all defences; without overrides it is plain fine-tuning."""
 
     slots: ClassVar[tuple[str, ...]] = ()
     """Slots of the model that `prepare` may fill; two defences cannot fill the same."""

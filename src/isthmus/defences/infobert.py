@@ -1,4 +1,4 @@
-"""InfoBERT: let less of the words through, and keep hold of the words that are both stable and useful."""
+"""InfoBERT: penalise information about the words, and anchor words that are robust and useful."""
 
 from __future__ import annotations
 

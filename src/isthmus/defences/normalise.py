@@ -1,4 +1,4 @@
-"""Normalise: a front end that reads texts as people do, before the model sees them."""
+"""Normalise: undo disguised characters before the model reads a text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Normalise(Defence):
-    """Normalise: undo what Unicode, leet and (if asked for) misspelling hide, in training and whenever it is used.
+    """Normalise: undo Unicode tricks, leet and (optionally) misspelling, in training and at inference.
 
         loss = -log p(y | n(x))        n(n(x)) = n(x)
 

@@ -9,7 +9,7 @@ from isthmus.defences._synonyms import SynonymDraws
 
 @dataclass(frozen=True)
 class RandomSubstitution(SynonymDraws):
-    """Random substitution: in every epoch some words of a text are drawn from their synonyms (Wei and Zou, 2019).
+    """Random substitution: in every epoch some words are replaced by random synonyms (Wei and Zou, 2019).
 
         loss = -log p(y | z),     z_i drawn from P(x_i) with chance `rate`, else x_i, again in every epoch
 

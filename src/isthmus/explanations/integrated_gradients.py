@@ -1,4 +1,4 @@
-"""Gradients along the way from nothing to the text."""
+"""Gradients along the path from a baseline to the text."""
 
 from __future__ import annotations
 

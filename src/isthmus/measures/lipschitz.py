@@ -1,4 +1,4 @@
-"""By how much a classifier can stretch the difference of two inputs."""
+"""Lipschitz constants of a classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evader must leave as it is: links, addresses and numbers, found in running text.
+"""The payload that an evasion must keep: links, addresses and numbers, found in running text.
 
 A pattern errs on the side of the attacker. ``great.it was`` is a missing space and no link, so an ending that is also
 an English word counts only with a path behind it (``bit.is/x``).
@@ -41,7 +41,7 @@ fifteen digits however they are set apart, and short codes of five or six."""
 
 
 def check_kinds(kinds: tuple[str, ...]) -> None:
-    """Refuse a kind that is not known."""
+    """Refuse an unknown kind."""
     for kind in kinds:
         if kind not in KINDS:
             raise UnknownName("kind to protect", kind, KINDS)

@@ -25,7 +25,7 @@ Place = Literal["end", "start"]
 
 @dataclass(frozen=True, kw_only=True)
 class GoodWords(WordAttack):
-    """Add benign words to the text, which itself stays as it is, until the label flips.
+    """Add benign words until the prediction changes; the text itself stays unchanged.
 
         rank(w)  =  1 - p(y | x + w)                                           for every word w of the list, once
         x_{k+1}  =  x_k + argmax of  1 - p(y | x_k + w)  over the `look` best-ranked words left

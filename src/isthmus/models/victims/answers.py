@@ -1,4 +1,4 @@
-"""What a foreign victim may answer, turned into one row of probabilities per text.
+"""Parse the answers of a foreign victim into one row of probabilities per text.
 
     [n, classes] numbers      probabilities, or logits (softmax makes them probabilities)
     [n] or [n, 1] fractions   the probability of the second of two classes

@@ -1,4 +1,4 @@
-"""A classifier of ours, or any transformers classifier, seen as a victim that takes token ids.
+"""A classifier of isthmus or transformers, as a victim that takes token ids.
 
 On the CPU rows of equal length get the same bits whatever they are batched with (`isthmus.models.machine`); batches
 too small for that are filled up by repeating a row. Nothing here is ever in training mode: a dropout or a sampling

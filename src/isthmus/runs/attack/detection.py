@@ -1,4 +1,4 @@
-"""Evasion seen from the detector's side: what is still caught, at what price.
+"""Evasion from the detector's side: true- and false-positive rates.
 
 With s the score of the attacked class, N the clean examples of the other classes and t the threshold:
 
@@ -33,7 +33,7 @@ NEGATIVES = 1_000
 
 @dataclass(frozen=True)
 class Detector:
-    """The decision an evasion is measured against."""
+    """The decision rule that an evasion is measured against."""
 
     label: int
     threshold: float | None
@@ -45,7 +45,7 @@ class Detector:
     """Clean examples of the other classes that the model had no answer to; they are in no rate."""
 
     def flags(self, scores: Sequence[float]) -> bool:
-        """Whether an example with these class probabilities is caught."""
+        """Whether an example with these class probabilities is flagged."""
         if self.threshold is None:
             return int(np.argmax(scores)) == self.label
         return scores[self.label] >= self.threshold
@@ -53,7 +53,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Detection:
-    """What the attack did to the detector."""
+    """Effect of the attack on the detector."""
 
     detector: Detector
     fpr: Interval

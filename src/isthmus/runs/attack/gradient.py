@@ -1,4 +1,4 @@
-"""Gradient attacks of a command, whatever they move: what images and the embeddings of texts share.
+"""Gradient attacks of a command: what images and text embeddings share.
 
 Rows are attacked in cohorts: blocks of `COHORT` rows of the one seeded order that every sample is cut from. A cohort is
 attacked as a whole, even where only some of its rows are asked for, so that no row depends on how often the command was
@@ -60,7 +60,7 @@ class PreparedGradientAttacks(PreparedAttacks):
     """What they move."""
 
     def check(self) -> None:
-        """Find everything that is wrong before anything is loaded or written."""
+        """Find all errors before anything is loaded or written."""
         request = self.request
         for name, option in OF_WORDS.items():
             if getattr(request, name):
@@ -120,7 +120,7 @@ class PreparedGradientAttacks(PreparedAttacks):
 
     @cached_property
     def search_draws(self) -> int:
-        """Gradient attacks share draws by themselves."""
+        """Gradient attacks always use fixed draws."""
         return 0
 
     @property
@@ -133,7 +133,7 @@ class PreparedGradientAttacks(PreparedAttacks):
         """What an attack of the command gets."""
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:
-        """What decides the rows of an attack."""
+        """The settings that determine the rows of an attack."""
         del search_draws
         request = self.request
         return {
@@ -205,7 +205,7 @@ class PreparedGradientAttacks(PreparedAttacks):
         own: bool,
         tokens: int | None = None,
     ) -> AttackResult:
-        """What became of the example at a place of a cohort; `own`: its class is the one asked for."""
+        """The result of one example of a cohort; `own`: its class is the target."""
         from isthmus.attacks.result import AttackResult, Fresh
 
         assert isinstance(example.label, int)
