@@ -51,7 +51,7 @@ def test_a_constant_classifier_is_named_and_fails_a_balanced_bar(messages: Path,
     ended = isthmus("attack", "constant_models:ham", *ATTACK, "--fail-under", "racc=0.70")
     assert ended.code == PASSED  # The rate that was asked for is judged, but not in silence.
     flat = " ".join(ended.out.split())
-    assert flat.count("Every prediction is ham: the model does not tell the classes apart.") == 2
+    assert flat.count("Every prediction is ham: the model does not separate the classes.") == 2
     assert "Judge balanced_racc instead" in flat
     assert "ham 83.3 %" in flat  # the share of the commonest class
     assert "spam 0.0 %" in flat  # the weakest class

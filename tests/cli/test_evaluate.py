@@ -278,8 +278,8 @@ def test_pairs(isthmus: Any, place: Path) -> None:
         ((), "pass the data to evaluate on with --on"),
         (("--on", "reviews.csv", "--n", "-1"), "--n is the number of examples"),
         (("--on", "reviews.csv", "--draws", "0"), "--draws is the number of draws"),
-        (("--on", "reviews.csv", "-V", "latent=mean"), "--draws sets how many draws"),
-        (("--on", "reviews.csv", "--labels", "sunny,cloudy"), "name the model's outputs as the set calls them"),
+        (("--on", "reviews.csv", "-V", "latent=mean"), "--draws sets the number of draws"),
+        (("--on", "reviews.csv", "--labels", "sunny,cloudy"), "pass --labels: dataset label names"),
         (("--on", "reviews.csv", "--precision", "fp16"), "--precision is fp32 or bf16"),
     ],
     ids=["text", "label", "split", "file", "empty", "nothing", "n", "draws", "latent", "labels", "precision"],
@@ -298,7 +298,7 @@ def test_an_attack_without_successes(isthmus: Any, attacked: Path) -> None:
     (attacked / "none.jsonl").write_text("\n".join(kept) + "\n")
     ended = evaluate(isthmus, on="none.jsonl")
     assert ended.code == 2
-    assert "--rows all takes" in ended.err
+    assert "--rows all also takes" in ended.err
     folder = evaluate(isthmus, on="first")
     assert "first/attacks/deepwordbug.jsonl" in folder.err
 

@@ -243,7 +243,7 @@ def test_of_a_model_that_gives_labels_only_the_limit_is_said(isthmus: Any, place
         ("def entails", "def hard(texts):\n    return [int(q > p) for p, q in classify(texts)]\n\n\ndef entails"),
     )
     options = ("--labels", "negative,positive")
-    assert "answers with labels only" in command(isthmus, "attack", "toy:hard", *options).err
+    assert "returns labels only" in command(isthmus, "attack", "toy:hard", *options).err
     assert "labels only" not in command(isthmus, "attack", "toy:hard", *options, "-V", "version=1").err
     assert "labels only" not in command(isthmus, "attack", "toy:classify", *options, "--out", "other").err
 
@@ -264,4 +264,4 @@ def test_a_version_says_nothing_of_files(isthmus: Any, place: Path) -> None:
     (place / "folder/config.json").write_text("{}")
     ended = command(isthmus, "attack", "folder", "-V", "version=2")
     assert ended.code == 2
-    assert "known by the content of its files" in ended.err
+    assert "identified by the content of its files" in ended.err

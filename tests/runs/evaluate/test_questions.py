@@ -100,7 +100,7 @@ def test_models_and_tasks_must_fit(place: Path) -> None:
 
     training_toys.classifier().save(place / "classifier")
     sets = SetRequest(on=(str(place / "addsent.jsonl"),))
-    with pytest.raises(UsageError, match="answers no questions"):
+    with pytest.raises(UsageError, match="does not answer questions"):
         evaluate(EvaluateRequest(str(place / "classifier"), sets, task="qa", out=place / "b", device="cpu"))
     with pytest.raises(UsageError, match="fp32"):
         evaluate(request(place, "c", precision="bf16"))
