@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs, one each")
     parser.add_argument("--sets", nargs="+", default=[plan.name for plan in PLANS])
     parser.add_argument("--attacks", nargs="+", default=catalog.names("attacks"))
-    parser.add_argument("--n", type=int, help="at most so many texts, for a quick look")
+    parser.add_argument("--n", type=int, help="at most this many texts, for a quick look")
     parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--in-flight", type=int)

@@ -2,7 +2,7 @@
 
     make bench-textattack                                                      once: TextAttack's own environment
     python benchmarks/parity.py --data SST2 --model MODEL --vectors VECTORS --sememes SEMEMES --nltk-data NLTK
-    python benchmarks/parity.py --data SST2 --model MODEL ... --side isthmus --fresh isthmus     only one side, anew
+    python benchmarks/parity.py --data SST2 --model MODEL ... --side isthmus --fresh isthmus     only one side, again
     python benchmarks/parity.py --data SST2 --side none --show-disagreements   from what is there
     python benchmarks/parity.py --write docs/results/parity.md                 the page, of all data sets under --out
 

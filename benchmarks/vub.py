@@ -106,7 +106,7 @@ def train_and_score(grid: Grid, scorer: Scorer, method: Method, seed: int) -> No
 
 
 class Scorer:
-    """Clean scores on the whole test split, from vectors that all runs share because the encoder stands still."""
+    """Clean scores on the whole test split, from vectors that all runs share because the encoder is frozen."""
 
     def __init__(self, data: DataRequest, draws: int) -> None:
         self.data, self.draws = data, draws

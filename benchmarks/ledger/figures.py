@@ -83,7 +83,7 @@ def render_figures(spec: FigureSpec, cells: Sequence[Cell]) -> str:
         counts = sorted({len(each) for each in found if each})
         if counts:
             lines.append([row, "-".join(map(str, counts)), *(_shown(spec, each) for each in found)])
-    told = "In per cent; 95 % intervals count seeds and images." if not spec.value else _means(spec)
+    told = "In per cent; 95 % intervals cover seeds and images." if not spec.value else _means(spec)
     return f"{told} {_sizes(table, rows, columns)}\n\n{_markdown(lines)}\n"
 
 

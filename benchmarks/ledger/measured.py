@@ -42,7 +42,7 @@ class Mean:
 
 
 def mean_of_seeds(seeds: Sequence[Values], level: float = 0.95) -> Mean:
-    """The mean over seeds of the mean over texts; what is no number is left out."""
+    """The mean over seeds of the mean over texts; what is not a number is left out."""
     known = [values[~np.isnan(values)] for values in seeds]
     known = [values for values in known if len(values)]
     count = sum(map(len, known))
@@ -98,9 +98,9 @@ def render_measured(against: str, cells: Sequence[Cell]) -> str:
 
 
 _CAPTION = """\
-Texts that the attack fooled, of all seeds together; 95 % intervals count seeds and texts, and rows are compared on the
-texts that both have. "Seen from": the smallest difference that this study would have found with a probability of 80 %.
-The completeness error is that of integrated gradients, in units of the score."""
+Texts on which the attack succeeded, over all seeds; 95 % intervals cover seeds and texts; rows are compared on their
+common texts. "Detectable": smallest detectable difference (80 % power). The completeness error is that of integrated
+gradients, in units of the score."""
 
 
 def _told(found: Mean, sign: str = "") -> str:
@@ -120,7 +120,7 @@ def _difference(own: dict[int, Cell], base: dict[int, Cell], name: str) -> str:
             raise DataError(f"{own[seed].row!r} and {base[seed].row!r} were asked about different texts")
     found = mean_of_seeds([fooled(own[seed], name) - fooled(base[seed], name) for seed in seeds])
     unclear = not math.isnan(found.estimate) and abs(found.estimate) <= found.half < math.inf
-    return _told(found, "+") + (f", seen from {found.detectable:.2f}" if unclear else "")
+    return _told(found, "+") + (f", detectable {found.detectable:.2f}" if unclear else "")
 
 
 def _error(own: dict[int, Cell]) -> str:
@@ -153,8 +153,8 @@ def render_rounds(cells: Sequence[Cell]) -> str:
 
 
 _ROUNDS = """\
-In per cent, mean over seeds: training texts that the attack fooled, of all that it met; and of the words it put in
-those that a vocabulary of whole words does not have."""
+In per cent, mean over seeds: attack success on the training texts; and the share of inserted words that are not in a
+vocabulary of whole words."""
 
 
 def _share(values: Sequence[float]) -> str:

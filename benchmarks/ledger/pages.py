@@ -144,7 +144,7 @@ def render(spec: Spec, cells: Iterable[Cell]) -> str:
     groups = ["clean", "attacked"] if attack else ["clean"]
     head = ["", "seeds"]
     for group in groups:
-        head += [f"accuracy after {attack}" if group == "attacked" else "accuracy"]
+        head += [f"accuracy under {attack}" if group == "attacked" else "accuracy"]
         head += [f"against {against}", "p"] if against else []
     lines = [head, ["---"] * len(head)]
     for row in ordered:
@@ -208,7 +208,7 @@ def _told(found: tuple[Comparison, float] | None) -> list[str]:
     change = comparison.difference
     text = f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
     if p_value > _LEVEL:
-        text += f", seen from {100 * comparison.detectable:.1f}"
+        text += f", detectable {100 * comparison.detectable:.1f}"
     return [text, "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"]
 
 
@@ -230,12 +230,12 @@ def _caption(rows: Sequence[Row], attack: str | None, comparisons: int) -> str:
     unit = "images" if names <= _IMAGES else "texts"
     parts = [f"In per cent, on {clean} test {unit}" if clean else "In per cent"]
     if attack:
-        parts.append(f"after {attack} on {' or '.join(f'{size:,}' for size in sizes['attacked'])}")
-    told = f"{' and '.join(parts)}; 95 % intervals count seeds and {unit}."
+        parts.append(f"under {attack} on {' or '.join(f'{size:,}' for size in sizes['attacked'])}")
+    told = f"{' and '.join(parts)}; 95 % intervals cover seeds and {unit}."
     if comparisons:
         told += (
-            f' p-values are corrected over the {comparisons} comparisons of the table (Holm). "Seen from": the smallest'
-            " difference that this study would have found with a probability of 80 %."
+            f' p-values are corrected over the {comparisons} comparisons of the table (Holm). "Detectable":'
+            " smallest detectable difference (80 % power)."
         )
     return _wrapped(told)
 

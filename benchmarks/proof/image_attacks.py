@@ -33,7 +33,7 @@ _ROWS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class MarginPGD(GradientAttack):
-    """Steps on the margin from several random points, then towards each of the likeliest other classes."""
+    """Steps on the margin from several random points, then towards each of the most likely other classes."""
 
     takes_targets = False
 

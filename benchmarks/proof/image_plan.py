@@ -44,7 +44,7 @@ class ImageUnit:
     backbone: str
     n: int = N
     encoder: ImageUnit | None = None
-    """The unit whose network stands still under the heads of this one."""
+    """The unit whose network is frozen under the heads of this one."""
     source: ImageUnit | None = None
     """The unit whose adversarial images are carried over."""
     others: tuple[ImageUnit, ...] = ()

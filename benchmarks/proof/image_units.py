@@ -354,7 +354,7 @@ def trained(unit: ImageUnit, place: ImagePlace, progress: Any = None) -> RunFold
 
 
 def _model(unit: ImageUnit, place: ImagePlace) -> Any:
-    """The trained model; a head together with the network that stands still under it."""
+    """The trained model; a head together with the network that is frozen under it."""
     model = load_model(trained(unit, place).model_path, device=place.device).eval()
     if unit.encoder is None:
         return model

@@ -82,7 +82,10 @@ def page(out: Path, seeds: int) -> str:
     """Every table: the choice on development data, then one of each backbone, and the paper's."""
     parts = ["# InfoBERT, FreeLB, SMART and ALUM on natural-language inference"]
     if tried := sorted(map(candidate, (out / "searched").glob("*.json")), key=lambda row: row[0]):
-        parts += ["## Chosen on development data", markdown(["candidate", "clean", "left by TextFooler", "n"], tried)]
+        parts += [
+            "## Chosen on development data",
+            markdown(["candidate", "clean", "accuracy under TextFooler", "n"], tried),
+        ]
     for place in sorted(out.glob("runs*")):
         parts += [f"## {place.name.partition('-')[2] or 'minilm'}", *tables(place, seeds)]
     parts.append(markdown(["training (BERT-large)", "SNLI; MNLI m/mm", "ANLI", "sets of RoBERTa", "own sets"], PAPER))
@@ -123,7 +126,7 @@ def tables(place: Path, seeds: int) -> Iterator[str]:
         ],
     )
     if changes := list(paired(found)):
-        yield markdown(["compared with standard", "accuracy left by TextFooler, difference in points"], changes)
+        yield markdown(["compared with standard", "accuracy under TextFooler, difference in points"], changes)
 
 
 def paired(found: dict[str, list[Run]]) -> Iterator[Sequence[str]]:

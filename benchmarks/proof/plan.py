@@ -81,7 +81,7 @@ class Unit:
     ways: tuple[Way, ...] = (Way(),)
     attacks: tuple[str, ...] = ("textfooler",)
     encoder: Unit | None = None
-    """The unit whose trained encoder stands still under the heads of this one."""
+    """The unit whose trained encoder is frozen under the heads of this one."""
     backbone: str | None = None
     """None: what the command names."""
     preset: str | None = None

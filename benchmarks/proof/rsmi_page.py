@@ -34,7 +34,7 @@ UNION = "all three"
 HOW = (
     "With several seeds: mean ± half the 95 % interval over seeds (Student's t). With one: the 95 % interval over its "
     "texts. Differences and ratios are on the same texts, seeds averaged first, with bootstrap intervals over texts. "
-    "An attack on a randomised model is one search (an ablation begins anew twice), and has succeeded where most of 20 "
+    "An attack on a randomised model is one search (an ablation restarts twice), and has succeeded where most of 20 "
     "fresh draws say so; *expected* is the accuracy under attack over those draws. The paper's figures are for "
     "BERT-base (QNLI and ablations: RoBERTa-base), best of three runs."
 )
@@ -118,7 +118,7 @@ def searched(plan: Plan, place: Path) -> str:
         for method, shares in tried
         if shares
     ]
-    return table("On development data", ["sigma", "M", "accuracy", "left by TextFooler", ""], lines)
+    return table("On development data", ["sigma", "M", "accuracy", "accuracy under TextFooler", ""], lines)
 
 
 def headline(name: str, found: dict[str, list[Seed]]) -> str:
@@ -167,7 +167,7 @@ def ratio(name: str, found: dict[str, list[Seed]]) -> str:
             if own:
                 theirs = paper.RATIOS.get(name, "-") if ours == OURS else "-"
                 lines.append([f"{ours} / {best}", own, theirs])
-    return table("RSMI over the best baseline", ["left by TextFooler", "ours", "paper, best baseline"], lines)
+    return table("RSMI over the best baseline", ["accuracy under TextFooler", "ours", "paper, best baseline"], lines)
 
 
 def randomness(place: Path, found: dict[str, list[Seed]], changed: dict[str, list[Seed]]) -> str:
@@ -221,8 +221,14 @@ def carried_over(place: Path, found: dict[str, list[Seed]], seeds: int) -> str:
                 with_bounds(wilson(both, len(ids))),
             ]
         )
-    head = ["seed", "left without masks", "of what fooled that, right with masks", "left with masks", "by both ways"]
-    return table("Do masks hold the texts, or blind the search? TextFooler, %", head, lines)
+    head = [
+        "seed",
+        "accuracy without masks",
+        "of what fooled that, correct with masks",
+        "accuracy with masks",
+        "under both attacks",
+    ]
+    return table("Do masks protect the texts, or mislead the search? TextFooler, %", head, lines)
 
 
 def stability(name: str, found: dict[str, list[Seed]]) -> str:
@@ -233,7 +239,7 @@ def stability(name: str, found: dict[str, list[Seed]]) -> str:
         if len(shares) > 1:
             each = ", ".join(f"{100 * share:.1f}" for share in shares)
             lines.append([row, each, spread(shares), paper.STABILITY.get(name, {}).get(row, "-")])
-    return table("Stability", ["training", "left by TextFooler, each seed", "mean (sd)", "paper (BERT)"], lines)
+    return table("Stability", ["training", "accuracy under TextFooler, each seed", "mean (sd)", "paper (BERT)"], lines)
 
 
 def ablated(changed: dict[str, list[Seed]], theirs: dict[str, str]) -> str:
@@ -284,11 +290,11 @@ def figures(out: Path, seeds: int) -> Iterator[Plot]:
                 Series("paper, RoBERTa", tuple(map(float, range(len(theirs)))), tuple(theirs), reference=True),
             ]
     if series:
-        title = "Accuracy left by TextFooler"
+        title = "Accuracy accuracy under TextFooler"
         yield Plot("rsmi_textfooler", title, "", "right", tuple(series), "bars", percent="y", ticks=tuple(names))
     if sweeps:
         ticks = tuple(f"k = {k}" for k in (1, 5, 10, 50))
-        title = "Random masks: the more draws an attack sees averaged, the oftener it succeeds"
+        title = "Random masks: the more draws an attack sees averaged, the more often it succeeds"
         yield Plot("rsmi_draws", title, "draws averaged", "success", tuple(sweeps), percent="y", ticks=ticks)
 
 

@@ -83,7 +83,7 @@ class Asked:
 def search_options(place: Place) -> dict[str, Any]:
     """How a randomised model is searched: what is given, and the defaults of this version, spelled out.
 
-    A search over shared draws does not begin anew.
+    A search over shared draws does not restart.
     """
     usual = {entry.name: entry.default for entry in dataclasses.fields(AttackRequest)}
     known = {name: usual[name] for name in ("restarts", "fresh", "search_draws")}

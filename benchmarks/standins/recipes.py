@@ -15,7 +15,7 @@ from standins import Notes, gradient, sememes, tagger
 
 @dataclass
 class Work:
-    """What a model beside the victim was asked, and the processor time it took."""
+    """What a model auxiliary was asked, and the processor time it took."""
 
     rows: int = 0
     cpu_s: float = 0.0

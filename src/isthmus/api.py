@@ -222,7 +222,7 @@ def certify(
     device: str | None = None,
     **parameters: Any,
 ) -> CertificateResults:
-    """Compute certified robustness: up to where the answer to each example provably holds.
+    """Compute certified robustness of each example.
 
     Arguments as of `attack`; `examples` is how many are certified, since `n` is a parameter of most certificates.
 
@@ -268,7 +268,7 @@ def measure(
     asked: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Measurement:
-    """Take a measure of a run, which keeps it, or of a classifier on data at hand.
+    """Compute a measure of a run, which keeps it, or of a classifier on given data.
 
     `asked` are the fields of `isthmus.measures.base.Asked` (``n``, ``splits``, ``seed``); `parameters` those of a
     measure given by name.
@@ -305,7 +305,7 @@ def explain(
     seed: int = 0,
     **parameters: Any,
 ) -> Explanation | list[Explanation]:
-    """How much each word of a text speaks for a class; of several texts, a list.
+    """Explain which words drive a prediction; for several texts, a list of explanations.
 
     `model` may be a run folder or a model by name; the rest is as in `isthmus.explanations.explain`.
 
@@ -323,7 +323,7 @@ def explain(
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder: what was trained, and everything that was found out about it. It is read, never changed.
+    """A run folder: the trained model and all results about it. It is read, never changed.
 
     >>> from isthmus import TrainingSettings, open_run, train
     >>> rows = [("a lovely film", "good"), ("a dull plot", "bad")] * 10
@@ -336,12 +336,12 @@ class Run:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What run.json holds: model, data, defence, settings, seed, versions, machine."""
+        """The content of run.json: model, data, defence, settings, seed, versions, machine."""
         return self.folder.record()
 
     @property
     def defence(self) -> str | None:
-        """The defence it was trained with, by name; None where nothing was trained."""
+        """Name of the defence it was trained with; None if nothing was trained."""
         return None if self.record.defence is None else self.record.defence.name
 
     def load_model(self, device: str | None = None) -> Classifier:
@@ -373,7 +373,7 @@ class Run:
 
     @property
     def evaluations(self) -> dict[str, EvaluationResults]:
-        """What the model answered on every set, by name; sets of questions are left out."""
+        """The results on every evaluated set, by name; sets of questions are left out."""
         from isthmus.runs.evaluate.results import Evaluated
 
         return {
@@ -399,7 +399,7 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """Open a run folder; nothing is loaded and nothing imported before it is asked for.
+    """Open a run folder; contents are loaded only when they are used.
 
     >>> from isthmus import TrainingSettings, attack, open_run, train
     >>> rows = [("a lovely film", "good"), ("a dull plot", "bad")] * 10
@@ -461,7 +461,7 @@ def _refuse_out(out: str | Path | None) -> None:
     if out is not None:
         raise UsageError(
             f"out={str(out)!r} needs a model and data that have names, so that the run can say what they were: "
-            "name the model (a folder it was saved to) and the data (a file), or leave `out` away"
+            "name the model (a folder it was saved to) and the data (a file), or remove `out`"
         )
 
 
@@ -540,7 +540,7 @@ def _train_run(
     name = backbone if isinstance(backbone, str | Path) else _kept(backbone, folder)
     request = _data_request(data)
     if request is None:
-        raise UsageError("say what to train on: pass `data`")
+        raise UsageError("no data to train on: pass `data`")
     report = run(
         TrainRequest(
             _written(_splits(data), folder) if request is False else request,

@@ -105,7 +105,7 @@ def test_the_table_compares_text_by_text() -> None:
     assert [row[0] for row in rows[2:]] == ["| adv", "| flat"]
     assert rows[3][1:3] == ["3", "6"]
     assert rows[3][4] == "+0.20 (+0.20 to +0.20)"
-    assert "seen from" in rows[3][6]
+    assert "detectable" in rows[3][6]
     assert rows[3][7] == "0.020 |"
     assert "Not yet run." in render(Spec.read(SPEC.replace("pairs=own", "pairs=base")), book)
 

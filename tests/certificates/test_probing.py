@@ -78,7 +78,8 @@ def test_accuracy_under_the_attack_lies_above_certified_accuracy_and_below_the_d
     page = render(read_run(RunFolder(place / "out")))
     assert "accuracy<br>under attack" in page
     view = read_certificate(next(iter(RunFolder(place / "out").certificate_files())))
-    assert any(f"embedding_pgd attacked {len(certain)} examples within their certificates and turned none" in note
+    told = f"embedding_pgd attacked {len(certain)} examples within their certificates and fooled the model on none"
+    assert any(told in note
                for note in view.notes())  # fmt: skip
     assert "under attack" in curve(view)
 
@@ -119,6 +120,6 @@ def test_a_certificate_that_claims_too_much_is_broken(certify, place):
     header = json.loads((place / "out/certificates/gaussian.json").read_text())
     assert [each.rpartition("/")[0] for each in header["refuted"]] == [f"embedding_pgd/{chosen['id']}"]
     view = read_certificate(next(iter(RunFolder(place / "out").certificate_files())))
-    assert any("refuted, which is a bug" in note for note in view.notes())
+    assert any("refuted. This is a bug" in note for note in view.notes())
     path.write_bytes(b"".join(map(sealed, rows)))
     assert certify()[0] == 0, "the right rows are not to blame"

@@ -135,7 +135,7 @@ def test_rows_that_are_gone_are_missing_aloud(isthmus, place):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
     (after,) = certificates(RunFolder(place / "out-cnn"))
     assert not after.is_complete
-    assert any(note.startswith("Rows of 2 examples") for note in after.notes())
+    assert any(note.startswith("2 examples and 0 texts") for note in after.notes())
 
 
 def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):
@@ -457,7 +457,7 @@ def test_the_deployed_vote_is_told_apart_from_the_certified_one(isthmus, place):
     assert told["worst"] == max(row["deployed_leaves"] for row in rows)
     shown = isthmus("certify", "smoothed", "--data", "data.csv", "--certificate", "synonym", "--device", "cpu", "--out",
                     "out-smoothed", "-P", "n=60", "-P", "n0=20", "--n", 20)  # fmt: skip
-    assert "deployed is one of 9" in " ".join(shown.out.split())
+    assert "the deployed vote has 9" in " ".join(shown.out.split())
     assert "product of q of" in " ".join(shown.out.split())
     bare = certify(isthmus, "cnn", "synonym", *QUICK["synonym"], "--n", 20)
     assert bare.json["deployed"]["draws"] is None
@@ -474,7 +474,7 @@ def test_choosing_after_the_fact_is_warned_about(isthmus, place):
     again = json.loads((place / f"out-cnn/certificates/{louder.json['certificate']}.json").read_text())
     assert sorted(again["alternatives"]) == sorted([first.json["certificate"], more.json["certificate"]])
     page = render(read_run(RunFolder(place / "out-cnn")))
-    assert "the best of 3 has false certificates with a chance of up to 0.003 an example, not 0.001" in page
+    assert "The best of 3 may be a false certificate with probability up to 0.003 per example, not 0.001" in page
     told = isthmus("certify", "cnn", "--data", "data.csv", "--certificate", "gaussian", "--device", "cpu", "--out",
                    "out-cnn", *QUICK["gaussian"], "--n", 8)  # fmt: skip
     assert "certified 3 times" in told.out, "the first one knows of the later ones when it is shown again"

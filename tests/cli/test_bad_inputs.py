@@ -1,4 +1,4 @@
-"""What a user can get wrong: one message that names it, never "a fault in isthmus"."""
+"""What a user can get wrong: one message that names it, never "a bug in isthmus"."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model(sound: Path, place: Path) -> Iterator[Path]:
 def refused(ended: Any, *named: str, code: int = 2) -> None:
     """One message that names the thing, and no traceback."""
     said = " ".join(ended.err.replace("│", " ").split())
-    assert "fault in isthmus" not in said, said
+    assert "bug in isthmus" not in said, said
     assert "Traceback" not in said
     assert ended.code == code, said
     for name in named:

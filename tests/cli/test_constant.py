@@ -51,7 +51,7 @@ def test_a_constant_classifier_is_named_and_fails_a_balanced_bar(messages: Path,
     ended = isthmus("attack", "constant_models:ham", *ATTACK, "--fail-under", "racc=0.70")
     assert ended.code == PASSED  # The rate that was asked for is judged, but not in silence.
     flat = " ".join(ended.out.split())
-    assert flat.count("Every prediction is ham: the model does not tell the classes apart.") == 2
+    assert flat.count("Every prediction is ham: the model does not separate the classes.") == 2
     assert "Judge balanced_racc instead" in flat
     assert "ham 83.3 %" in flat  # the share of the commonest class
     assert "spam 0.0 %" in flat  # the weakest class
@@ -100,7 +100,7 @@ def test_a_detector_that_flags_everything_is_named(messages: Path, isthmus: Comm
     assert "the model flags everything" in " ".join(ended.out.split())
     ceiling = isthmus("attack", "constant_models:spam", *given, "--fail-over", "fpr=0.10", "--no-label-check")
     assert ceiling.code == FAILED
-    assert "over the ceiling" in ceiling.out
+    assert "above the maximum" in ceiling.out
 
 
 def test_the_class_of_a_true_positive_rate_must_be_known_before_anything_runs(messages: Path, isthmus: Command) -> None:
@@ -139,7 +139,7 @@ def test_a_ceiling_kept_only_by_what_has_no_result_is_inconclusive(tmp_path: Pat
     assert bar.judge(console, _run(tmp_path, ["failed"] * 90 + ["succeeded"] * 10), ["pwws"]) == PASSED
     assert bar.judge(console, _run(tmp_path, ["failed"] * 40 + ["timed_out"] * 160), ["pwws"]) == INCONCLUSIVE
     assert bar.judge(console, _run(tmp_path, ["succeeded"] * 90 + ["failed"] * 10), ["pwws"]) == FAILED
-    assert "160 examples that have no result" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "160 examples without a result" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_floors_and_ceilings_are_read() -> None:

@@ -51,7 +51,7 @@ def test_it_runs_by_name_and_says_what_it_moved(isthmus: Any, copy: Path) -> Non
     found = rows(copy, "pgd")
     header = json.loads((copy / "embeddings" / "pgd.json").read_text())
     assert header["settings"]["space"] == "embeddings"
-    assert f"the vector of a token is {header['embedding_length']:g} long on average" in shown
+    assert f"the mean length of a token's vector is {header['embedding_length']:g}" in shown
     assert len(found) == 20
     attempted = [row for row in found if row["outcome"] != "skipped"]
     assert attempted
@@ -96,7 +96,7 @@ def test_no_union_no_gate_and_no_suite_holds_it(isthmus: Any, copy: Path) -> Non
         (["--attack", "pgd", "--budget", "3"], "--budget is for attacks that edit words"),
         (["--attack", "pgd", "-P", "epsilon=-1"], "epsilon is a radius"),
         (["--attack", "pgd", "--precision", "bf16"], "embeddings are attacked in fp32"),
-        (["--attack", "deepfool", "--target-label", "positive"], "it looks for any wrong class"),
+        (["--attack", "deepfool", "--target-label", "positive"], "it is untargeted"),
     ],
 )
 def test_what_makes_no_sense_is_refused(isthmus: Any, copy: Path, options: list[str], words: str) -> None:

@@ -46,7 +46,7 @@ def test_debug_shows_where_a_known_error_comes_from(isthmus: Any, tmp_path: Path
         (("attack", "m", "--n", "many"), "--n"),
         (("show", "textfoler"), "no method named 'textfoler'"),
         (("list", "atacks"), "Did you mean 'attacks'?"),
-        (("assets", "fetch"), "name what to fetch"),
+        (("assets", "fetch"), "no asset named"),
         (("assets", "fetch", "minilmm"), "Did you mean 'minilm'?"),
         (("train",), "--data"),
         (("train", "--data", "x.csv", "--pair", "a"), "two columns"),

@@ -202,7 +202,7 @@ def test_texts_without_an_answer_are_neither_right_nor_wrong(isthmus: Any, place
     # A bar that is reached only without them is not reached.
     gated = evaluate(isthmus, "--fail-under", "accuracy=0.9", on="hard.jsonl")
     assert gated.code == 3
-    assert "only without the 11 texts that had no answer" in gated.err
+    assert "passes only if the 11 texts without an answer" in gated.err
     again = evaluate(isthmus, "--retry-errors", on="hard.jsonl")
     assert again.json["asked_now"] == 11
 
@@ -218,7 +218,7 @@ def test_a_gate_that_is_missed(isthmus: Any, place: Path) -> None:
     ended = evaluate(isthmus, "--fail-under", "accuracy=0.5", "--no-label-check", model="toy:swapped")
     assert ended.code == 1
     assert ended.json["gate"] == {"bar": {"accuracy": 0.5}, "exit_code": 1}
-    assert "under the bar" in ended.err
+    assert "below the minimum" in ended.err
 
 
 def test_a_set_answered_worse_than_by_chance_is_a_result_with_a_warning(isthmus: Any, place: Path) -> None:
@@ -275,11 +275,11 @@ def test_pairs(isthmus: Any, place: Path) -> None:
         (("--on", "reviews.csv", "--split", "test"), "no split in reviews named 'test'"),
         (("--on", "missing.csv"), "no file or folder missing.csv"),
         (("--on", "empty.jsonl"), "empty.jsonl is empty"),
-        ((), "say what to evaluate it on with --on"),
+        ((), "pass the data to evaluate on with --on"),
         (("--on", "reviews.csv", "--n", "-1"), "--n is the number of examples"),
         (("--on", "reviews.csv", "--draws", "0"), "--draws is the number of draws"),
-        (("--on", "reviews.csv", "-V", "latent=mean"), "--draws sets how many draws"),
-        (("--on", "reviews.csv", "--labels", "sunny,cloudy"), "name the model's outputs as the set calls them"),
+        (("--on", "reviews.csv", "-V", "latent=mean"), "--draws sets the number of draws"),
+        (("--on", "reviews.csv", "--labels", "sunny,cloudy"), "pass --labels: dataset label names"),
         (("--on", "reviews.csv", "--precision", "fp16"), "--precision is fp32 or bf16"),
     ],
     ids=["text", "label", "split", "file", "empty", "nothing", "n", "draws", "latent", "labels", "precision"],
@@ -298,7 +298,7 @@ def test_an_attack_without_successes(isthmus: Any, attacked: Path) -> None:
     (attacked / "none.jsonl").write_text("\n".join(kept) + "\n")
     ended = evaluate(isthmus, on="none.jsonl")
     assert ended.code == 2
-    assert "--rows all takes" in ended.err
+    assert "--rows all also takes" in ended.err
     folder = evaluate(isthmus, on="first")
     assert "first/attacks/deepwordbug.jsonl" in folder.err
 
@@ -333,7 +333,7 @@ def test_services_and_functions_are_timed_only_where_that_is_asked_for(isthmus: 
     assert timed.json["asked_now"] == 0
     assert timed.json["speed"]["single_texts"] == 12
     assert timed.json["speed"]["cost_per_1000"] > 0
-    assert "a second" in timed.err
+    assert "per s" in timed.err
     isthmus("report", "run")
     assert 'id="speed"' in (place / "run/report.html").read_text()
     assert evaluate(isthmus, "--price-per-hour", "-1").code == 2

@@ -38,7 +38,7 @@ def test_several_rates_can_have_a_bar() -> None:
 
 @pytest.mark.parametrize(("under", "over"), [("racc=0.9,racc=0.1", None), (None, "asr=0.1, asr=0.9")])
 def test_a_rate_has_one_bar(under: str | None, over: str | None) -> None:
-    with pytest.raises(UsageError, match="two bars"):
+    with pytest.raises(UsageError, match="twice: give it once"):
         Bar.parse(under, over=over)
 
 
@@ -51,7 +51,7 @@ def test_clean_texts_without_an_answer_keep_no_ceiling(make_run: Callable[..., R
         header = {**view.header, "detection": found | {"negatives_without_answer": without}}
         asked = replace(run, attacks=(replace(view, header=header),))
         assert Bar({}, {"fpr": 0.2}).judge(console, asked, ["pwws"]) == code
-    assert "only without 30 clean texts of other classes that had no answer" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "passes only if 30 clean texts of other classes without an" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_examples_on_which_nothing_was_tried_do_not_pass_a_bar(make_run: Callable[..., RunView]) -> None:
@@ -61,7 +61,7 @@ def test_examples_on_which_nothing_was_tried_do_not_pass_a_bar(make_run: Callabl
     untried = make_run(pwws=[("failed", 0)] * 60 + [("failed", 5)] * 30 + [("succeeded", 5)] * 10)
     assert Bar({"racc": 0.7}).judge(console, untried, ["pwws"]) == INCONCLUSIVE
     assert Bar({"racc": 0.1}).judge(console, untried, ["pwws"]) == PASSED
-    assert "only with 60 examples on which nothing was tried" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "passes only if 60 examples without candidates count as robust" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_attacks_that_pass_alone_are_also_judged_together(make_run: Callable[..., RunView]) -> None:

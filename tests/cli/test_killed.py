@@ -151,7 +151,7 @@ def test_a_killed_training_ends_with_the_same_model(model_folder: Path, data: Pa
 def check_the_finished_run(run: Path, command: list[str]) -> None:
     """The run is left alone, refuses other settings, and is attacked on texts it was not trained on."""
     weights = (run / "model/model.safetensors").stat().st_mtime_ns
-    assert "holds this model already" in finish(command).stderr
+    assert "already holds this model" in finish(command).stderr
     assert (run / "model/model.safetensors").stat().st_mtime_ns == weights
     other = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True, env=ENVIRONMENT)
     assert other.returncode == 2

@@ -67,7 +67,7 @@ def test_a_run_that_answers_questions(isthmus: Command, place: Path, backbone: P
     assert "development F1" in (place / "run" / "report.html").read_text()
     attacked = isthmus("attack", "run", "--attack", "deepwordbug", "--n", 4)
     assert attacked.code == 2
-    assert "answers questions, and attacks are on classifiers" in attacked.err
+    assert "answers questions, and attacks are for classifiers" in attacked.err
     assert not (place / "run" / "attacks").exists()
     foreign = isthmus("attack", "run/model", "--data", "reviews.csv", "--attack", "deepwordbug", "--n", 4)
     assert foreign.code == 2

@@ -119,7 +119,7 @@ def test_more_draws_are_drawn_against_fewer(isthmus: Any, trained: Path) -> None
     assert ended.code == 0, ended.err
     assert "fresh draws" in ended.out
     page = (trained / "report.html").read_text()
-    assert "A randomised model" in page
+    assert "Randomised model" in page
     assert "averaged over" in page
     assert page.count("<svg") > 4
 

@@ -70,7 +70,7 @@ def test_what_is_read_back_is_said_aloud(isthmus: Any, place: Path, verb: str) -
     assert first.code == 0, first.err
     n = first.json["n"]
     key, word = NOW[verb]
-    assert f"{n} {word} now, 0 read back (16 queries to know the model again)" in first.err
+    assert f"{n} {word} now, 0 read back (16 queries to check that the model is unchanged)" in first.err
     again = command(isthmus, verb, "toy:classify")
     assert again.code == 0
     assert (again.json[key], again.json["probe_queries"]) == (0, 8)
@@ -243,7 +243,7 @@ def test_of_a_model_that_gives_labels_only_the_limit_is_said(isthmus: Any, place
         ("def entails", "def hard(texts):\n    return [int(q > p) for p, q in classify(texts)]\n\n\ndef entails"),
     )
     options = ("--labels", "negative,positive")
-    assert "answers with labels only" in command(isthmus, "attack", "toy:hard", *options).err
+    assert "returns labels only" in command(isthmus, "attack", "toy:hard", *options).err
     assert "labels only" not in command(isthmus, "attack", "toy:hard", *options, "-V", "version=1").err
     assert "labels only" not in command(isthmus, "attack", "toy:classify", *options, "--out", "other").err
 
@@ -264,4 +264,4 @@ def test_a_version_says_nothing_of_files(isthmus: Any, place: Path) -> None:
     (place / "folder/config.json").write_text("{}")
     ended = command(isthmus, "attack", "folder", "-V", "version=2")
     assert ended.code == 2
-    assert "known by the content of its files" in ended.err
+    assert "identified by the content of its files" in ended.err

@@ -94,7 +94,7 @@ def test_a_name_that_is_taken_keeps_its_module(package: Path, capsys: pytest.Cap
     (clash,) = [one for one in extensions.announced("attacks", catalog.names("attacks")) if one.clashes_with]
     assert clash.name == "shouting.methods:Shout"
     assert run(["list", "attacks"]) == 0
-    assert "it calls itself textfooler, which is taken" in " ".join(capsys.readouterr().out.split())
+    assert "its name textfooler is already taken" in " ".join(capsys.readouterr().out.split())
 
 
 def test_names_that_lead_nowhere_are_usage_errors(package: Path) -> None:

@@ -64,7 +64,7 @@ class Ended:
             return f"it hung for {SECONDS} s"
         if self.code < 0:
             return f"it was ended by {signal.Signals(-self.code).name}"
-        for word in ("fault in isthmus", "Traceback (most recent call last)"):
+        for word in ("bug in isthmus", "Traceback (most recent call last)"):
             if word in self.err + self.out:
                 return f"it says {word!r}"
         return None

@@ -128,7 +128,7 @@ class Soak:
         _, told = process.communicate(timeout=LIMIT_S)
         self._durations[case.name] = time.monotonic() - start  # How busy the machine is changes.
         said = " ".join(told.split())[-400:]
-        if process.returncode != whole.code or "fault in isthmus" in said or "Traceback" in said:
+        if process.returncode != whole.code or "bug in isthmus" in said or "Traceback" in said:
             return f"{case.name}: ends with {process.returncode}: {said}"
         wrong = difference(whole.tree, tree(work))
         return f"{case.name}: {wrong}" if wrong else None
@@ -141,7 +141,7 @@ class Soak:
         said = [process.communicate(timeout=LIMIT_S)[1] for process in both]
         codes = sorted(process.returncode for process in both)
         self.counts["pairs"][f"exit codes {codes}"] += 1
-        if codes[0] != 0 or codes[1] not in (0, 2) or any("fault in isthmus" in each for each in said):
+        if codes[0] != 0 or codes[1] not in (0, 2) or any("bug in isthmus" in each for each in said):
             return case.name, f"{case.name} twice at once: {codes}: {' '.join(' '.join(said).split())[-400:]}"
         return case.name, self._finished(case, work)
 

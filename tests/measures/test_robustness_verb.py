@@ -75,5 +75,5 @@ def test_images_and_their_epochs(images, tmp_path):
     drawn = write_figures(found["adversarial_images"])
     assert {path.suffix for path in drawn} == {".svg", ".png"}
     assert all(Path(path).stat().st_size > 500 for path in drawn)
-    with pytest.raises(UsageError, match="makes nothing of --text"):
+    with pytest.raises(UsageError, match="does not use --text"):
         measure(MeasureRequest((str(images.path),), ("vulnerability",), asked=Asked(texts=("a",))))

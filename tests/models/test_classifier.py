@@ -495,7 +495,7 @@ def test_a_run_and_a_word_model_are_no_encoders_to_begin_with(encoder: Callable[
     words = Classifier.create("cnn", LABELS, texts=["a quiet film"], options=WORD_OPTIONS)
     words.save(tmp_path / "words" / "model")
     for folder in (tmp_path / "words", tmp_path / "words" / "model"):
-        with pytest.raises(ModelError, match=r"no encoder to begin with: choose a form \(lstm, cnn\)"):
+        with pytest.raises(ModelError, match=r"not an encoder to start from: choose a form \(lstm, cnn\)"):
             Classifier.create(folder, LABELS)
 
 

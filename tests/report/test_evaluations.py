@@ -81,7 +81,7 @@ def test_an_adversarial_set_stands_beside_its_originals() -> None:
     view = EvaluationView("first-pwws", header(original=True, kind="attack"))
     assert [line.name for line in view.lines()] == ["first-pwws", "the originals"]
     (sentence,) = view.differences()
-    assert "against the same 60 originals" in sentence
+    assert "compared with the same 60 originals" in sentence
     assert "McNemar p" in sentence
     assert view.origin == "first-pwws: successes of pwws on first."
     assert [name for name, _ in view.panels()] == ["adversarial", "the originals"]
@@ -92,12 +92,15 @@ def test_what_had_no_answer_is_said() -> None:
     view = EvaluationView("a", header(errors=3))
     assert view.errors == 3
     assert view.lines()[0].note == "n 60"
-    assert view.warnings()[0] == "a: 3 of 63 examples had no answer and are in no figure. Commonest: too long"
+    assert (
+        view.warnings()[0]
+        == "a: 3 of 63 examples had no answer and are excluded from all figures. Most frequent: too long"
+    )
 
 
 def test_an_evaluation_under_way_has_no_line() -> None:
     view = EvaluationView("a", {key: value for key, value in header().items() if key != "summary"})
-    assert view.warnings() == ["a is not finished: the same command again continues it."]
+    assert view.warnings() == ["a is not finished: run the same command to resume."]
     assert "not finished" in shown([view])
 
 
@@ -187,12 +190,12 @@ def test_speed_stands_in_a_table_of_its_own(run_folder: RunFolder) -> None:
     page = render(read_run(run_folder))
     assert 'id="speed"' in page
     assert "cost of<br>1,000" in page
-    assert "at the price of an hour" in page
+    assert "at the given price per hour" in page
 
 
 def test_what_is_not_known_has_no_column(run_folder: RunFolder) -> None:
     bare = {**SPEED, "passes_per_text": None, "second_step": None}
-    assert speed_lines([EvaluationView("a", header(speed=bare))]).headings == ("p50", "p95", "examples\na second")
+    assert speed_lines([EvaluationView("a", header(speed=bare))]).headings == ("p50", "p95", "examples\nper s")
     assert not speed_lines([EvaluationView("a", header())]).lines
     write_json(run_folder.path / "evaluations/reviews-test.json", header())
     assert 'id="speed"' not in render(read_run(run_folder))

@@ -118,10 +118,10 @@ def test_an_attack_that_fooled_nothing_has_a_page(
     for key in ("deepwordbug", "pwws"):
         add_attack(run_folder, key, [make_row(i, "failed", rng) for i in range(30)])
     page = Page(render(read_run(run_folder)))
-    assert "Of these 30 withstood every attack tried; 0 were fooled." in page.text
+    assert "Of these, 30 withstood every attack tried; 0 were fooled." in page.text
     add_attack(run_folder, "pwws", [make_row(i, "skipped", rng) for i in range(30)])
     add_attack(run_folder, "deepwordbug", [])
-    assert "Of 30 examples the model gets 0 right" in Page(render(read_run(run_folder))).text
+    assert "The model classifies 0 of 30 examples correctly" in Page(render(read_run(run_folder))).text
 
 
 def test_a_reader_is_warned_of_what_weakens_the_figures(
@@ -132,7 +132,7 @@ def test_a_reader_is_warned_of_what_weakens_the_figures(
     add_attack(run_folder, "pwws", rows, n=200)
     text = Page(render(read_run(run_folder))).text
     assert "pwws is not finished: 30 of 200" in text
-    assert "15 errors in 30 examples, never counted as right under attack. Commonest: the model answered NaN" in text
+    assert "15 errors in 30 examples, never counted as robust. Most frequent: the model answered NaN" in text
     assert "the intervals are wide" in text
 
 
@@ -170,7 +170,7 @@ def test_the_page_says_what_was_not_tried_and_what_was_used(rich_run: RunFolder)
     assert f'<span class="loud">{view.summary.no_candidates}</span>' in source
     assert 'class="stand-in">word vectors: GloVe (stand-in: not the published vectors)' in source
     for words in (
-        "nothing was tried on", "encoder: minilm", "hotflip was left out: it needs gradients",
+        "had no candidates", "encoder: minilm", "hotflip was left out: it needs gradients",
         "All together: deepwordbug, pwws, textfooler.", "limits textdefender-2021",
         f"similarity {view.successes[0].similarity:.2f}",
     ):  # fmt: skip

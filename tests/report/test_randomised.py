@@ -48,9 +48,9 @@ def shown(content: Any) -> str:
 def test_figures_of_fresh_draws_are_told(randomised: RunFolder) -> None:
     (view, *_) = [view for view in read_run(randomised).attacks if view.attack == "leet"]
     told = sentence(view)
-    assert "of 10 examples that seemed to fool this randomised model 7 did" in told
+    assert "of 10 examples that seemed to fool this randomised model, 7 did" in told
     assert f"{(7 * 0.8 + 3 * 0.2) / 10:.2f}" in told
-    assert "declined to answer 2 of 20, 1 unattacked and 1 after the attack" in told
+    assert "it abstained on 2 of 20, 1 clean and 1 after the attack" in told
     assert f"right about {100 * (18 * 0.9 + 2 * 0.5) / 20:.1f} %" in told
 
 
@@ -62,7 +62,7 @@ def test_abstentions_have_a_column_where_there_are_any(randomised: RunFolder) ->
     first, second = (next(line for line in text.splitlines() if each in line) for each in ("1 clean", "1 after"))
     assert first.startswith("leet")
     assert second.startswith("n 20")
-    assert "declined to answer, clean (nothing was attacked)" in " ".join(shown(footnotes(run)).split())
+    assert "on which the model abstained, clean (so not attacked)" in " ".join(shown(footnotes(run)).split())
     page = render(run)
     assert "abstained</th>" in page
     assert "1 clean<br>1 after</span></td>" in page
@@ -71,11 +71,11 @@ def test_abstentions_have_a_column_where_there_are_any(randomised: RunFolder) ->
 def test_how_the_model_was_asked_stands_with_the_attack(randomised: RunFolder) -> None:
     run = read_run(randomised)
     told = " ".join(shown(footnotes(run)).split())
-    assert told.count("the model asked with") == 2
-    assert "leet@00000001: another draw for every query, 2 restarts, the model asked with draws=5" in told
+    assert told.count("inference options") == 2
+    assert "leet@00000001: another draw for every query, 2 restarts, inference options draws=5" in told
     page = render(run)
-    assert "20 examples, another draw for every query, 2 restarts, the model asked with draws=5" in page
-    assert "2 restarts, the model asked with draws=10" in page
+    assert "20 examples, another draw for every query, 2 restarts, inference options draws=5" in page
+    assert "2 restarts, inference options draws=10" in page
 
 
 def test_no_column_where_nothing_was_abstained(run_folder: RunFolder) -> None:
@@ -92,7 +92,7 @@ def test_both_sides_are_drawn_in_one_picture(randomised: RunFolder) -> None:
     assert "adversarial, 10" in drawn
     assert "leet: clean mean 0.86 of 20 examples, adversarial mean 0.38 of 10 examples" in drawn
     page = render(run)
-    assert "the clean ones (outline)" in page
+    assert "clean texts (outline)" in page
 
 
 def test_where_nothing_seemed_to_fool_it_the_clean_side_is_still_told(
@@ -129,7 +129,7 @@ def test_a_deterministic_model_has_no_such_section(run_folder: RunFolder) -> Non
     run = read_run(run_folder)
     assert section(run, str) is None
     assert not any(map(sentence, run.attacks))
-    assert "A randomised model" not in render(run)
+    assert "Randomised model" not in render(run)
 
 
 def test_attacks_that_differ_in_draws_alone_are_a_sweep(randomised: RunFolder) -> None:
@@ -139,5 +139,5 @@ def test_attacks_that_differ_in_draws_alone_are_a_sweep(randomised: RunFolder) -
     assert sweep(run.attacks).count("<svg") == 1
     assert stability(run.attacks).count("<svg") == 1
     page = render(run)
-    assert "A randomised model" in page
+    assert "Randomised model" in page
     assert "averaged over N draws" in page

@@ -75,10 +75,10 @@ def test_the_page_begins_with_what_was_asked(detector: RunFolder) -> None:
         ("goal", "texts of class positive that are not flagged"),
         (
             "threshold",
-            "flagged from a score of 0.5 on, chosen for a false-positive rate of 1.00% on clean development data",
+            "flagged at a score of 0.5 or more, chosen for a false-positive rate of 1.00% on clean development data",
         ),
         ("protected", "links, what matches [0-9]+"),
-        ("limits", "at most 500 queries a text"),
+        ("limits", "at most 500 queries per text"),
     ]
     page = render(read_run(detector))
     assert page.index('class="terms"') < page.index('class="headline') < page.index("<table")
@@ -91,14 +91,14 @@ def test_attacks_that_differ_are_told_apart(run_folder: RunFolder, add_attack: A
     add_attack(run_folder, "leet", rows, settings={**same, "goal": {"kind": "targeted", "target": "positive"}})
     found = dict(terms(read_run(run_folder)))
     assert found["goal"] == "any wrong class"
-    assert found["limits"] == "deepwordbug: none; pwws: at most 9 queries a text"
+    assert found["limits"] == "deepwordbug: none; pwws: at most 9 queries per text"
     assert found["not counted above"].startswith("leet:")
 
 
 def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
     run = read_run(detector)
     text = words_of(render(run))
-    assert "positive caught, unattacked 100.0 %" in text
+    assert "positive caught, clean 100.0 %" in text
     assert "positive caught (true-positive rate)" in text
     assert "flags 60, at a false-positive rate of 2.0 %" in text
     assert "original flagged , score of positive" in text

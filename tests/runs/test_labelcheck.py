@@ -65,7 +65,7 @@ def test_a_model_without_any_idea_is_stopped_without_a_suggestion() -> None:
         def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
             return np.tile(np.array([0.9, 0.1], np.float32), (len(texts), 1))
 
-    with pytest.raises(SuspiciousLabels, match="No renaming"):
+    with pytest.raises(SuspiciousLabels, match="No other order"):
         check_labels(Constant(("a", "b"), (0, 1)), dataset(100, ("a", "b")), seed=0)
 
 

@@ -71,7 +71,7 @@ def test_data_is_found_again_from_its_record() -> None:
 def test_a_run_without_a_model_is_no_model(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.write(RunRecord(ModelRecord("minilm"), DataRecord("d", "d"), training={}))
-    with pytest.raises(RunError, match="finishes it"):
+    with pytest.raises(RunError, match="to finish it"):
         ModelSource.of(str(folder.path))
     folder.model_path.mkdir()
     source = ModelSource.of(str(folder.path))

@@ -70,7 +70,7 @@ def test_the_page_of_a_run_that_was_only_trained_draws_it(run: RunFolder, tmp_pa
     page = render(view)
     assert 'id="calibration"' in page
     assert "Reliability diagrams. development data: expected calibration error" in page
-    assert "weighted by the examples" in page
+    assert "weighted by the number of examples" in page
 
 
 @pytest.mark.parametrize("limit", [12, 32, 99])

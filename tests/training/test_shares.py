@@ -126,7 +126,7 @@ def test_the_log_holds_the_first_step_and_every_hundredth(tmp_path, monkeypatch)
     found = {row["step"]: row["gradient_shares"] for row in rows if "gradient_shares" in row}
     assert found == {step: {"scaled": pytest.approx(0.5, rel=1e-5)} for step in (1, 3)}
     assert [row["epoch"] for row in rows if "gradient_shares" in row] == [0.25, 0.75]
-    assert shares_line(rows) == "Gradient beside the task's, at steps 1 and 3: scaled 50 % to 50 %"
+    assert shares_line(rows) == "Gradient relative to the task's, at steps 1 and 3: scaled 50 % to 50 %"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every word attack shares. A new attack writes `search`, and nothing else.
+"""The base class of word attacks. A new attack only writes `search`.
 
     class MyAttack(WordAttack):
         def search(self, trial: Trial) -> Search:
@@ -46,7 +46,7 @@ Semantics = Literal["textattack", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings(SearchOptions):
-    """Everything about running an attack that is not the attack itself.
+    """Settings for running an attack, apart from the attack's own parameters.
 
     >>> from isthmus import AttackSettings
     >>> AttackSettings(budget=500).seed
@@ -80,7 +80,7 @@ class _Reached:
 
 @dataclass(frozen=True, kw_only=True)
 class WordAttack(ABC):
-    """Base of the attacks that edit words. Subclasses are frozen dataclasses of their hyper-parameters.
+    """Base class of attacks that edit words. Subclasses are frozen dataclasses of their hyper-parameters.
 
     An attack that compares sentences has a field `encoder`, one that fills blanks a field `masked_lm`: the name of the
     model that is loaded where the caller hands none in. One that proposes near words has them as `near`.
@@ -91,25 +91,25 @@ class WordAttack(ABC):
 
     @abstractmethod
     def search(self, trial: Trial) -> Search:
-        """Look for an adversarial text, moving `trial` from draft to draft."""
+        """Search for an adversarial text, moving `trial` from draft to draft."""
 
     def resources(self) -> Mapping[str, str]:
         """Names of the lexical resources and models it uses, recorded with every result file."""
         return {}
 
     def rules(self) -> tuple[Rule, ...]:
-        """What every candidate must satisfy (see `isthmus.attacks.parts.rules`)."""
+        """Constraints that every candidate must satisfy (see `isthmus.attacks.parts.rules`)."""
         return ()
 
     def prepare(self, examples: Sequence[Example]) -> None:
-        """Look up at once what all of the texts will need, where that costs less than text by text."""
+        """Look up what all texts need at once, if that is cheaper than text by text."""
         near = getattr(self, "near", None)
         if near is not None:
             texts = (text for example in examples for text in texts_of(example).values())
             near.look_up({word for text in texts for word in Words.of(text)})
 
     def frozen_columns(self) -> tuple[str, ...]:
-        """Columns of a pair that are left alone unless the user says which to protect."""
+        """Columns of a pair that are protected by default."""
         return ("premise",)
 
     @final
@@ -146,7 +146,7 @@ class WordAttack(ABC):
 
     @final
     def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Reached]:
-        """Score the clean text, search if the goal applies, and conclude with wherever the search got."""
+        """Score the clean text, search if the goal applies, and return the last text of the search."""
         settings, texts = terms.settings, readable(example)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
@@ -250,7 +250,7 @@ class _Program:
 
 
 class AttackRun:
-    """An attack over examples, run by iterating over it; `statistics` tell what it cost."""
+    """An attack over examples, run by iterating over it; `statistics` holds its cost."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class AttackRun:
 
     @property
     def statistics(self) -> EngineStatistics:
-        """What the run cost so far."""
+        """Cost of the run so far."""
         return self.engine.statistics
 
     def __iter__(self) -> Iterator[AttackResult]:
@@ -290,11 +290,11 @@ class AttackRun:
             yield self.result(finished)
 
     def raw(self) -> Iterator[Finished[_Reached]]:
-        """Finished attacks before their results are written out (for measuring the engine alone)."""
+        """Finished attacks before their results are built (for measuring the engine alone)."""
         return self.engine.run(_Program(self.attack, example, self._terms) for example in self.examples)
 
     def result(self, finished: Finished[_Reached]) -> AttackResult:
-        """Write out a finished attack."""
+        """Build the result of a finished attack."""
         program = finished.program
         assert isinstance(program, _Program)
         example, reached = program.example, finished.value
@@ -357,7 +357,7 @@ def _rounded(scores: Floats) -> tuple[float, ...]:
 
 
 def as_victim(victim: Victim | Callable[[list[str]], Any]) -> Victim:
-    """A victim as it is; a model or a function, wrapped as one."""
+    """A victim unchanged; a model or a function wrapped as one."""
     if isinstance(victim, Victim):
         return victim
     from isthmus.models.victims import wrap

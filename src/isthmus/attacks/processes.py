@@ -69,7 +69,7 @@ class Job:
     attack: WordAttack
     settings: AttackSettings
     names: Any = None
-    """Of the models beside the victim, as `Source.models` knows them."""
+    """Of the auxiliary models, as `Source.models` knows them."""
     traced: bool = False
     """Whether every query is wanted."""
 

@@ -1,4 +1,4 @@
-"""What every certificate shares: a method is one file, a frozen dataclass of its hyper-parameters.
+"""The base class of certificates: a method is one file, a frozen dataclass of its hyper-parameters.
 
     for result in certificate(victim, examples, seed=0):       one `Certified` per example, as they finish
         ...
@@ -23,14 +23,14 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.types import Example, Texts, Victim
 
-_DECLINES = "it declines by itself where the draws do not show which class it is; leave it away"
+_DECLINES = "it declines by itself where the draws do not show which class it is; remove it"
 Outcome = Literal["certified", "wrong", "abstained", "error"]
 _MEMBERS = ("id", "outcome", "label", "prediction", "strength", "reason")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a certificate claims, in words: it stands in every result."""
+    """The claim of a certificate in words, stored with every result."""
 
     classifier: str
     """Which classifier the claim is about."""
@@ -41,7 +41,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """One example.
+    """The result for one example.
 
     `certified`: the answer is right, and holds up to `strength` (0: for the text itself). `wrong`: it is another class
     than the label. `abstained`: the draws do not show which class it is.
@@ -100,7 +100,7 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A text near an example, held against the example's certificate."""
+    """A text near an example, checked against the example's certificate."""
 
     key: str
     """Names it and its randomness."""
@@ -119,7 +119,7 @@ class Probe(Challenge):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the certified classifier says of a challenge."""
+    """The certified classifier's prediction for a challenge."""
 
     prediction: int
     refutes: bool
@@ -131,7 +131,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate(ABC):
-    """Base of all certificates."""
+    """Base class of all certificates."""
 
     unit: ClassVar[Literal["radius", "words"]]
     """What its strength counts."""
@@ -227,7 +227,7 @@ class Certificate(ABC):
 
 
 def settled(example: Example, prediction: int, strength: float, **details: Any) -> Certified:
-    """The result of an example whose class held up to `strength` (negative: it could not be shown to hold)."""
+    """The result of an example whose class is certified up to `strength` (negative: not certified)."""
     assert isinstance(example.label, int)
     outcome: Outcome = "abstained" if strength < 0 else "certified" if prediction == example.label else "wrong"
     return Certified(example.id, outcome, example.label, prediction, strength, details)

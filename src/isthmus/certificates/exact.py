@@ -1,4 +1,4 @@
-"""An unconditional answer: every text of the space is read, or bounded."""
+"""An exact certificate: every text of the space is classified, or bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXAMPLES_AT_ONCE = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Exact(Certificate):
-    """Read every text that substituting synonyms can make, or bound them all at once.
+    """Classify every text that synonym substitution can make, or bound them all at once.
 
         enumeration   f(x') = f(x) for every x' with up to r words substituted, r as large as `limit` texts allow
         intervals     min over the whole space of (logit_A - logit_c) > 0, bounded layer by layer (`cnn`, `lstm`)
@@ -76,7 +76,7 @@ class Exact(Certificate):
         """The claim."""
         return Statement(
             classifier="this model itself",
-            threat_model="any substitution of words by synonyms of the table, of up to so many words at once; nothing "
+            threat_model="any substitution of up to a given number of words by synonyms of the table; nothing "
             f"inserted, deleted or misspelt ({table_of(victim, self.table).title})",
             probability="certain: nothing is drawn",
             assumptions=(

@@ -33,14 +33,14 @@ _OF_SEVERAL_DRAWS = (
     "draws", "fixed", "answer", "aggregate", "k0", "k1", "two_step", "accept_rule", "level", "min_count", "candidates",
 )  # fmt: skip
 _VOTE = (
-    "it lets n draws of a single noisy pass vote, whatever the model itself makes of several; leave it away, set "
+    "it lets n draws of a single noisy pass vote, whatever the model itself makes of several; remove it, set "
     "-P n0 and -P n, or change the pass by -V masked, -V masking or -V deployed"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Certificate):
-    """No change of the embeddings within a radius changes the answer of the smoothed classifier (Cohen et al., 2019).
+    """No change of the embeddings within a radius changes the smoothed prediction (Cohen et al., 2019).
 
         g(e) = argmax_c P[ f(e + σε) = c ],  ε ~ N(0, I) on every token that is not padding
         R = σ Φ⁻¹(p),  p a lower bound of P[ f(e + σε) = A ];  abstains where p <= 1/2
@@ -60,7 +60,7 @@ class Gaussian(Certificate):
         a distance of 0.3 would get 1.2 at σ = 0.5. `paper_radius` shows it in a column named "not a certificate".
 
     Relations:
-        The measure `embedding_pgd` attacks the same ball; with `pgd` its attack is held against every certificate, and
+        The measure `embedding_pgd` attacks the same ball; with `pgd` its attack checks every certificate, and
         accuracy under it is drawn above certified accuracy. `synonym` certifies substitutions of words, which an
         embedding ball does not: whether actual swaps lie inside the ball is counted beside it (`table`).
 
@@ -88,7 +88,7 @@ class Gaussian(Certificate):
     pgd_draws: int = 16
     """Draws over which its gradient is averaged."""
     pgd_restarts: int = 1
-    """How often it begins anew."""
+    """How often it restarts."""
 
     def __post_init__(self) -> None:
         if not self.sigma > 0 or math.isinf(self.sigma):
@@ -108,7 +108,7 @@ class Gaussian(Certificate):
             if self.pgd or self.table is not None or self.paper_radius:
                 raise UsageError(
                     "pgd, table and paper_radius are about texts: leave them out. Adversarial images of the run's "
-                    "attacks are held against the certificates"
+                    "attacks are checked against the certificates"
                 )
             return
         if not hasattr(getattr(victim, "model", None), "embed"):

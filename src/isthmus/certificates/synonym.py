@@ -35,7 +35,7 @@ _TEXTS_AT_ONCE = 8_192
 
 @dataclass(frozen=True, kw_only=True)
 class Synonym(Certificate):
-    """No substitution of synonyms changes the answer of the classifier that reads random synonyms (Ye et al., 2020).
+    """No substitution of synonyms changes the vote over random synonyms (Ye et al., 2020).
 
         g(x) = argmax_c P[ f(z) = c ],  z_i drawn from P(x_i), the perturbation set of word i
         certified for r words where   p - 1 + q_(1) q_(2) … q_(r) > 1/2
@@ -88,10 +88,8 @@ class Synonym(Certificate):
         if getattr(deployment, "kind", None) != "synonyms":
             return {}
         return {
-            **dict.fromkeys(
-                ("draws", "answer", "fixed"), "it draws synonyms itself; leave it away, or set -P n0 and -P n"
-            ),
-            "deployed": "it reads the model underneath anyway; leave it away, or name another table by -P table",
+            **dict.fromkeys(("draws", "answer", "fixed"), "it draws synonyms itself; remove it, or set -P n0 and -P n"),
+            "deployed": "it reads the model underneath anyway; remove it, or name another table by -P table",
         }
 
     def statement(self, victim: Victim) -> Statement:
@@ -99,7 +97,7 @@ class Synonym(Certificate):
         return Statement(
             classifier="the majority vote of this model over texts whose words are drawn from their perturbation sets, "
             "not the model on the text itself",
-            threat_model="any substitution of words by synonyms of the table, of up to so many words at once; nothing "
+            threat_model="any substitution of up to a given number of words by synonyms of the table; nothing "
             f"inserted, deleted or misspelt ({table_of(victim, self.table).title})",
             probability=probability(self.alpha),
             assumptions=(
@@ -193,7 +191,7 @@ def substitutions(p: float, overlaps: Sequence[float]) -> float:
 
 
 def table_of(victim: Victim, source: str | None) -> SynonymTable:
-    """The table that was asked for, else the victim's own, else SAFER's."""
+    """The requested table, else the victim's own, else SAFER's."""
     own: SynonymTable | None = getattr(victim, "table", None)
     if source is not None:
         return load_table(source)
@@ -201,7 +199,7 @@ def table_of(victim: Victim, source: str | None) -> SynonymTable:
 
 
 def base_of(victim: Victim) -> Victim:
-    """What a victim that draws synonyms reads each draw with; other victims themselves."""
+    """The classifier that a victim with random synonyms applies to each draw; other victims themselves."""
     base: Victim | None = getattr(victim, "base", None)
     return victim if base is None or getattr(victim, "table", None) is None else base
 

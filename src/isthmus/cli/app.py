@@ -1,4 +1,4 @@
-"""The program: its verbs, and what becomes of errors.
+"""The program: its verbs, and how errors are shown.
 
 An error isthmus raises on purpose is one message on stderr and its exit code. Anything else is a fault of ours: one
 line, and the traceback in a file (or on stderr with ``--debug``).
@@ -48,7 +48,7 @@ app = typer.Typer(
 
 
 def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
-    """Add a verb. Whatever ends it early is an error: foreign code must not choose the exit code.
+    """Add a verb. Anything that ends it early is an error: foreign code must not choose the exit code.
 
     A verb of ours returns, or raises `typer.Exit` with a code other than 0. A model or a library that calls
     ``sys.exit(0)`` would otherwise end the command with the code that means "passed".
@@ -61,10 +61,10 @@ def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
         except SystemExit as stop:
             raise VictimError(f"the model, or code it calls, ended the process: sys.exit({stop.code!r})") from stop
         except EOFError as error:  # typer would end with "Aborted" and the code of a failed gate.
-            raise RuntimeError(f"a file ended too early: {error}") from error
+            raise RuntimeError(f"unexpected end of file: {error}") from error
         except typer.Exit as stop:
             if not stop.exit_code:
-                raise VictimError("the model, or code it calls, ended the command before it had a result") from stop
+                raise VictimError("the model, or code it calls, ended the command before there was a result") from stop
             raise
         except (Exception, KeyboardInterrupt):
             raise
@@ -150,7 +150,7 @@ def _run(arguments: list[str]) -> int:
 
 def _unexpected(error: Exception, debug: bool) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        _say("error: out of memory: attack fewer at once (--in-flight), train with a smaller --batch-size, or use --n")
+        _say("error: out of memory: attack fewer texts at once (--in-flight), or lower --batch-size or --n")
         return ExitCode.ERROR
     if debug:
         _print_traceback()
@@ -163,12 +163,12 @@ def _unexpected(error: Exception, debug: bool) -> int:
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
         stream.write(redact(traceback.format_exc()))
     first = (redact(str(error)).splitlines() or [""])[0][:300]
-    _say(f"error: {type(error).__name__}: {first}\nThis is a fault in isthmus. The traceback is in {Path(name)}")
+    _say(f"error: {type(error).__name__}: {first}\nThis is a bug in isthmus. The traceback is in {Path(name)}")
     return ExitCode.ERROR
 
 
 def _refuse_nul(arguments: list[str]) -> None:
-    """No shell can pass one, but a program can, and no file system takes it."""
+    """Refuse NUL characters: a program can pass one, but no file system accepts it."""
     for argument in arguments:
         if "\0" in argument:
             raise UsageError(f"an argument holds a NUL character: {argument!r:.200}")
@@ -187,7 +187,7 @@ def _say(message: str) -> None:
 
 
 def _prepare_libraries() -> None:
-    """Before they are imported: no loading bars, no advice, no fork warnings, no spinning threads."""
+    """Quiet libraries before they are imported: no loading bars, advice, fork warnings or spinning threads."""
     for name, value in {
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",

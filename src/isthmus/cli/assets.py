@@ -28,9 +28,9 @@ class Action(StrEnum):
 def assets(
     action: Annotated[Action, typer.Argument(help="list, fetch or verify.")] = Action.list,
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names; `default` is what the README's tour needs, `all` is all.")
+        list[str] | None, typer.Argument(help="Asset names; `default` is what the README needs, `all` is everything.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Fetch again what is already there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Fetch again even if it is already there.")] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -54,7 +54,7 @@ def assets(
         from isthmus.cli.doctor import resources
 
         used = "".join(f"\n{each.name}: {each.detail}" for each in resources() if "stand-in" in each.detail)
-        text = f"\nCache: {store.cache_folder()}\nisthmus assets fetch NAME gets one.\n{used}"
+        text = f"\nCache: {store.cache_folder()}\nisthmus assets fetch NAME downloads one.\n{used}"
         console.print(Text(text, style="dim"))
     if as_json:
         print_json({"assets": [{"name": each.name, "state": each.state, "size": each.size} for each in statuses]})
@@ -67,7 +67,7 @@ def _chosen(names: list[str], action: Action) -> list[str]:
     from isthmus.core.errors import UsageError
 
     if not names and action is Action.fetch:
-        raise UsageError("name what to fetch: isthmus assets fetch default, or any of " + ", ".join(store.names()))
+        raise UsageError("no asset named: isthmus assets fetch default, or any of " + ", ".join(store.names()))
     every = list(store.names())
     if action is Action.verify and not names:
         return [name for name in every if store.available(name)]
@@ -96,7 +96,7 @@ def _table(statuses: list[AssetStatus]) -> object:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("name", "state", "size"):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "size" else "left")
-    table.add_column("what, and licence", overflow="fold")
+    table.add_column("description and licence", overflow="fold")
     colours = {"ready": "green", "missing": "dim", "damaged": "bold red"}
     for each in statuses:
         asset = store.find(each.name)
@@ -109,5 +109,5 @@ def _table(statuses: list[AssetStatus]) -> object:
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
+    """A number of bytes in readable units."""
     return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{max(count, 1) / 1e3:,.0f} kB"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _GOAL = "Goal"
 _FEW = 4
-"""Of more attacks the table is printed without examples."""
+"""With more attacks than this, the table is printed without examples."""
 
 
 @options.spread("chosen", AttackOptions)
@@ -41,21 +41,25 @@ def attack(
     label_check: options.LabelCheck = True,
     target_label: Annotated[
         str | None,
-        typer.Option("--target-label", help="The class to be reached, not just any wrong one.", rich_help_panel=_GOAL),
+        typer.Option(
+            "--target-label", help="Targeted attack: the class to reach, not just any wrong one.", rich_help_panel=_GOAL
+        ),
     ] = None,
     from_label: Annotated[
         str | None,
-        typer.Option("--from-label", help="Attack this class only: evade its detection.", rich_help_panel=_GOAL),
+        typer.Option(
+            "--from-label", help="Evasion: attack only this class, so that it is not detected.", rich_help_panel=_GOAL
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", help="Score from which the class is detected.", rich_help_panel=_GOAL),
+        typer.Option("--threshold", help="Score at or above which the class is detected.", rich_help_panel=_GOAL),
     ] = None,
     at_fpr: Annotated[
         float | None,
         typer.Option(
             "--at-fpr",
-            help="Choose the threshold for this false-positive rate on clean dev data.",
+            help="Choose the threshold that has this false-positive rate on clean dev data.",
             rich_help_panel=_GOAL,
         ),
     ] = None,
@@ -89,7 +93,7 @@ def attack(
         ),
     ] = "fp32",
 ) -> None:
-    """Attack a classifier and say how easily it is fooled. The same command again continues an interrupted run.
+    """Attack a classifier: how easily is it fooled? The same command resumes an interrupted run.
 
     isthmus attack runs/demo --attack deepwordbug,pwws --n 200
 
@@ -131,7 +135,9 @@ def attack(
         **chosen.values(AttackOptions),
     )
     if bar is not None and moves_embeddings(request):
-        raise UsageError("--fail-under and --fail-over judge what somebody can send, and nobody can send an embedding")
+        raise UsageError(
+            "--fail-under and --fail-over do not apply to attacks on embeddings: nobody can send an embedding"
+        )
     report = _run(request, quiet)
     view = _view(report)
     keys = [outcome.file.key for outcome in report.outcomes]
@@ -169,19 +175,19 @@ def _run(request: AttackRequest, quiet: bool) -> AttackReport:
 
 
 def _all_failed(run: RunView) -> VictimError | None:
-    """The error of an attack without a single answer: there is no result that could pass or fail."""
+    """The error for an attack without a single answer: no result can pass or fail."""
     for view in (*run.attacks, *run.embeddings):
         without = view.summary.errors + view.summary.timed_out
         is_answered = any(result.prediction_before is not None for result in view.results)
         if view.results and without == view.summary.n and not is_answered:
             reason, _ = view.reasons()[0]
             how = "an error or a time-out" if view.summary.timed_out else "an error"
-            return VictimError(f"{view.key}: every example ended in {how}: {reason}. --retry-errors tries them again")
+            return VictimError(f"{view.key}: every example ended in {how}: {reason}. Use --retry-errors to try again")
     return None
 
 
 def _view(report: AttackReport) -> RunView:
-    """The run with the results this command asked for, which may be fewer than the folder holds."""
+    """The run with only the results that this command asked for."""
     from isthmus.report.view import AttackView, read_run
 
     def views(outcomes: tuple[RowsDone[AttackResult], ...]) -> tuple[AttackView, ...]:

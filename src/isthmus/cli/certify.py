@@ -1,4 +1,4 @@
-"""``isthmus certify``: what can be proven about a classifier?"""
+"""``isthmus certify``: how robust is a classifier provably?"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def certify(
         typer.Option(
             "--at",
             metavar="STRENGTH",
-            help="Radius, number of words, or all, at which the rate is read. (default: 0 for a radius, else all)",
+            help="Certified accuracy at this radius or number of words, or all. (default: 0 for a radius, else all)",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def certify(
     headers: options.Headers = None,
     device: options.Device = None,
 ) -> None:
-    """Compute certified robustness: what no attack can change. The same command again continues an interrupted run.
+    """Compute certified robustness: what no attack can change. The same command resumes an interrupted run.
 
     isthmus certify runs/demo --certificate gaussian -P sigma=0.05 --n 200
 
@@ -57,7 +57,7 @@ def certify(
 
     isthmus certify runs/rsmi --certificate gaussian -V masking=none
 
-    Exit code 4: an attack of the run succeeded inside a certificate, which is a bug.
+    Exit code 4: an attack of the run succeeded inside a certificate. This is a bug.
     """
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results

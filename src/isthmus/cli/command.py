@@ -1,4 +1,4 @@
-"""The command line as it was given, so that a run can say how it was made."""
+"""The command line as it was typed, recorded in the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPTION = re.compile(r"(?s)((?:--)?[\w.-]+=)?(.*)")
 
 
 def command_line() -> str | None:
-    """``isthmus …`` to run the same again, with ``$NAME`` for secrets; None where isthmus was not started as a program.
+    """``isthmus …`` to run the same again, with ``$NAME`` for secrets; None if isthmus was not started as a program.
 
     Secrets are the values of headers, and user, password and query of an address.
     """
@@ -25,14 +25,14 @@ def command_line() -> str | None:
 
 
 def shown(arguments: Sequence[str]) -> str:
-    """A command of these arguments as a shell takes it."""
+    """A command with these arguments, quoted for a shell."""
     before = ["", *arguments]
     words = [_parts(option, each) for option, each in zip(before, arguments, strict=False)]
     return " ".join(["isthmus", *map(shell_word, _told_apart(words))])
 
 
 def _told_apart(words: Sequence[Parts]) -> Iterator[Parts]:
-    """The words with a name of its own for every secret: two keys of one name may well differ."""
+    """The words with a unique name for every secret: two keys of one name may differ."""
     taken: set[str] = set()
     for parts in words:
         own: list[str | Secret] = []

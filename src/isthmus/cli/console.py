@@ -1,4 +1,4 @@
-"""Where things are printed: results on stdout, everything else on stderr, and one JSON object last where asked for."""
+"""Output: results on stdout, everything else on stderr, and one JSON object last if asked for."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 def results(as_json: bool, quiet: bool = False) -> Console:
-    """The console of tables and texts: stdout, or stderr where stdout is kept for the JSON object."""
+    """The console for tables and texts: stdout, or stderr if stdout is reserved for the JSON object."""
     from rich.console import Console
 
     return _spelling(Console(stderr=as_json, quiet=quiet and as_json, highlight=False, soft_wrap=False))
 
 
 def progress_console(quiet: bool) -> Console:
-    """The console of progress and notes: stderr."""
+    """The console for progress and notes: stderr."""
     from rich.console import Console
 
     return _spelling(Console(stderr=True, quiet=quiet, highlight=False))
 
 
 def _spelling(console: Console) -> Console:
-    """The console, on which nothing printed can steer the terminal: names and texts are other people's."""
+    """The console with control characters escaped: names and texts come from other people."""
     from rich.console import ConsoleOptions, RenderableType, RenderHook
     from rich.segment import Segment
 
@@ -49,7 +49,7 @@ def _spelling(console: Console) -> Console:
 
 
 def to_stderr(message: str) -> None:
-    """One message, not wrapped, that a terminal cannot be steered by."""
+    """Print one message, not wrapped, with control characters escaped."""
     from isthmus.report.marks import visible
 
     sys.stdout.flush()
@@ -57,6 +57,6 @@ def to_stderr(message: str) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object as one line on stdout."""
+    """Print one JSON object as one line on stdout."""
     line = json.dumps(value, ensure_ascii=True, allow_nan=False)
     print(line, flush=True)

@@ -1,4 +1,4 @@
-"""``isthmus convert``: weights that were saved as a pickle, as safetensors."""
+"""``isthmus convert``: convert pickled weights to safetensors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from isthmus.cli import options
 
 def convert(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A transformers folder with pytorch_model.bin.")],
-    out: Annotated[str, typer.Option("--out", metavar="NEW", help="The folder to write; it must not be there yet.")],
+    out: Annotated[str, typer.Option("--out", metavar="NEW", help="The folder to write; it must not exist yet.")],
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a model whose weights are a pickle as one that isthmus reads: safetensors, configuration, tokenizer.
+    """Convert a model with pickled weights to a folder that isthmus reads: safetensors, configuration, tokenizer.
 
     Reading a pickle can run code, so no other verb does. Here torch makes tensors of it and refuses everything else;
     convert the files of strangers in a sandbox all the same.

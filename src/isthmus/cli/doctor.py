@@ -26,18 +26,20 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: how a thing stands, and the remedy where it does not stand well."""
+    """One line: the state of one part, and the remedy if it is missing or bad."""
 
     section: str
     name: str
     state: str
-    """ok, missing, or bad: the last one keeps isthmus from working."""
+    """ok, missing, or bad; bad means isthmus cannot work."""
     detail: str
     remedy: str = ""
 
 
 def doctor(
-    network: Annotated[bool, typer.Option("--network", help="Also ask whether the model hub can be reached.")] = False,
+    network: Annotated[
+        bool, typer.Option("--network", help="Also check whether the model hub can be reached.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Say what is installed, which device and assets there are, and how to get what is missing."""
@@ -57,7 +59,7 @@ def _broken(findings: list[Finding]) -> bool:
 
 
 def examine(network: bool = False) -> Iterator[Finding]:
-    """Everything worth knowing about this installation."""
+    """Check everything about this installation."""
     yield from _libraries()
     yield from _extras()
     yield from _machine()
@@ -70,7 +72,9 @@ def examine(network: bool = False) -> Iterator[Finding]:
         if reachable():
             yield Finding("places", "model hub", "ok", "can be reached")
         else:
-            yield Finding("places", "model hub", "missing", "cannot be reached", "assets come from your package index")
+            yield Finding(
+                "places", "model hub", "missing", "cannot be reached", "assets are fetched from your package index"
+            )
 
 
 def _libraries() -> Iterator[Finding]:
@@ -83,7 +87,7 @@ def _libraries() -> Iterator[Finding]:
     yield Finding("installed", "isthmus", "ok", isthmus.__version__)
     yield Finding("installed", "python", "ok", platform.python_version())
     if compiled.part is None:
-        remedy = "attacks on a GPU are faster with it: install isthmus from its sources where a C compiler is"
+        remedy = "speeds up attacks on a GPU: install isthmus from source with a C compiler available"
         yield Finding("installed", "compiled part", "missing", f"not used: {compiled.why_not()}", remedy)
     else:
         yield Finding("installed", "compiled part", "ok", "used by the attack engine")
@@ -133,7 +137,7 @@ def _machine() -> Iterator[Finding]:
         yield Finding("machine", "device", "ok", f"cpu, {torch.get_num_threads()} threads (no CUDA device)")
         device = "cpu"
     if has_fast_bfloat16(device):
-        yield Finding("machine", "bfloat16", "ok", f"built in on {device}: --precision bf16 is faster")
+        yield Finding("machine", "bfloat16", "ok", f"native on {device}: --precision bf16 is faster")
     else:
         yield Finding("machine", "bfloat16", "ok", f"no gain on {device}: fp32 is used")
 
@@ -154,7 +158,7 @@ def _assets() -> Iterator[Finding]:
 
 
 def resources() -> Iterator[Finding]:
-    """What attacks look words up in, and where that is a stand-in for what a paper used."""
+    """The lexical resources of attacks, and which of them are stand-ins for a paper's resource."""
     from isthmus.core.errors import AssetError
     from isthmus.lexicon.counterfit import STAND_IN, stored_stand_in
     from isthmus.lexicon.neighbours import PUBLISHED, published_vectors
@@ -168,7 +172,7 @@ def resources() -> Iterator[Finding]:
         when = "built" if stored_stand_in().is_file() else "built when first used, from glove and wordnet"
         remedy = f"put the published {PUBLISHED} into {stored_stand_in().parent}"
         yield Finding(section, "word vectors", "missing", f"{STAND_IN}; {when}", remedy)
-    detail = "minilm with the head isthmus ships (stand-in for BERT-base)"
+    detail = "minilm with the head shipped with isthmus (stand-in for BERT-base)"
     yield Finding(section, "masked LM", "ok", f"{detail}; another: -P masked_lm=FOLDER")
     detail = "WordNet's sister terms (substitute for HowNet)"
     yield Finding(section, "sememes", "ok", f"{detail}; a table: -P sememes=FILE")
@@ -197,14 +201,16 @@ def _places() -> Iterator[Finding]:
     if os.access(holder, os.W_OK):
         yield Finding("places", "cache", "ok", f"{cache}, {free:,.0f} GB free")
     else:
-        yield Finding("places", "cache", "bad", f"{cache} cannot be written", "set ISTHMUS_CACHE to another folder")
+        yield Finding("places", "cache", "bad", f"{cache} is not writable", "set ISTHMUS_CACHE to another folder")
     if os.access(Path.cwd(), os.W_OK):
         yield Finding("places", "runs", "ok", str(Path.cwd() / "runs"))
     else:
-        yield Finding("places", "runs", "missing", f"{Path.cwd()} cannot be written", "give --out another folder")
+        yield Finding("places", "runs", "missing", f"{Path.cwd()} is not writable", "give --out another folder")
     if importlib.util.find_spec("pip") is None:
         remedy = "python -m ensurepip, or put files into $ISTHMUS_ASSETS"
-        yield Finding("places", "pip", "missing", "not here: assets cannot come from a package index", remedy)
+        yield Finding(
+            "places", "pip", "missing", "not installed: assets cannot be fetched from a package index", remedy
+        )
 
 
 def _print(console: object, findings: list[Finding]) -> None:
@@ -230,8 +236,8 @@ def _print(console: object, findings: list[Finding]) -> None:
         console.print()
     missing = sum(finding.state == "missing" for finding in findings)
     if _broken(findings):
-        console.print(Text("isthmus cannot work like this: see ✗ above.", style="bold red"))
+        console.print(Text("isthmus cannot work: see ✗ above.", style="bold red"))
     elif missing:
-        console.print(Text(f"Everything needed is there; {missing} optional things are not.", style="dim"))
+        console.print(Text(f"Everything required is installed; {missing} optional parts are missing.", style="dim"))
     else:
-        console.print(Text("Everything is there.", style="dim"))
+        console.print(Text("Everything is installed.", style="dim"))

@@ -1,4 +1,4 @@
-"""``isthmus evaluate``: how good is a classifier, and how sure of itself, on sets that do not depend on it?"""
+"""``isthmus evaluate``: accuracy and calibration of a classifier on fixed sets."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def evaluate(
         str,
         typer.Option(
             "--rows",
-            help="Of an attack: its successes, or all it attempted, with the texts it reached.",
+            help="Rows of an attack: its successes, or all attempted examples with their last texts.",
             rich_help_panel=options.DATA,
         ),
     ] = "successes",
-    n: Annotated[int, typer.Option("--n", help="Examples of each set; 0 takes all.", rich_help_panel=options.DATA)] = 0,
+    n: Annotated[int, typer.Option("--n", help="Examples per set; 0 takes all.", rich_help_panel=options.DATA)] = 0,
     task: Annotated[
         str | None,
         typer.Option(
@@ -53,26 +53,26 @@ def evaluate(
     pair: options.Pair = None,
     labels: options.Labels = None,
     label_check: options.LabelCheck = True,
-    draws: Annotated[int, typer.Option("--draws", help="Draws to average of a model that draws random numbers.")] = 12,
+    draws: Annotated[int, typer.Option("--draws", help="Random draws to average, for a stochastic model.")] = 12,
     latency: Annotated[
         int | None,
         typer.Option(
             "--latency",
             metavar="TEXTS",
-            help="Texts to time one by one; 0: none. (default: 50, none of a service or a function)",
+            help="Texts to time one by one; 0: none. (default: 50; 0 for a service or a function)",
             rich_help_panel="Machine",
         ),
     ] = None,
     price_per_hour: Annotated[
         float | None,
         typer.Option(
-            "--price-per-hour", help="Of the machine, for the cost of 1,000 texts.", rich_help_panel="Machine"
+            "--price-per-hour", help="Price of the machine, for the cost of 1,000 texts.", rich_help_panel="Machine"
         ),
     ] = None,
     seed: options.Seed = 0,
     fail_under: Annotated[
         str | None,
-        options.fail_under("accuracy=0.80", "accuracy, balanced_accuracy, tpr; of questions exact_match, f1."),
+        options.fail_under("accuracy=0.80", "accuracy, balanced_accuracy, tpr; for questions exact_match, f1."),
     ] = None,
     positive: options.Positive = None,
     predictions: Annotated[
@@ -80,7 +80,7 @@ def evaluate(
         typer.Option(
             "--predictions",
             metavar="FILE",
-            help="Write answers to questions as SQuAD's own script reads them.",
+            help="Write predicted answers in the format of SQuAD's official script.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -95,7 +95,7 @@ def evaluate(
         str, typer.Option("--precision", help="fp32 or bf16.", rich_help_panel=options.MACHINE)
     ] = "fp32",
 ) -> None:
-    """Evaluate a classifier on static sets: accuracy, calibration, and what adversarial texts made elsewhere cost it.
+    """Evaluate a classifier on static sets: accuracy, calibration, transfer of adversarial texts.
 
     isthmus evaluate runs/demo
 
@@ -182,14 +182,16 @@ def _write_predictions(report: RowsReport[Answered], run: RunView, file: str, qu
     from isthmus.runs.evaluate.questions import predictions
 
     if len(run.evaluations) != 1 or not run.evaluations[0].answers_questions:
-        raise UsageError("--predictions writes the answers to one set of questions: name a single --on of a qa model")
+        raise UsageError(
+            "--predictions needs a qa model and exactly one --on: it writes the answers to one set of questions"
+        )
     found = predictions(report.outcomes[0].results)
     write_json(file, found)
     progress_console(quiet).print(f"{file}: {len(found):,} answers", markup=False, soft_wrap=True)
 
 
 def _view(report: RowsReport[Answered]) -> RunView:
-    """The run with the sets this command asked for, and the figures of just the rows it asked for."""
+    """The run with only the sets and rows that this command asked for."""
     from isthmus.report.evaluations import EvaluationView
     from isthmus.report.view import read_run
 
@@ -198,10 +200,10 @@ def _view(report: RowsReport[Answered]) -> RunView:
 
 
 def _all_failed(run: RunView) -> VictimError | None:
-    """The error of a set without a single answer: there is no result that could pass or fail."""
+    """The error for a set without a single answer: no result can pass or fail."""
     for view in run.evaluations:
         if not view.summary.get("answered"):
             reasons = view.summary.get("reasons") or [{}]
             reason = reasons[0].get("reason", "unknown")
-            return VictimError(f"{view.key}: no example had an answer: {reason}. --retry-errors asks again")
+            return VictimError(f"{view.key}: no example was answered: {reason}. Use --retry-errors to try again")
     return None

@@ -1,4 +1,4 @@
-"""``isthmus explain``: for which words does a classifier answer as it does?"""
+"""``isthmus explain``: which words drive a prediction?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def explain(
     model: options.Model,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXT]…", help="Texts; of a model that reads pairs, two for each example."),
+        typer.Argument(metavar="[TEXT]…", help="Texts; two per example for a model that reads pairs."),
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="Which method (isthmus list explanations).")
+        str, typer.Option("--method", metavar="NAME", help="Explanation method (isthmus list explanations).")
     ] = "integrated_gradients",
     classes: Annotated[
         str, typer.Option("--class", metavar="A,B", help="predicted, all, or names of classes.")
@@ -27,22 +27,27 @@ def explain(
     parameter: options.Parameters = None,
     attack: Annotated[
         str | None,
-        typer.Option("--attack", metavar="NAME", help="Successes of this attack of the run.", rich_help_panel=_WHAT),
+        typer.Option(
+            "--attack", metavar="NAME", help="Explain successes of this attack of the run.", rich_help_panel=_WHAT
+        ),
     ] = None,
     outcome: Annotated[
         str,
-        typer.Option("--outcome", help="Of an attack: succeeded, failed, or all.", rich_help_panel=_WHAT),
+        typer.Option("--outcome", help="Outcomes of the attack: succeeded, failed, or all.", rich_help_panel=_WHAT),
     ] = "succeeded",
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="Where the attack lies, if MODEL is no run.", rich_help_panel=_WHAT),
+        typer.Option(
+            "--run", metavar="RUN", help="Run folder with the attack, if MODEL is not a run.", rich_help_panel=_WHAT
+        ),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="MODEL", help="A model to show beside it.", rich_help_panel=_WHAT),
+        typer.Option("--against", metavar="MODEL", help="A second model to compare with.", rich_help_panel=_WHAT),
     ] = None,
     n: Annotated[
-        int | None, typer.Option("--n", min=1, help="How many. (default: 5, or 10 attacked)", rich_help_panel=_WHAT)
+        int | None,
+        typer.Option("--n", min=1, help="Number of texts. (default: 5; 10 of an attack)", rich_help_panel=_WHAT),
     ] = None,
     data: options.Data = None,
     text: options.Text = None,
@@ -52,7 +57,7 @@ def explain(
     labels: options.Labels = None,
     seed: options.Seed = 0,
     page: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page.", rich_help_panel=options.OUTPUT)
+        str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page.", rich_help_panel=options.OUTPUT)
     ] = None,
     figure: Annotated[
         str | None,
@@ -62,7 +67,7 @@ def explain(
         bool | None,
         typer.Option(
             "--keep/--no-keep",
-            help="Whether the run keeps it for its report. (default: texts of an attack)",
+            help="Keep the explanations in the run for its report. (default: only for texts of an attack)",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -72,7 +77,7 @@ def explain(
     headers: options.Headers = None,
     device: options.Device = None,
 ) -> None:
-    """Show how much each word speaks for a class, in colours.
+    """Show in colours which words drive a prediction.
 
     isthmus explain runs/demo "a moving, quiet film"
 

@@ -17,14 +17,14 @@ def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help=".csv: all rows, as TextAttack logs them; .jsonl: adversarial texts."),
+        typer.Argument(metavar="FILE", help=".csv: all rows, in TextAttack's columns; .jsonl: adversarial texts."),
     ],
     attacks: Annotated[
-        str | None, typer.Option("--attack", metavar="A,B,…", help="Attacks of the run. (default: all it has)")
+        str | None, typer.Option("--attack", metavar="A,B,…", help="Attacks of the run. (default: all)")
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="textattack-csv or jsonl. (default: by the file's ending)"),
+        typer.Option("--format", help="textattack-csv or jsonl. (default: by the file extension)"),
     ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -44,7 +44,7 @@ def export(
     chosen = format_of(file, form)
     views = [view for view in read_run(RunFolder(run)).attacks if view.results]
     if not views:
-        raise UsageError(f"{run} has no results of attacks yet: isthmus attack {run}")
+        raise UsageError(f"{run} has no attack results yet: isthmus attack {run}")
     if attacks is not None:
         known = {view.key: view for view in views}
         for name in options.names(attacks):

@@ -1,4 +1,4 @@
-"""The garbage collector while a command loads what it needs."""
+"""Garbage collection while a command loads its libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def collect_rarely() -> Iterator[None]:
-    """Inside, new objects are looked through in large lots.
+    """Inside, garbage is collected rarely.
 
     Loading torch and transformers makes a million objects that stay; walking them again and again took a seventh of the
     time from the command to the first query. The engine does the same while it attacks.

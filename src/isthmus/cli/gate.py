@@ -1,4 +1,4 @@
-"""``--fail-under`` and ``--fail-over``: bars that rates must keep to, judged by their intervals.
+"""``--fail-under`` and ``--fail-over``: limits on rates, judged by their intervals.
 
                                    --fail-under RATE=BAR        --fail-over RATE=BAR
     exit 0    the whole interval   is at or over the bar        is at or under the bar
@@ -41,11 +41,11 @@ EVALUATED = ("accuracy", "balanced_accuracy", "tpr", "exact_match", "f1")
 CERTIFIED = ("certified", "clean")
 """Rates of a certificate."""
 PASSED, FAILED, INCONCLUSIVE = ExitCode.PASSED, ExitCode.FAILED, ExitCode.INCONCLUSIVE
-_MORE = "the interval straddles the bar: attack more examples with --n"
+_MORE = "the limit lies inside the interval: attack more examples with --n"
 
 
 class _Rate(NamedTuple):
-    """A rate, what it could be at worst, and why that differs."""
+    """A rate, its worst case, and why the two differ."""
 
     interval: Interval
     at_worst: Interval
@@ -54,18 +54,18 @@ class _Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Bar:
-    """Rates and the least each must be, and rates and the most each may be."""
+    """The minimum of each rate in `--fail-under`, and the maximum of each in `--fail-over`."""
 
     least: dict[str, float]
     most: dict[str, float] = field(default_factory=dict)
     positive: str | None = None
-    """The class that `tpr` is about, where the attack is not on a single one."""
+    """The class whose `tpr` is judged, if more than one class is attacked."""
 
     @classmethod
     def parse(
         cls, under: str | None, rates: Sequence[str] = _RATES, *, over: str | None = None, positive: str | None = None
     ) -> Bar | None:
-        """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``, and ceilings such as ``asr=0.60``; None where none is set."""
+        """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``, and maxima such as ``asr=0.60``; None if none is set."""
         if under is None and over is None:
             return None
         least = {} if under is None else _read("--fail-under", under, rates, "--fail-over", _CEILINGS)
@@ -73,19 +73,19 @@ class Bar:
         return cls(least, most, positive)
 
     def check_goal(self, from_label: str | None) -> None:
-        """Refuse rates that an attack on all classes, or on this one, does not have."""
+        """Refuse rates that do not exist for the goal of this attack."""
         if "tpr" in self.least and self.positive is None and from_label is None:
             raise UsageError(
-                "--fail-under tpr=… is the true-positive rate of one class: name it by --positive LABEL (or attack "
-                "that class alone by --from-label)"
+                "--fail-under tpr=… is the true-positive rate of one class: name it with --positive LABEL (or "
+                "attack only that class: --from-label)"
             )
         if "fpr" in self.most and from_label is None:
             raise UsageError(
-                "--fail-over fpr=… is the false-positive rate of a detector: name its class by --from-label"
+                "--fail-over fpr=… is the false-positive rate of a detector: name its class with --from-label"
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The bars as they were given."""
+        """The limits as they were given."""
         found: dict[str, Any] = {"bar": dict(self.least)}
         if self.most:
             found["ceiling"] = dict(self.most)
@@ -122,12 +122,12 @@ class Bar:
         codes = []
         for rate, least in self.least.items():
             codes.append(verdict(rates[rate], least))
-            remedy = "the interval straddles the bar: take more examples with --n"
+            remedy = "the limit lies inside the interval: use more examples with --n"
             say(console, codes[-1], f"{name} {rate}", rates[rate], least, remedy)
         return worst(codes)
 
     def judge_evaluations(self, console: Console, views: Sequence[EvaluationView]) -> int:
-        """Print a line per set and rate; a bar reached only without the texts that had no answer is not reached."""
+        """Print a line per set and rate; a rate that passes only without unanswered texts is inconclusive."""
         codes = []
         for view in views:
             rates, place = view.rates, None
@@ -138,10 +138,10 @@ class Bar:
                 if rate not in rates:
                     raise UnknownName(f"rate of {view.key} for --fail-under", rate, rates)
                 interval = rates[rate]
-                code, remedy = verdict(interval, least), "the interval straddles the bar: evaluate on more examples"
+                code, remedy = verdict(interval, least), "the limit lies inside the interval: evaluate on more examples"
                 if code == PASSED and verdict(view.at_worst(rate, place), least) != PASSED:
                     code = INCONCLUSIVE
-                    remedy = f"only without the {view.errors} texts that had no answer is the bar reached"
+                    remedy = f"passes only if the {view.errors} texts without an answer are ignored"
                 codes.append(code)
                 say(console, code, f"{view.key} {rate}", interval, least, remedy)
             if view.constant():
@@ -154,11 +154,11 @@ def _read(option: str, given: str, rates: Sequence[str], other: str, others: Seq
     for part in given.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name in others and name not in rates:
-            raise UsageError(f"{option} {name}: that rate takes the other kind of bar, {other} {name}=RATE")
+            raise UsageError(f"{option} {name}: use {other} {name}=RATE for that rate")
         if name not in rates:
             raise UnknownName(f"rate for {option}", name, rates)
         if name in found:
-            raise UsageError(f"{option} has two bars for {name}: give the one that counts")
+            raise UsageError(f"{option} sets {name} twice: give it once")
         try:
             found[name] = float(value)
         except ValueError:
@@ -173,8 +173,8 @@ def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
     from isthmus.core.statistics import wilson
     from isthmus.report.numerals import read_interval
 
-    untried = f"only with {summary.no_candidates} examples on which nothing was tried is the bar reached"
-    unread = f"only without {summary.balance.unlabelled} records that could not be read is the bar reached"
+    untried = f"passes only if {summary.no_candidates} examples without candidates count as robust"
+    unread = f"passes only if {summary.balance.unlabelled} unreadable records are ignored"
     if rate == "racc":
         return _Rate(summary.racc, summary.proven, untried)
     if rate == "balanced_racc":
@@ -184,8 +184,8 @@ def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
         return _Rate(summary.balanced_sacc, summary.balance.sacc_at_least, unread)
     if rate == "asr":
         without = summary.timed_out + summary.errors + summary.abstained_after
-        why = f"only without {without} examples that have no result, and with {summary.no_candidates} on which nothing "
-        return _Rate(summary.asr, summary.asr_at_most, why + "was tried, is the ceiling kept")
+        why = f"passes only if {without} examples without a result are ignored and {summary.no_candidates} examples "
+        return _Rate(summary.asr, summary.asr_at_most, why + "without candidates count as robust")
     if rate == "fpr":
         found = view.detection or {}
         false, without = read_interval(found.get("fpr")), int(found.get("negatives_without_answer") or 0)
@@ -193,7 +193,7 @@ def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
             return _Rate(false, false)
         answered = int(found.get("negatives") or 0)
         flagged = round(false.estimate * answered) if answered else 0
-        why = f"only without {without} clean texts of other classes that had no answer is the ceiling kept"
+        why = f"passes only if {without} clean texts of other classes without an answer are ignored"
         return _Rate(false, wilson(flagged + without, answered + without), why)
     return _Rate(summary.sacc, summary.sacc)
 
@@ -212,15 +212,16 @@ def _of_class(positive: str | None, view: AttackView, summary: Summary) -> _Rate
         return _Rate(wilson(0, 0), wilson(0, 0))
     certain = wilson(found.robust - found.no_candidates, found.n + balance.unlabelled)
     why = (
-        f"only with {found.no_candidates} examples on which nothing was tried, or without {balance.unlabelled} records "
+        f"passes only if {found.no_candidates} examples without candidates count as robust and "
+        f"{balance.unlabelled} unreadable records are ignored"
     )
-    return _Rate(found.robust_recall, certain, why + "that could not be read, is the bar reached")
+    return _Rate(found.robust_recall, certain, why)
 
 
 def _positive(name: str | None, labels: Mapping[int, str], key: str) -> int:
-    """The number of a class given by name, or by number where no class has that name."""
+    """The number of a class, given by its name, or by its number if no class has that name."""
     if name is None:
-        raise UsageError("--fail-under tpr=… is the true-positive rate of one class: name it by --positive LABEL")
+        raise UsageError("--fail-under tpr=… is the true-positive rate of one class: name it with --positive LABEL")
     for number, label in labels.items():
         if name.casefold() == label.casefold():
             return number
@@ -232,24 +233,24 @@ def _positive(name: str | None, labels: Mapping[int, str], key: str) -> int:
 def say(
     console: Console, code: ExitCode, what: str, interval: Interval, bar: float, remedy: str, is_ceiling: bool = False
 ) -> None:
-    """One line about a rate and its bar, and what to do where the sample cannot tell."""
+    """Print one line about a rate and its limit, and what to do if it is inconclusive."""
     from rich.text import Text
 
     word, colour = {
         PASSED: ("passed", "green"),
-        FAILED: ("over the ceiling" if is_ceiling else "under the bar", "red"),
+        FAILED: ("above the maximum" if is_ceiling else "below the minimum", "red"),
         INCONCLUSIVE: ("inconclusive", "yellow"),
     }[code]
     shown = f"{interval.estimate:.3f} ({interval.low:.3f}–{interval.high:.3f})"
     console.print(
-        Text.assemble((word, f"bold {colour}"), f"  {what} {shown}, {'ceiling' if is_ceiling else 'bar'} {bar:g}")
+        Text.assemble((word, f"bold {colour}"), f"  {what} {shown}, {'maximum' if is_ceiling else 'minimum'} {bar:g}")
     )
     if code == INCONCLUSIVE:
         console.print(Text(f"  {remedy}", style="dim"))
 
 
 def say_also(console: Console, warning: str) -> None:
-    """A warning under the lines that were judged."""
+    """Print a warning under the verdicts."""
     from rich.text import Text
 
     console.print(Text(f"  {warning}", style="yellow"))
@@ -261,7 +262,7 @@ def worst(codes: Sequence[ExitCode]) -> ExitCode:
 
 
 def verdict(interval: Interval, bar: float, is_ceiling: bool = False) -> ExitCode:
-    """0 where the rate keeps to the bar, 1 where it does not, 3 where the sample cannot tell."""
+    """Exit code: 0 if the whole interval is within the limit, 1 if it is beyond it, 3 otherwise."""
     keeps, breaks = interval.low >= bar, interval.high < bar
     if is_ceiling:
         keeps, breaks = interval.high <= bar, interval.low > bar

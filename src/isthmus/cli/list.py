@@ -1,4 +1,4 @@
-"""``isthmus list``: what there is, by name."""
+"""``isthmus list``: all methods, data sets and models by name."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def list_methods(
         console.print(table if entries else Text("  none yet", style="dim"))
         console.print()
     if group in (None, "attacks", "defences", "measures", "certificates", "explanations"):
-        console.print(Text("isthmus show NAME says more about a method.", style="dim"))
+        console.print(Text("isthmus show NAME describes a method.", style="dim"))
 
 
 def rows(group: str) -> list[tuple[str, str]]:
-    """Names of a group and what each is."""
+    """Names and descriptions of a group."""
     if group in _ASSET_KINDS:
         from isthmus.core import assets
         from isthmus.models.image_names import IMAGE_BACKBONES
@@ -82,7 +82,7 @@ def rows(group: str) -> list[tuple[str, str]]:
 
 
 def _other_data(known: list[str]) -> list[tuple[str, str]]:
-    """Data sets that installed packages announce."""
+    """Data sets of other installed packages."""
     from isthmus.core import extensions
 
     return [
@@ -91,8 +91,8 @@ def _other_data(known: list[str]) -> list[tuple[str, str]]:
 
 
 def _outside(entry: Entry) -> str:
-    """What a method of another package is, and where it comes from."""
+    """Summary of a method of another package, and where it comes from."""
     assert entry.extension is not None
     origin, clash = entry.extension.distribution, entry.extension.clashes_with
-    known_as = f"; it calls itself {clash}, which is taken" if clash is not None else ""
+    known_as = f"; its name {clash} is already taken" if clash is not None else ""
     return f"{entry.summary} (from {origin or entry.module}{known_as})"

@@ -1,4 +1,4 @@
-"""``isthmus measure``: what a model lets through, and what follows from it."""
+"""``isthmus measure``: information in a model's representations, and related measures."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _WHAT = "What is measured"
 def measure(
     runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders.")],
     measures: Annotated[
-        str | None, typer.Option("--measure", metavar="A,B", help="Which measures (isthmus list measures).")
+        str | None, typer.Option("--measure", metavar="A,B", help="Measures (isthmus list measures).")
     ] = None,
     parameter: options.Parameters = None,
     n: Annotated[
         int | None,
-        typer.Option("--n", min=1, help="Examples of each split. (default: the measure's)", rich_help_panel=_WHAT),
+        typer.Option("--n", min=1, help="Examples per split. (default: depends on the measure)", rich_help_panel=_WHAT),
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option("--split", metavar="A,B", help="Which splits. (default: all)", rich_help_panel=_WHAT),
+        typer.Option("--split", metavar="A,B", help="Splits. (default: all)", rich_help_panel=_WHAT),
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option("--text", help="A sentence to look at; may be repeated.", rich_help_panel=_WHAT),
+        typer.Option("--text", help="A sentence to measure; may be repeated.", rich_help_panel=_WHAT),
     ] = None,
     epochs: Annotated[
-        str, typer.Option("--epochs", help="last, or all where snapshots were kept.", rich_help_panel=_WHAT)
+        str, typer.Option("--epochs", help="last, or all if snapshots were kept.", rich_help_panel=_WHAT)
     ] = "last",
     against: Annotated[
         str | None, typer.Option("--against", metavar="RUN", help="A run to compare with.", rich_help_panel=_WHAT)
@@ -40,7 +40,7 @@ def measure(
     quiet: options.Quiet = False,
     device: options.Device = None,
 ) -> None:
-    """Measure a run: information, anchored words and more. The same command again reads what was measured.
+    """Measure a run: information, anchored words and more. The same command reads stored results.
 
     isthmus measure runs/demo --measure information,information_plane
 

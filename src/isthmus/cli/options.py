@@ -34,7 +34,7 @@ Data = Annotated[
     ),
 ]
 Task = Annotated[
-    str, typer.Option("--task", help="classification, or qa: find the answer in a context.", rich_help_panel=DATA)
+    str, typer.Option("--task", help="classification, or qa (extractive question answering).", rich_help_panel=DATA)
 ]
 Text = Annotated[str | None, typer.Option("--text", help="Column of the text.", rich_help_panel=DATA)]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", rich_help_panel=DATA)]
@@ -56,7 +56,7 @@ LabelCheck = Annotated[
     bool,
     typer.Option(
         "--label-check/--no-label-check",
-        help="Stop if accuracy on clean texts is no better than chance.",
+        help="Stop if clean accuracy is no better than chance.",
         rich_help_panel=DATA,
     ),
 ]
@@ -65,7 +65,7 @@ Protect = Annotated[
     typer.Option(
         "--protect",
         metavar="COLUMN",
-        help="No attacker changes this column. (default: the premise of a pair)",
+        help="Never change this column. (default: the premise of a pair)",
         rich_help_panel=DATA,
     ),
 ]
@@ -74,7 +74,7 @@ ProtectPattern = Annotated[
     typer.Option(
         "--protect-pattern",
         metavar="REGEX",
-        help="No attacker changes what matches: links, numbers, the payload.",
+        help="Never change what matches: links, numbers, the payload.",
         rich_help_panel=DATA,
     ),
 ]
@@ -83,7 +83,7 @@ ProtectKind = Annotated[
     typer.Option(
         "--protect-kind",
         metavar="url,email,phone",
-        help="No attacker changes links (bare domains too), mail addresses, phone numbers and short codes.",
+        help="Never change links (bare domains too), mail addresses, phone numbers, short codes.",
         rich_help_panel=DATA,
     ),
 ]
@@ -101,7 +101,8 @@ OutOfModel = Annotated[
     ),
 ]
 RetryErrors = Annotated[
-    bool, typer.Option("--retry-errors", help="Try again what ended in an error or a time-out.", rich_help_panel=OUTPUT)
+    bool,
+    typer.Option("--retry-errors", help="Retry examples that ended in an error or a time-out.", rich_help_panel=OUTPUT),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.", rich_help_panel=OUTPUT)
@@ -114,7 +115,7 @@ Victim = Annotated[
         "--victim",
         metavar="KEY=VALUE",
         help="Inference options: timeout=60, requests_per_second=5; draws=10, fixed=true for a randomised model. "
-        "version=2 tells two models of one name apart.",
+        "version=2 marks another version of a model with the same name.",
         rich_help_panel=MACHINE,
     ),
 ]
@@ -124,10 +125,10 @@ Headers = Annotated[
         "--header", metavar="NAME:VALUE", help="Sent with every request; never recorded.", rich_help_panel=MACHINE
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 Device = Annotated[
     str | None,
-    typer.Option("--device", help="cpu or cuda. (default: the accelerator if there is one)", rich_help_panel=MACHINE),
+    typer.Option("--device", help="cpu or cuda. (default: cuda if available)", rich_help_panel=MACHINE),
 ]
 
 
@@ -136,7 +137,7 @@ Positive = Annotated[
     typer.Option(
         "--positive",
         metavar="LABEL",
-        help="The class that tpr is about. (default: that of --from-label, where there is one)",
+        help="The class whose tpr is judged. (default: the class of --from-label)",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -180,21 +181,21 @@ def _option(field: dataclasses.Field[Any], kind: Any) -> Any:
 
 
 def fail_under(example: str, rates: str = "") -> Any:
-    """The option of the gate; rates differ by verb."""
+    """The option ``--fail-under``; rates differ by verb."""
     return typer.Option(
         "--fail-under",
         metavar=example,
-        help=" ".join(("Exit 1 if the interval lies under the bar, 3 if it straddles it.", rates)).strip(),
+        help=" ".join(("Exit 1 if the whole interval is below RATE, 3 if RATE lies inside it.", rates)).strip(),
         rich_help_panel=OUTPUT,
     )
 
 
 def fail_over(example: str) -> Any:
-    """The option of a ceiling."""
+    """The option ``--fail-over``."""
     return typer.Option(
         "--fail-over",
         metavar=example,
-        help="Exit 1 if the interval lies over the ceiling, 3 if it straddles it. asr, fpr.",
+        help="Exit 1 if the whole interval is above RATE, 3 if RATE lies inside it. asr, fpr.",
         rich_help_panel=OUTPUT,
     )
 
@@ -207,24 +208,24 @@ def examples(n: int, purpose: str) -> int | None:
 
 
 def folder(given: str | None) -> Path | None:
-    """The folder that a command names, if it does."""
+    """The folder named by the command, or None."""
     return None if given is None else Path(given)
 
 
 def data_request(source: str | None, text: str | None, label: str | None, columns: str | None) -> DataRequest | None:
-    """The data as the command names it; None where it is left to the run."""
+    """The data named by the command; None leaves it to the run."""
     from isthmus.runs.sources import DataRequest
 
     if source is not None:
         return DataRequest(source, text, label, pair(columns))
     for option, value in {"--text": text, "--label": label, "--pair": columns}.items():
         if value is not None:
-            raise UsageError(f"{option} names a column of --data, which is not given")
+            raise UsageError(f"{option} names a column of --data, but --data is missing")
     return None
 
 
 def key_values(given: Sequence[str] | None, option: str = "-P") -> dict[str, str]:
-    """``key=value`` strings as a mapping."""
+    """Read ``key=value`` strings into a mapping."""
     found: dict[str, str] = {}
     for item in given or ():
         key, separator, value = item.partition("=")
@@ -235,7 +236,7 @@ def key_values(given: Sequence[str] | None, option: str = "-P") -> dict[str, str
 
 
 def victim(given: Sequence[str] | None, headers: Sequence[str] | None) -> dict[str, Any]:
-    """Options of a victim: numbers as numbers, headers as a mapping."""
+    """Read victim options: numbers as numbers, headers as a mapping."""
     found: dict[str, Any] = {
         # A version is a name: 1.10 is not 1.1.
         key: value if key == "version" else _value(value)
@@ -259,7 +260,7 @@ def _value(text: str) -> Any:
 
 
 def device(given: str | None) -> str | None:
-    """The device that a command names, if there is such a one."""
+    """The device named by the command, if it exists."""
     from isthmus.core.hardware import check_device
 
     check_device(given)
@@ -267,7 +268,7 @@ def device(given: str | None) -> str | None:
 
 
 def task_name(given: str) -> TaskName:
-    """The task that a command names."""
+    """The task named by the command."""
     if given == "qa":
         return "qa"
     if given == "classification":
@@ -276,12 +277,12 @@ def task_name(given: str) -> TaskName:
 
 
 def names(given: str | None) -> tuple[str, ...]:
-    """A list separated by commas."""
+    """Read a comma-separated list."""
     return tuple(part.strip() for part in (given or "").split(",") if part.strip())
 
 
 def pair(given: str | None) -> tuple[str, str] | None:
-    """Two columns separated by a comma."""
+    """Read two comma-separated columns."""
     if given is None:
         return None
     found = names(given)

@@ -1,4 +1,4 @@
-"""What verbs print of a run, and the JSON object they end with."""
+"""What the verbs print about a run, and the JSON object at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def print_run(
     page: Path | None = None,
     said: str | None = None,
 ) -> None:
-    """Title, table, notes, examples, and what to run next; `said` stands under the title."""
+    """Print title, table, notes, examples and next commands; `said` goes under the title."""
     from rich.text import Text
 
     from isthmus.report.describe import subtitle
@@ -87,12 +87,12 @@ def print_run(
 
         print_tables(console, run.folder)
     if page is not None:
-        console.print(Text.assemble("\nThe page: ", (str(page), "bold")), soft_wrap=True)
+        console.print(Text.assemble("\nReport: ", (str(page), "bold")), soft_wrap=True)
     print_steps(console, next_steps(run, after))
 
 
 def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None:
-    """Tables of texts and of questions, and what belongs to them."""
+    """Print the tables of texts and of questions, with their notes."""
     from rich.text import Text
 
     from isthmus.report.marks import visible
@@ -107,7 +107,7 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
     if asked:
         console.print()
         console.print(question_table(asked))
-        console.print(Text("Under each figure its 95 % interval, over groups of questions about one text.", "dim"))
+        console.print(Text("Under each figure: its 95 % interval, over groups of questions about one text.", "dim"))
     if any(view.speed for view in views):
         console.print()
         console.print(speed_table(views))
@@ -117,13 +117,13 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
 
 
 def read_back(verb: str, counts: Mapping[str, tuple[int, int]], probe_queries: int) -> str:
-    """``0 attacked now, 20 read back``: by key, how many rows are new and how many there are."""
+    """``0 attacked now, 20 read back``: new and stored rows, by key."""
     several = len(counts) > 1
     parts = [
         f"{f'{key}: ' if several else ''}{now:,} {verb} now, {every - now:,} read back"
         for key, (now, every) in counts.items()
     ]
-    asked = f" ({probe_queries} queries to know the model again)" if probe_queries else ""
+    asked = f" ({probe_queries} queries to check that the model is unchanged)" if probe_queries else ""
     return "; ".join(parts) + asked
 
 
@@ -174,7 +174,7 @@ def attack_json(view: AttackView) -> dict[str, Any]:
 
 
 def evaluation_json(view: EvaluationView) -> dict[str, Any]:
-    """The figures of one evaluation: those of the model as it was saved at the top."""
+    """The figures of one evaluation; those of the model as saved come first."""
     own = view.summary.get("ways", {}).get(view.headline, {})
     shown = {name: own.get(name) for name in ("accuracy", "balanced_accuracy")}
     shown["ece"] = (own.get("calibration") or {}).get("ece")
@@ -193,7 +193,7 @@ def evaluation_json(view: EvaluationView) -> dict[str, Any]:
 
 
 def run_json(run: RunView, keys: Sequence[str] | None = None) -> dict[str, Any]:
-    """The figures of a run: those of its only attack at the top, or of all of them together."""
+    """The figures of a run: those of its only attack at the top, or of the union of several."""
     views = [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
     each = {view.key: attack_json(view) for view in views}
     found: dict[str, Any] = {"run": run.folder.path.as_posix()}

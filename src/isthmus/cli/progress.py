@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar with the running figures in a terminal, a line every few seconds elsewhere."""
+"""Progress on stderr: a bar with running figures in a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE_EVERY_S = 10.0
 
 
 class Meter:
-    """One piece of work that is shown while it runs."""
+    """Progress of one piece of work."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -33,7 +33,7 @@ class Meter:
         self._printed = self._began = 0.0
 
     def start(self, title: str, total: float, done: float = 0.0) -> None:
-        """Begin to show `title`, of which `done` is already there."""
+        """Start showing `title`, of which `done` is already finished."""
         self.stop()
         self._title, self._total, self._done = title, total, done
         self._printed = self._began = time.monotonic()
@@ -45,7 +45,7 @@ class Meter:
             self._line("")
 
     def update(self, done: float, figures: str = "") -> None:
-        """So much is done now, and these are the figures so far."""
+        """Show how much is done and the figures so far."""
         self._done = done
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, figures=figures)
@@ -53,7 +53,7 @@ class Meter:
             self._line(figures)
 
     def stop(self, figures: str = "") -> None:
-        """The work is over; its last state stays on the screen."""
+        """Stop; the last state stays on the screen."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, over=True)
             if figures:
@@ -65,7 +65,7 @@ class Meter:
         self._title = ""
 
     def note(self, message: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         from rich.text import Text
 
         from isthmus.report.marks import visible
@@ -88,10 +88,10 @@ def _bar(console: Console) -> Progress:
     from rich.text import Text
 
     class Time(ProgressColumn):
-        """How long it will take while it runs, how long it took when it is over."""
+        """Time left while it runs, time elapsed at the end."""
 
         def render(self, task: Task) -> Text:
-            """The time and which of the two it is: a bare time at the end of a bar says neither."""
+            """The time, labelled as left or elapsed."""
             if task.finished or task.fields.get("over"):
                 taken = task.finished_time if task.finished else task.elapsed
                 return Text(f"{_clock(taken)} elapsed")
@@ -109,14 +109,14 @@ def _bar(console: Console) -> Progress:
 
 
 def _clock(seconds: float | None) -> str:
-    """Minutes and seconds, and hours where there are any."""
+    """Minutes and seconds, and hours if any."""
     minutes, rest = divmod(round(seconds or 0.0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class TrainingBar:
-    """Shows the steps of a training with its latest figures."""
+    """Progress of training, with its latest figures."""
 
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
@@ -124,7 +124,7 @@ class TrainingBar:
         self._figures: dict[str, float] = {}
 
     def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
-        """A step of the training is done."""
+        """Called after a training step."""
         if self._title != "training":
             self._title = "training"
             self.meter.start(self._title, total, max(step - 1, 0))
@@ -132,7 +132,7 @@ class TrainingBar:
         self.meter.update(step, self._shown())
 
     def on_work(self, title: str, done: int, total: int, figures: str) -> None:
-        """A part is done of what the training waits for, such as an attack on the model."""
+        """Called when part of the work that training waits for is done, such as an attack on the model."""
         if self._title != title:
             self.meter.stop(self._shown() if self._title == "training" else "")
             self._title = title
@@ -143,11 +143,11 @@ class TrainingBar:
             self._title = ""
 
     def on_note(self, message: str) -> None:
-        """Something worth knowing happened."""
+        """Called with a note for the user."""
         self.meter.note(message)
 
     def close(self) -> None:
-        """The training is over."""
+        """Called when training ends."""
         if self._title:
             self.meter.stop(self._shown() if self._title == "training" else "")
 
@@ -163,43 +163,43 @@ class TrainingBar:
 
 
 class RowsBar:
-    """Shows work example by example, with what became of them so far."""
+    """Progress example by example, with the outcomes so far."""
 
     words: ClassVar[Mapping[str, str]]
-    """What to call an outcome; those that did not come up are left out."""
+    """Shown names of outcomes; outcomes that did not occur are left out."""
     always: ClassVar[Sequence[str]]
-    """Outcomes that are shown even so."""
+    """Outcomes that are always shown."""
 
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
         self._counts: dict[str, int] = {}
 
     def note(self, message: str) -> None:
-        """Something worth knowing happened."""
+        """Called with a note for the user."""
         self.meter.note(message)
 
     def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None:
-        """The work begins, or goes on after `results`."""
+        """Called when the work starts, or resumes after `results`."""
         self._counts = {}
         for result in results:
             self._count(result)
         if results:
-            self.meter.note(f"{key}: continuing after {len(results)} of {total} examples")
+            self.meter.note(f"{key}: resuming after {len(results)} of {total} examples")
         self.meter.start(key, total, len(results))
 
     def result(self, key: str, result: RowResult) -> None:
-        """An example is finished."""
+        """Called when an example is finished."""
         del key
         self._count(result)
         self.meter.update(sum(self._counts.values()), self._figures())
 
     def queries(self, key: str, count: int) -> None:
-        """The model was asked so often by now."""
+        """Called with the number of model queries so far."""
         del key
         self.meter.update(sum(self._counts.values()), f"{self._figures()}  {count:,} queries")
 
     def end(self, key: str) -> None:
-        """The work is finished."""
+        """Called when the work is finished."""
         del key
         self.meter.stop(self._figures())
 
@@ -217,7 +217,7 @@ class RowsBar:
 
 
 class AttackBar(RowsBar):
-    """Shows an attack."""
+    """Progress of an attack."""
 
     words: ClassVar[Mapping[str, str]] = {
         "succeeded": "fooled",
@@ -231,7 +231,7 @@ class AttackBar(RowsBar):
 
 
 class CertifyBar(RowsBar):
-    """Shows a certificate."""
+    """Progress of a certificate."""
 
     words: ClassVar[Mapping[str, str]] = {
         "certified": "certified",
@@ -243,7 +243,7 @@ class CertifyBar(RowsBar):
 
 
 class EvaluateBar(RowsBar):
-    """Shows an evaluation."""
+    """Progress of an evaluation."""
 
     words: ClassVar[Mapping[str, str]] = {"right": "right", "wrong": "wrong", "error": "errors"}
     always = ("right", "wrong")
@@ -251,40 +251,40 @@ class EvaluateBar(RowsBar):
 
 @contextlib.contextmanager
 def shown(bar: RowsBar, quiet: bool) -> Iterator[None]:
-    """Work whose finished examples are kept: an interruption is not an error."""
+    """Show work whose finished examples are kept: an interruption is not an error."""
     try:
         with fetching(quiet):
             yield
     except KeyboardInterrupt:
         bar.meter.stop()
-        bar.meter.note("interrupted: finished examples are kept, the same command again continues")
+        bar.meter.note("interrupted: finished examples are kept; the same command resumes")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         bar.meter.stop()
 
 
 class MeasureBar:
-    """Shows what a measure is doing."""
+    """Progress of a measure."""
 
     def __init__(self, quiet: bool) -> None:
         self.meter = Meter(progress_console(quiet))
         self._title: str | None = None
 
     def step(self, title: str, done: int, total: int) -> None:
-        """So much of `title` is done."""
+        """Called when part of `title` is done."""
         if title != self._title:
             self.meter.start(title, total)
             self._title = title
         self.meter.update(done)
 
     def close(self) -> None:
-        """The measures are taken."""
+        """Called when all measures are done."""
         self.meter.stop()
 
 
 @contextlib.contextmanager
 def fetching(quiet: bool) -> Iterator[None]:
-    """Inside, assets that have to be fetched show how far they are."""
+    """Inside, downloads of assets show their progress."""
     from isthmus.core import assets
 
     meter = Meter(progress_console(quiet))

@@ -1,4 +1,4 @@
-"""``isthmus report``: the page and the table of a run."""
+"""``isthmus report``: the HTML report and the table of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.cli import options
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
     examples: Annotated[int, typer.Option("--examples", min=0, help="Adversarial examples to print per attack.")] = 2,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -28,7 +28,7 @@ def report(
 
     folder = RunFolder(run)
     view = read_run(folder)
-    with progress_console(quiet).status("drawing the page"):
+    with progress_console(quiet).status("writing the report"):
         page = write_report(folder)
     print_run(results(as_json, quiet), view, after="report", examples=examples, page=page)
     if show:

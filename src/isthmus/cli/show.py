@@ -1,4 +1,4 @@
-"""``isthmus show METHOD``: what a method does, its equation, its parameters, and who invented it."""
+"""``isthmus show METHOD``: idea, equation, parameters and references of a method."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(
 
 
 def _composed(method: str) -> tuple[Entry, ...]:
-    """The parts of a composition, if they combine."""
+    """The parts of a composition, if they can be combined."""
     from isthmus.core import catalog
     from isthmus.defences import build_defence
 
@@ -84,7 +84,7 @@ def _print(console: Console, entry: Entry) -> None:
 
 
 def reflowed(docstring: str, width: int) -> Iterator[str]:
-    """A docstring for a terminal of `width` columns: prose is filled again, equations and examples stay as they are."""
+    """A docstring for a terminal of `width` columns: prose is wrapped, equations and examples stay as they are."""
     width = min(width, 100)
     for block in re.split(r"\n\s*\n", docstring.strip("\n")):
         lines = block.splitlines()

@@ -14,10 +14,10 @@ _WHAT = "What is shown"
 
 def show_words(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run trained with flat.")],
-    n: Annotated[int, typer.Option("--n", min=1, help="Words of each list.", rich_help_panel=_WHAT)] = 15,
+    n: Annotated[int, typer.Option("--n", min=1, help="Words per list.", rich_help_panel=_WHAT)] = 15,
     sort: Annotated[
         str,
-        typer.Option("--sort", help="Order by importance, frequency or replaced.", rich_help_panel=_WHAT),
+        typer.Option("--sort", help="Sort by importance, frequency or replaced.", rich_help_panel=_WHAT),
     ] = "importance",
     against: Annotated[
         str | None, typer.Option("--against", metavar="RUN", help="A run to compare with.", rich_help_panel=_WHAT)
@@ -34,7 +34,7 @@ def show_words(
     quiet: options.Quiet = False,
     device: options.Device = None,
 ) -> None:
-    """List the importance a model has learned of each word, and what it goes with.
+    """List the learned importance of each word, and its correlation with frequency and replacements.
 
     isthmus show-words runs/flat
 

@@ -20,7 +20,7 @@ from isthmus.core.files import explain
 
 @contextlib.contextmanager
 def steady_streams() -> Iterator[None]:
-    """Inside, stdout and stderr survive an encoding that is too small, and a reader who has left."""
+    """Inside, stdout and stderr survive a limited encoding and a closed pipe."""
     before = sys.stdout, sys.stderr
     errors = [_escape(stream) for stream in before]
     sys.stdout = _Steady(before[0], "the standard output")
@@ -36,7 +36,7 @@ def steady_streams() -> Iterator[None]:
 
 
 def _escape(stream: Any) -> str | None:
-    """Let a stream escape what it cannot spell; returns what it did before."""
+    """Let a stream escape characters it cannot encode; returns the previous setting."""
     if not hasattr(stream, "reconfigure"):
         return None
     mode: str = stream.errors
@@ -45,7 +45,7 @@ def _escape(stream: Any) -> str | None:
 
 
 class _Steady:
-    """A text stream that may go away. `name` is for the error where that matters."""
+    """A text stream that survives a closed pipe. `name` is for the error message."""
 
     def __init__(self, stream: Any, name: str | None) -> None:
         # A process can be started without the stream.
@@ -56,12 +56,12 @@ class _Steady:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, as long as somebody reads."""
+        """Write, as long as the pipe is open."""
         self._while_there(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush what was written."""
         self._while_there(self._stream.flush)
 
     def _while_there(self, act: Callable[[], object]) -> None:
@@ -76,7 +76,7 @@ class _Steady:
                 raise RunError(f"cannot write to {self._name}: {explain(error)}") from error
 
     def _discard(self) -> None:
-        """What is left in its buffer would be tried again when the process ends."""
+        """Discard the buffer, which would be written again when the process ends."""
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())

@@ -16,10 +16,10 @@ _TRAINING = "Training"
 def train(
     data: options.Data = None,
     backbone: Annotated[
-        str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name; of images mlp.")
+        str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name; for images mlp.")
     ] = "minilm",
     defence: Annotated[
-        str, typer.Option("--defence", "--defense", help="How to train (isthmus list defences); A+B composes.")
+        str, typer.Option("--defence", "--defense", help="Training method (isthmus list defences); A+B composes two.")
     ] = "standard",
     parameter: options.Parameters = None,
     seed: options.Seed = 0,
@@ -30,18 +30,16 @@ def train(
     labels: Annotated[
         str | None,
         typer.Option(
-            "--labels", metavar="A,B,…", help="Names of numbered labels, in order.", rich_help_panel=options.DATA
+            "--labels", metavar="A,B,…", help="Names of the numbered labels, in order.", rich_help_panel=options.DATA
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="Train on so many examples only.", rich_help_panel=options.DATA),
+        typer.Option("--limit", min=1, help="Train on a random sample of N examples.", rich_help_panel=options.DATA),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            "--epochs", help="Passes over the data. (default: 3; qa: 2; images: 20)", rich_help_panel=_TRAINING
-        ),
+        typer.Option("--epochs", help="Epochs. (default: 3; qa: 2; images: 20)", rich_help_panel=_TRAINING),
     ] = None,
     batch_size: Annotated[
         int | None,
@@ -54,7 +52,7 @@ def train(
         typer.Option(
             "--learning-rate",
             "--lr",
-            help="Largest step. (default: 1e-4; qa: 3e-5; lstm, cnn, images: 1e-3)",
+            help="Peak learning rate. (default: 1e-4; qa: 3e-5; lstm, cnn, images: 1e-3)",
             rich_help_panel=_TRAINING,
         ),
     ] = None,
@@ -64,18 +62,18 @@ def train(
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option("--patience", help="Stop after so many evaluations without gain.", rich_help_panel=_TRAINING),
+        typer.Option("--patience", help="Stop after N evaluations without improvement.", rich_help_panel=_TRAINING),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("-S", "--set", metavar="KEY=VALUE", help="Any other training setting.", rich_help_panel=_TRAINING),
+        typer.Option("-S", "--set", metavar="KEY=VALUE", help="Another training setting.", rich_help_panel=_TRAINING),
     ] = None,
     out: options.Out = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = None,
 ) -> None:
-    """Fine-tune a classifier, plain or with a defence. The same command again continues an interrupted run.
+    """Fine-tune a classifier, plain or with a defence. The same command resumes an interrupted run.
 
     isthmus train --data rotten_tomatoes --backbone minilm --epochs 1 --out runs/demo
 
@@ -92,7 +90,9 @@ def train(
     from isthmus.runs.train import train as run_train
 
     if data is None:
-        raise UsageError("say what to train on: --data rotten_tomatoes, --data reviews.csv --text review --label stars")
+        raise UsageError(
+            "no data to train on: pass --data rotten_tomatoes, or --data reviews.csv --text review --label stars"
+        )
     wanted = options.task_name(task)
     given = {
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
@@ -121,12 +121,12 @@ def train(
             done = run_train(request, bar)
     except KeyboardInterrupt:
         bar.close()
-        bar.meter.note("interrupted: the same command again continues from the last checkpoint")
+        bar.meter.note("interrupted: the same command resumes from the last checkpoint")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         bar.close()
     if done.was_finished:
-        bar.meter.note(f"{done.folder.path} holds this model already; nothing was trained")
+        bar.meter.note(f"{done.folder.path} already holds this model; nothing was trained")
     if done.made_splits:
         bar.meter.note(_cut(done.made_splits, done.record.data.sizes))
     if done.rejected:
@@ -138,15 +138,15 @@ def train(
 
 
 def _cut(made: Sequence[str], sizes: Mapping[str, int]) -> str:
-    """What to say of splits that the data did not have."""
+    """The note about splits that the data did not have."""
     if made == ("dev",):
         return f"the data has no dev split: {sizes['dev']:,} examples of train were set aside for it"
     parts = ", ".join(f"{sizes[part]:,} {part}" for part in made)
-    return f"the data has no splits: its examples were cut into {parts}; attack and evaluate use test"
+    return f"the data has no splits: its examples were split into {parts}; attack and evaluate use test"
 
 
 def _put_aside(reasons: list[str]) -> str:
-    """What to say of rows that could not be used."""
+    """The note about rows that could not be used."""
     shown = "; ".join(reasons[:3]) + ("; …" if len(reasons) > 3 else "")
     return f"{len(reasons):,} row{'s' * (len(reasons) > 1)} of the data could not be used ({shown})"
 
@@ -154,7 +154,7 @@ def _put_aside(reasons: list[str]) -> str:
 def training_settings(
     given: dict[str, Any], others: dict[str, str], task: str = "classification", backbone: str | None = None
 ) -> Any:
-    """Training settings from options and ``-S`` strings."""
+    """Read training settings from options and ``-S`` strings."""
     import dataclasses
 
     from isthmus.core._convert import convert

@@ -89,7 +89,7 @@ class Entry:
         if self.extension is not None:
             outside = self.extension.load()
             if not isinstance(outside, type):
-                raise UsageError(f"{self.extension.spec} is no class, and a {_SINGULAR[self.family]} is one")
+                raise UsageError(f"{self.extension.spec} is not a class, and a {_SINGULAR[self.family]} is one")
             return outside
         loaded = getattr(importlib.import_module(self.module), self.class_name)
         assert isinstance(loaded, type)

@@ -106,7 +106,7 @@ Filling = Callable[[], tuple[Ints, Floats]]
 
 
 ABSTAINS = "(abstains)"
-"""The last label of a victim that may decline to answer; where it is the likeliest, the victim declined."""
+"""The last label of a victim that may decline to answer; where it is the most likely, the victim declined."""
 
 
 @runtime_checkable
@@ -234,7 +234,7 @@ class MaskedLM(Protocol):
         """Its own tokenizer, which need not be the victim's."""
 
     def fill(self, batch: TokenBatch, positions: Ints, k: int) -> tuple[Ints, Floats]:
-        """For each row the `k` likeliest tokens at its position, and their probabilities: two [rows, k] arrays."""
+        """For each row the `k` most likely tokens at its position, and their probabilities: two [rows, k] arrays."""
 
 
 @runtime_checkable
@@ -253,7 +253,7 @@ class TokenMaskedLM(MaskedLM, Protocol):
         """Longest row it reads, special tokens included."""
 
     def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
-        """Start looking for the `k` likeliest of the tokens that are allowed [vocabulary], at every blank.
+        """Start looking for the `k` most likely of the tokens that are allowed [vocabulary], at every blank.
 
         Probabilities are those among all tokens; where fewer than `k` are allowed the rest have probability 0.
         """
@@ -277,7 +277,7 @@ class Classification:
         return len(self.fields) == 2
 
     def predictions(self, scores: Floats) -> Ints:
-        """The likeliest class of each row."""
+        """The most likely class of each row."""
         return np.asarray(scores.argmax(axis=1), dtype=np.int64)
 
     def metrics(self, scores: Floats, labels: Ints) -> dict[str, float]:

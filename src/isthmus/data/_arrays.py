@@ -133,7 +133,7 @@ def load_npz(file: Path) -> Arrays:
     """The arrays of a file, read as data: an array of Python objects is refused."""
     try:
         if not zipfile.is_zipfile(file):
-            raise DataError(f"{file} cannot be read as an .npz file of arrays: it is no zip archive, or cut short")
+            raise DataError(f"{file} cannot be read as an .npz file of arrays: it is not a zip archive, or cut short")
         with np.load(file, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except DataError:

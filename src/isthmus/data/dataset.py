@@ -1,4 +1,4 @@
-"""What a data set is once it is read: labelled examples, the rows that could not be used, and the splits they form."""
+"""A data set in memory: labelled examples, unusable rows, and splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets of images: arrays that become labelled examples, and examples that become one array again.
+"""Image data sets: arrays to labelled examples, and back.
 
 An example's one field is an array [channels, height, width]: of uint8 as the source has it, or of float32 in [0, 1].
 Vectors [width] of any range are features that somebody else's network computed.

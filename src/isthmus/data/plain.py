@@ -1,4 +1,4 @@
-"""Data that a program holds already: pairs of text and label, two lists, a frame of pandas, a `datasets.Dataset`.
+"""Data given as Python objects: pairs of text and label, two lists, a pandas frame, a `datasets.Dataset`.
 
 [("a lovely film", 1), …]                     rows; ("premise", "hypothesis", label) for pairs of texts
 (["a lovely film", …], [1, …])                two lists, texts and labels
@@ -32,7 +32,7 @@ def as_splits(
     pair: tuple[str, str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> Splits:
-    """Splits of whatever a program holds; columns and label names as in `load_data`.
+    """Splits from Python objects; columns and label names as in `load_data`.
 
     >>> from isthmus.data.plain import as_splits
     >>> as_splits([("a lovely film", "good"), ("a dull plot", "bad")], "reviews")["all"].labels
@@ -94,7 +94,7 @@ def _records(part: Any, source: str) -> tuple[tuple[str, ...], list[Mapping[str,
         return names, [dict(zip(names, (row[0], row[1], _value(row[2])), strict=True)) for row in rows]
     if not rows:
         return ("text", "label"), []
-    raise DataError(f"{source}: {rows[0]!r:.80} is no row: {_SHAPES}")
+    raise DataError(f"{source}: {rows[0]!r:.80} is not a row: {_SHAPES}")
 
 
 def _is_two_lists(part: Sequence[Any]) -> bool:

@@ -149,7 +149,7 @@ class Composed(Defence):
         """Start over where one part does; judge from where the last of them is at work."""
         plans = [part.plan(epochs) for part in self.parts]
         return Plan(
-            tuple(sorted({epoch for plan in plans for epoch in plan.anew})), max(plan.judged_from for plan in plans)
+            tuple(sorted({epoch for plan in plans for epoch in plan.again})), max(plan.judged_from for plan in plans)
         )
 
     @property

@@ -37,7 +37,7 @@ class SynonymDraws(Defence):
     one_way: Literal["symmetric", "refuse"] = "symmetric"
     """What becomes of links of the table that go one way only."""
     rate: float = 1.0
-    """Chance that a word is drawn anew while training; 0 trains on the texts as they are."""
+    """Chance that a word is drawn again while training; 0 trains on the texts as they are."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

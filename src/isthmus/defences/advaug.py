@@ -1,4 +1,4 @@
-"""AdvAug: attack the fine-tuned model once, and train again with what fooled it."""
+"""AdvAug: attack the fine-tuned model once, and train again with the adversarial texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdvAug(Attacked):
-    """Adversarial data augmentation: attack training points of the fine-tuned model once, add what fooled it, retrain.
+    """Adversarial data augmentation: attack the fine-tuned model once, add the adversarial texts, retrain.
 
         f_1  = argmin Σ_{(x, y) in D} -log p(y | x)
         A    = {(attack(f_1, x, y), y) : x among `points` of D, f_1 fooled}
@@ -68,8 +68,8 @@ class AdvAug(Attacked):
                 f"{self.name} attacks after {self.after} epochs and then trains on what it found, but there are only "
                 f"{epochs} epochs in all: train for more, or give after = 0 if the backbone is trained already"
             )
-        anew = (self.after,) if self.mode == "paper" and self.after else ()
-        return Plan(anew, judged_from=self.after)
+        again = (self.after,) if self.mode == "paper" and self.after else ()
+        return Plan(again, judged_from=self.after)
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
         """The originals until the attack; from then on the successes with them."""

@@ -1,4 +1,4 @@
-"""Adversarial training: attack the model as it stands, train on what was found, attack again."""
+"""Adversarial training: attack the current model, train on the adversarial texts, attack again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adversarial(Attacked):
-    """Adversarial training: attack the current model every few epochs, and train on the originals and what was found.
+    """Adversarial training: attack the current model every few epochs, train on originals and adversarial texts.
 
         A_t  = {(attack(f_t, x, y), y) : x among `points` of D}        at t = start, start + every, …
         loss = -log p(y | x)      over (x, y) in D, from t on in D ∪ A_t; A_t replaces the A before it
@@ -194,6 +194,6 @@ class Adversarial(Attacked):
 
 
 def freeze(module: nn.Module) -> None:
-    """Keep what belongs to `module` as it is while training."""
+    """Freeze the parameters of `module` during training."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""What a defence is: a frozen record of hyper-parameters with three moments.
+"""The base class of defences: a frozen record of hyper-parameters with three moments.
 
     prepare(model, data)                  fill slots of the model and say how it answers, before training
     examples(model, data, epoch, seed)    may replace the training examples, before each epoch
@@ -64,7 +64,7 @@ class Terms:
 
 @dataclass(slots=True)
 class Batch:
-    """One mini-batch: what the model reads, and what it should answer."""
+    """One mini-batch: inputs and targets."""
 
     inputs: dict[str, Tensor]
     labels: Tensor  # [batch]; question answering: first and last token of the answer [batch, 2], 0 where it is not
@@ -116,7 +116,7 @@ class Made:
 class Plan:
     """How a defence divides the epochs of a run."""
 
-    anew: tuple[int, ...] = ()
+    again: tuple[int, ...] = ()
     """Epochs (counted from 0) at which training starts over: the training before ends with its best weights, `examples`
     sees those, and then weights, optimiser and schedule are as they were at the beginning."""
     judged_from: int = 0
@@ -124,7 +124,7 @@ class Plan:
 
     def stretch(self, epoch: int, epochs: int) -> tuple[int, int]:
         """First epoch, and the one behind the last, of the training that `epoch` of `epochs` belongs to."""
-        bounds = (0, *self.anew, epochs)
+        bounds = (0, *self.again, epochs)
         begins = max(bound for bound in bounds if bound <= epoch)
         return begins, min(bound for bound in bounds if bound > epoch)
 
@@ -140,7 +140,7 @@ class Labelled(Protocol):
 
 @dataclass(frozen=True)
 class Defence:
-    """Base of all defences; with every moment left alone it is plain fine-tuning."""
+    """Base class of all defences; without overrides it is plain fine-tuning."""
 
     slots: ClassVar[tuple[str, ...]] = ()
     """Slots of the model that `prepare` may fill; two defences cannot fill the same."""

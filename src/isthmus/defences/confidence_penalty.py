@@ -1,4 +1,4 @@
-"""Confidence penalty: pay for predictions of low entropy."""
+"""Confidence penalty: penalise predictions of low entropy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfidencePenalty(Defence):
-    """Confidence penalty: reward predictions for keeping their entropy (Pereyra et al., 2017).
+    """Confidence penalty: reward the entropy of predictions (Pereyra et al., 2017).
 
         loss = -log p(y | x) - gamma · H(p(· | x)),     H(p) = -Σ_c p_c log p_c
 

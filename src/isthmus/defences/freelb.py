@@ -1,4 +1,4 @@
-"""FreeLB: train on every perturbation that a climb passes through."""
+"""FreeLB: train on every step of a gradient ascent in the word embeddings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FreeLB(Ascent):
-    """FreeLB: average the loss over the steps of a climb in the word embeddings (Zhu et al., 2020).
+    """FreeLB: average the loss over the steps of a gradient ascent in the word embeddings (Zhu et al., 2020).
 
         loss = 1/S Σ_{s=1..S} -log p(y | e + δ_s),     δ_{s+1} = Π(δ_s + a · g_s / ‖g_s‖),   g_s = ∂ loss_s / ∂ δ_s
 

@@ -1,4 +1,4 @@
-"""FreeLB++: a longer climb without a limit."""
+"""FreeLB++: more ascent steps, without a norm limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaussian noise on what the model reads while it trains: pixels, or word embeddings."""
+"""Gaussian noise on the inputs during training: pixels, or word embeddings."""
 
 from __future__ import annotations
 

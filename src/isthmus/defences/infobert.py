@@ -1,4 +1,4 @@
-"""InfoBERT: let less of the words through, and keep hold of the words that are both stable and useful."""
+"""InfoBERT: penalise information about the words, and anchor words that are robust and useful."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class InfoBERT(Ascent):
         one_of(self.name, "features", self.features, get_args(Features))
         if self.p_t_given_x == "auxiliary" and self.features == "global":
             raise UsageError(
-                "infobert: the auxiliary network predicts a token's features from its word, and a sentence is no word: "
-                "take p_t_given_x=encoder with features=global"
+                "infobert: the auxiliary network predicts a token's features from its word, and a sentence is not a "
+                "word: use p_t_given_x=encoder with features=global"
             )
         if not 0 <= self.lowest < self.highest <= 1:
             raise UsageError(

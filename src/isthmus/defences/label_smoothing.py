@@ -1,4 +1,4 @@
-"""Label smoothing: train towards a distribution that leaves some doubt."""
+"""Label smoothing: soft targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelSmoothing(Defence):
-    """Label smoothing: cross-entropy against a target that leaves some doubt (Szegedy et al., 2016).
+    """Label smoothing: cross-entropy with soft targets (Szegedy et al., 2016).
 
         loss = -Σ_c q_c log p(c | x),     q_c = (1 - epsilon) [c = y] + epsilon / classes
 

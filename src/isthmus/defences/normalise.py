@@ -1,4 +1,4 @@
-"""Normalise: a front end that reads texts as people do, before the model sees them."""
+"""Normalise: undo disguised characters before the model reads a text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Normalise(Defence):
-    """Normalise: undo what Unicode, leet and (if asked for) misspelling hide, in training and whenever it is used.
+    """Normalise: undo Unicode tricks, leet and (optionally) misspelling, in training and at inference.
 
         loss = -log p(y | n(x))        n(n(x)) = n(x)
 
@@ -91,7 +91,7 @@ class Normalise(Defence):
             return
         if model.task.name != "classification" or not isinstance(data, Dataset):
             raise UsageError(
-                f"{self.name} reads texts of a classifier anew; where answers are positions in the text, or there are "
+                f"{self.name} reads texts of a classifier again; where answers are positions in the text, or there are "
                 "no texts, it cannot"
             )
         words: tuple[str, ...] = ()

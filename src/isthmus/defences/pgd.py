@@ -1,4 +1,4 @@
-"""Adversarial training: train on the end of a climb in the word embeddings."""
+"""Adversarial training: train on the last step of a gradient ascent in the word embeddings."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from isthmus.defences._synonyms import SynonymDraws
 
 @dataclass(frozen=True)
 class RandomSubstitution(SynonymDraws):
-    """Random substitution: in every epoch some words of a text are drawn from their synonyms (Wei and Zou, 2019).
+    """Random substitution: in every epoch some words are replaced by random synonyms (Wei and Zou, 2019).
 
-        loss = -log p(y | z),     z_i drawn from P(x_i) with chance `rate`, else x_i, anew in every epoch
+        loss = -log p(y | z),     z_i drawn from P(x_i) with chance `rate`, else x_i, again in every epoch
 
     P(w) are the synonyms of w, w among them, as `safer` has them. The trained model answers by one pass on the text as
     it is. The baseline that a defence against substitution of words has to beat: it costs nothing and knows no attack.
@@ -21,7 +21,7 @@ class RandomSubstitution(SynonymDraws):
         Tasks, https://aclanthology.org/D19-1670, whose first operation it is.
 
     Where we depart:
-        Synonyms come from word vectors instead of WordNet, texts are drawn anew in every epoch instead of once, and
+        Synonyms come from word vectors instead of WordNet, texts are drawn again in every epoch instead of once, and
         they take the place of the originals instead of standing beside them. EDA replaces a tenth of the words, once.
 
     Relations:
@@ -33,4 +33,4 @@ class RandomSubstitution(SynonymDraws):
     """
 
     rate: float = 0.25
-    """Chance that a word is drawn anew while training; 0 trains on the texts as they are."""
+    """Chance that a word is drawn again while training; 0 trains on the texts as they are."""

@@ -72,7 +72,7 @@ class RDrop(Defence):
 
 
 def drops(model: Classifier) -> bool:
-    """Whether some layer of the model drops values in training."""
+    """Whether some layer of the model has dropout."""
     from torch import nn
 
     for module in model.modules():

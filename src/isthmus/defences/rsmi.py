@@ -1,4 +1,4 @@
-"""RSMI: noise inside the encoder and masks on the words that matter, while training and at inference."""
+"""RSMI: noise inside the encoder and masks on important words, in training and at inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAFER: train on random synonyms, answer by random synonyms."""
+"""SAFER: train on random synonyms, predict by a vote over random synonyms."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SAFER(SynonymDraws):
-    """SAFER: read every text with its words drawn from sets of synonyms, in training and afterwards (Ye et al., 2020).
+    """SAFER: replace words by random synonyms, in training and at inference (Ye et al., 2020).
 
-        loss = -log p(y | z),  z_i drawn from P(x_i), anew in every epoch
+        loss = -log p(y | z),  z_i drawn from P(x_i), again in every epoch
         answer(x) = argmax_c of the share of draws z with f(z) = c
 
     P(w), the perturbation set of w, holds the `most` words nearest to w in its connected component of the graph that

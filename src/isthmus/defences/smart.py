@@ -1,4 +1,4 @@
-"""SMART: smooth predictions, and small steps of what is predicted."""
+"""SMART: smooth predictions around a text, and small changes of predictions from step to step."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class SMART(Smoothness):
 
 
 def alone(model: Classifier) -> nn.Module:
-    """A copy of the model without what stands beside it."""
+    """A copy of the model without its attached parts."""
     companions, model.companions = model.companions, type(model.companions)()
     try:
         return copy.deepcopy(model)

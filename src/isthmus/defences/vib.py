@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VIB(StochasticBottleneck):
-    """VIB: a stochastic code that pays for every nat it carries about its input (Alemi et al., 2017).
+    """VIB: a stochastic code with a penalty on its information about the input (Alemi et al., 2017).
 
         loss = -log p(y | z) + β · R,     R = KL(N(μ(x), σ(x)²) ‖ N(0, I)) = Σ_k ½ (μ_k² + σ_k² - 1 - 2 log σ_k)
 

@@ -24,7 +24,7 @@ Cap = Literal["example", "batch"]
 
 @dataclass(frozen=True)
 class VUB(StochasticBottleneck):
-    """VUB: VIB less the smaller of the labels' entropy and the prediction's (Tighter Bounds on the IB, 2024).
+    """VUB: VIB minus the smaller of the labels' entropy and the prediction's (Tighter Bounds on the IB, 2024).
 
         loss = -log p(y | z) + β · R - min{ H(Y), H(p(· | z)) }
 

@@ -93,7 +93,7 @@ class Similarity:
 
 
 class Fill:
-    """The words a masked language model finds likeliest at each position, the likeliest first.
+    """The words a masked language model finds most likely at each position, the most likely first.
 
     Span 0 opens a blank before the position, 1 blanks it, 2 blanks it together with the next. The model reads the field
     of the position: all of it, or as many tokens around the blank as it takes.
@@ -135,7 +135,7 @@ class Likelihood:
 class Gradient:
     """Gradient of the victim's cross-entropy for `label` with respect to its word embeddings, averaged over `draws`.
 
-    `shared` takes the draws of `Score(draws=…)`, the others are drawn anew for every request.
+    `shared` takes the draws of `Score(draws=…)`, the others are drawn again for every request.
     """
 
     __slots__ = ("base", "draws", "label", "shared")

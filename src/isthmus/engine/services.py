@@ -1,4 +1,4 @@
-"""Whom to ask for what: the models beside the victim, each made ready when it is first asked."""
+"""Whom to ask for what: the auxiliary models, each made ready when it is first asked."""
 
 from __future__ import annotations
 

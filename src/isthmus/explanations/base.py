@@ -1,4 +1,4 @@
-"""What every explanation shares: a method is one file, a frozen dataclass of its hyper-parameters.
+"""The base class of explanations: a method is one file, a frozen dataclass of its hyper-parameters.
 
     for found in method(model, examples, classes="all"):       one `Explanation` per example, in order
         found.weights                                          float64 [classes explained, words]
@@ -33,7 +33,7 @@ _EXAMPLES_AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """How much each word of one text speaks for each class that was asked about."""
+    """The weight of each word of one text for each requested class."""
 
     id: str
     texts: Texts
@@ -56,7 +56,7 @@ class Explanation:
 
     @property
     def prediction(self) -> int:
-        """The likeliest class."""
+        """The most likely class."""
         return int(np.argmax(self.scores))
 
     def towards(self, label: int | str) -> Weights:
@@ -126,7 +126,7 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class Explainer(ABC):
-    """Base of all methods."""
+    """Base class of all methods."""
 
     needs_gradients: ClassVar[bool] = False
     """Whether the model must be at hand; the others see its probabilities alone."""
@@ -191,7 +191,7 @@ class Explainer(ABC):
 
 
 def chosen_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] | None:
-    """Numbers of the classes asked about; None for each text's own prediction."""
+    """Numbers of the requested classes; None for each text's own prediction."""
     if isinstance(classes, str) and classes == "predicted":
         return None
     if isinstance(classes, str) and classes == "all":
@@ -211,7 +211,7 @@ def chosen_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] |
 
 
 def without_gradients(victim: Victim) -> str:
-    """Why a victim has no gradient to explain by, in words; empty where it has one."""
+    """Why a victim has no usable gradient; empty if it has one."""
     from isthmus.models.victims.classifier import ClassifierVictim
 
     if victim.stochastic:
@@ -222,7 +222,7 @@ def without_gradients(victim: Victim) -> str:
 
 
 def black_box() -> list[str]:
-    """The methods that see probabilities alone."""
+    """The methods that need only probabilities."""
     return [entry.name for entry in catalog.entries("explanations") if not entry.load().needs_gradients]
 
 
@@ -235,7 +235,7 @@ def explain(
     seed: int = 0,
     **parameters: Any,
 ) -> Explanation | list[Explanation]:
-    """How much each word of a text speaks for a class; of several texts, a list.
+    """The weight of each word of a text for a class; for several texts, a list.
 
     Args:
         victim: A model, or any function from a list of texts to class probabilities.
@@ -263,7 +263,7 @@ def explain(
 
 
 def refuse_wordless(examples: Iterable[Example]) -> None:
-    """Refuse texts that were given to be explained and have no word that could weigh anything."""
+    """Refuse texts without words."""
     for example in examples:
         if example.texts and not any(len(Words.of(text)) for text in example.texts.values()):
             shown = ", ".join(repr(text[:40]) for text in example.texts.values())

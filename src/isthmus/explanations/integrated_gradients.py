@@ -1,4 +1,4 @@
-"""Gradients along the way from nothing to the text."""
+"""Gradients along the path from a baseline to the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class IntegratedGradients(Explainer):
 
     e are the word-piece embeddings, b is zero at words and keeps special tokens as they are, F_c is the logit (or the
     probability) of class c. Weights are summed over the pieces of a word. `details` has the completeness error, and
-    the weight of what is no word (punctuation).
+    the weight of what is not a word (punctuation).
 
     References:
         Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks. ICML 2017.

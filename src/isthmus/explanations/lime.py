@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class LIME(Explainer):
-    """Fit a linear model to the probabilities of texts with random words left out (Ribeiro et al., 2016).
+    """Fit a linear model to the probabilities of texts with random words deleted (Ribeiro et al., 2016).
 
         w = argmin over w, b of  Σ_s π_s (p(c | z_s) - w·z_s - b)²  +  λ ‖w‖²
         π_s = exp(-d(z_s, 1)² / k²),     d = 100 · (1 - cosine)

@@ -1,4 +1,4 @@
-"""What each word's absence changes."""
+"""The effect of deleting each word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.explanations.base import Explainer, Explanation
 
 @dataclass(frozen=True, kw_only=True)
 class Occlusion(Explainer):
-    """Leave each word out in turn, and look at what that changes (Zeiler and Fergus, 2014; Li et al., 2016).
+    """Delete each word in turn and measure the change (Zeiler and Fergus, 2014; Li et al., 2016).
 
         w_i = p(c | x) - p(c | x without word i)
 

@@ -18,7 +18,7 @@ from isthmus.explanations.base import Explainer, Explanation
 
 @dataclass(frozen=True, kw_only=True)
 class Shapley(Explainer):
-    """Add the words one after the other, in random orders, and average what each adds (Castro et al., 2009).
+    """Add the words one by one in random orders, and average the effect of each (Castro et al., 2009).
 
         w_i = E over orders π of  p(c | words before i in π, and i) - p(c | words before i in π)
         Σ_i w_i = p(c | x) - p(c | no words)        whatever the orders

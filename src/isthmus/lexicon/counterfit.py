@@ -12,7 +12,7 @@ References:
 
 The published vectors (Paragram 300 wide, counter-fitted with PPDB and WordNet) are on no package index. `stand_in`
 makes vectors for the same use from what is: GloVe 6B 50 wide, whitened, and the pairs of `isthmus.lexicon.constraints`.
-It is built once (7 s of one core) and kept in the cache folder. VSP is left out: over the 40,000 commonest words it
+It is built once (7 s of one core) and kept in the cache folder. VSP is left out: over the 40,000 most frequent words it
 cost as much again, and before whitening it moved the overlap below by less than a point and lowered SimLex by five.
 
 Measured on 4,000 words of the published vocabulary that have neighbours there (distance at most 0.7), on SimLex-999,

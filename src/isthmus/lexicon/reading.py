@@ -1,8 +1,8 @@
 """What a reader takes a changed word for: the same word, a misspelling of it, or another word.
 
     alike(old, new)       they look the same: capitals, look-alike letters, what is invisible
-    misspells(old, new)   the new string is no word, and the old one is read in it: one letter more, less, different or
-                          swapped; a space inside; digits and signs for letters
+    misspells(old, new)   the new string is not a word, and the old one is read in it: one letter more, less, different
+                          or swapped; a space inside; digits and signs for letters
 
 A word of fewer than four letters is one edit away from too many others to be read through a misspelling.
 """
@@ -34,7 +34,7 @@ class Reader:
         return old == new or self._shown(old).lower() == self._shown(new).lower()
 
     def misspells(self, old: str, new: str) -> bool:
-        """Whether the new string is no word and can be read as the old one."""
+        """Whether the new string is not a word and can be read as the old one."""
         return self._misspelt(old, new)
 
     def reads_as(self, old: str, new: str) -> bool:

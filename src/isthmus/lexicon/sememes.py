@@ -138,7 +138,7 @@ def _loaded(source: str) -> Sememes:
     if all(isinstance(row, dict) and all(_is_list_of(words, str) for words in row.values()) for row in rows):
         return CandidateTable(table, f"candidates of {path}")
     raise DataError(
-        f"{path} is no table of sememes: expected {{word: [[sememe, ...], ...]}}, {{word: [word, ...]}} or "
+        f"{path} is not a table of sememes: expected {{word: [[sememe, ...], ...]}}, {{word: [word, ...]}} or "
         '{word: {"noun": [word, ...], ...}}'
     )
 

@@ -130,11 +130,11 @@ class WordNet:
         return self._parts[pos].entry(offset, symbols)
 
     def places(self, pos: str, lemma: str) -> list[int]:
-        """Where the synsets of a lemma (not of an inflected form) are, the commonest sense first."""
+        """Where the synsets of a lemma (not of an inflected form) are, the most frequent sense first."""
         return self._parts[pos].offsets(lemma)
 
     def senses(self) -> Iterator[tuple[str, str, list[int]]]:
-        """Every lemma of one word as (part of speech, lemma, places of its synsets, the commonest sense first)."""
+        """Every lemma of one word as (part of speech, lemma, places of its synsets, the most frequent sense first)."""
         for pos, part in self._parts.items():
             for lemma, offsets in part.senses():
                 yield pos, lemma, offsets

@@ -108,7 +108,7 @@ def read_codes(
 ) -> Codes:
     """What the model makes of every input of the data, or of what an attack makes of it.
 
-    The attack moves every input, also those that are answered wrongly. Its target is the model as it is.
+    The attack moves every input, also those that are misclassified. Its target is the model as it is.
     """
     if not len(data):
         raise UsageError(f"the {data.split} split of {data.name} is empty: there is nothing to measure")

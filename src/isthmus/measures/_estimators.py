@@ -302,7 +302,7 @@ def _fit(
 
 
 def bootstrap_spread(features: Features, seed: int, draws: int = 1000) -> Interval:
-    """The spread of the tokens, with the interval of drawing texts anew."""
+    """The spread of the tokens, with the interval of drawing texts again."""
     n, width = len(features), features.tokens.shape[1]
     t = features.tokens.double()
     sums = torch.zeros(n, width, dtype=torch.float64).index_add_(0, features.owner, t)

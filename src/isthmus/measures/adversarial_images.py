@@ -1,4 +1,4 @@
-"""Images that fool a classifier, beside the originals and the difference."""
+"""Adversarial images beside their originals and the difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdversarialImages(Measure):
-    """A grid of images, what an attack by gradients makes of them, and the difference, amplified.
+    """A grid of images, their adversarial versions by a gradient attack, and the amplified difference.
 
         x,    x' = A(x),    ½ + ½ (x' - x) / max |x' - x|
 

@@ -1,4 +1,4 @@
-"""How much anchored words, and the others, tell of the sentence: on clean and on adversarial texts."""
+"""Information between the sentence and its anchored and other words, on clean and adversarial texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which words of a sentence a model holds on to, and which it hangs by."""
+"""Which words of a sentence are anchored, and which drive the prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measure is: parameters, one method that looks at a `Subject`, and a `Measurement` of named figures.
+"""The base class of measures: parameters, one method on a `Subject`, and a `Measurement` of named figures.
 
     measure(subject) -> Measurement(figures, plots, texts, notes)
 
@@ -35,7 +35,7 @@ Option = Literal["n", "splits", "seed", "every_epoch", "texts", "against"]
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a measurement, with the bounds of its interval where it is an estimate over examples."""
+    """One number of a measurement, with the bounds of its interval if it is an estimate over examples."""
 
     name: str
     """What it is, with its unit where that is not obvious: ``rate (bits)``."""
@@ -68,7 +68,7 @@ class Series:
     small: bool = False
     """Of points: what the series before it was pooled from, drawn small in its colour."""
     reference: bool = False
-    """Whether it is what the series of the same place among the others is held against: dashed, in its colour."""
+    """Whether it is what the series of the same place among the others is checked against: dashed, in its colour."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plot:
-    """What to draw, in the terms of the reader: axes and series, no colours."""
+    """A plot as axes and series, without colours."""
 
     name: str
     """Name of the file."""
@@ -102,7 +102,7 @@ class Plot:
     diagonal: bool = False
     """Whether to draw the line y = x."""
     ticks: tuple[str, ...] = ()
-    """Names at x = 0, 1, 2, … where x is no number."""
+    """Names at x = 0, 1, 2, … where x is not a number."""
     panels: tuple[tuple[Panel, ...], ...] = ()
     """Images that belong together, one example after the other; all have as many."""
 
@@ -118,7 +118,7 @@ class MarkedText:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a measure found."""
+    """The result of a measure."""
 
     figures: tuple[Figure, ...] = ()
     plots: tuple[Plot, ...] = ()
@@ -194,7 +194,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """Which examples a model got right, and which it still got right under an attack or on adversarial texts."""
+    """Which examples a model classifies correctly, clean and under an attack or on adversarial texts."""
 
     name: str
     """The attack or the evaluation."""
@@ -205,7 +205,7 @@ class Robustness:
 
 @dataclass(frozen=True)
 class Adversarial:
-    """Adversarial texts, and the texts they were made from where these are known."""
+    """Adversarial texts, with their originals if known."""
 
     name: str
     adversarial: Dataset
@@ -215,7 +215,7 @@ class Adversarial:
 
 @dataclass(frozen=True)
 class Pair:
-    """A text and what an attack made of it."""
+    """A text and its adversarial version."""
 
     id: str
     label: int
@@ -227,7 +227,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What became of the texts that an attack looked at."""
+    """The texts of an attack, by outcome."""
 
     name: str
     pairs: tuple[Pair, ...]
@@ -237,7 +237,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of how a model was trained."""
+    """How a model was trained."""
 
     defence: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Asked:
-    """What whoever asked wants measured; None leaves it to the measure."""
+    """The requested examples and options; None leaves a choice to the measure."""
 
     n: int | None = None
     """Examples of each split."""
@@ -275,11 +275,11 @@ Step = Callable[[str, int, int], None]
 
 
 def _no_model() -> Any:
-    raise UsageError("there is no model to measure: give one, or the folder of a finished training")
+    raise UsageError("no model to measure: pass `model`, or the folder of a finished training")
 
 
 def _no_data() -> Any:
-    raise UsageError("there are no data to measure on: give some")
+    raise UsageError("no data to measure on: pass `data`")
 
 
 def _no_attack(name: str | None) -> Any:
@@ -288,7 +288,7 @@ def _no_attack(name: str | None) -> Any:
 
 @dataclass(eq=False)
 class Subject:
-    """What is measured. Model and data are loaded when they are first asked for."""
+    """The run that is measured. Model and data are loaded when they are first used."""
 
     name: str
     load_model: Callable[[], Classifier] = _no_model
@@ -351,7 +351,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """Base of all measures: a frozen dataclass of parameters with one method to write."""
+    """Base class of all measures: a frozen dataclass of parameters with one method to write."""
 
     reads: ClassVar[tuple[Source, ...]] = ("model", "data")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed")

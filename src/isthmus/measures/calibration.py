@@ -1,4 +1,4 @@
-"""Whether a model is right as often as it says it is."""
+"""Calibration: does confidence match accuracy?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the embeddings of a text have to be moved until the model answers otherwise."""
+"""How large a perturbation of the embeddings changes the prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the words that an explanation ranks first decide."""
+"""Whether the words that an explanation ranks first drive the prediction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_ACROSS_MODELS = (
 
 @dataclass(frozen=True)
 class Faithfulness(Measure):
-    """Comprehensiveness and sufficiency of each explanation: do the words it ranks first decide (DeYoung et al., 2020)?
+    """Comprehensiveness and sufficiency of each explanation (DeYoung et al., 2020).
 
         comprehensiveness = mean over shares q of  p(c | x) - p(c | x without its first q words)     higher is better
         sufficiency       = mean over shares q of  p(c | x) - p(c | the first q words alone)         lower is better

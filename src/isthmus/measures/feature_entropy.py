@@ -1,4 +1,4 @@
-"""Entropy of a network's features, which is what they tell of the input where they hold no noise."""
+"""Entropy of a network's features: their information about the input if there is no noise."""
 
 from __future__ import annotations
 

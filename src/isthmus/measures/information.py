@@ -118,8 +118,8 @@ class Information(Measure):
                 f"InfoNCE tells {self.chunk} pairs apart: it can show at most log {self.chunk} = "
                 f"{math.log(self.chunk):.3g} nats.",
                 "CLUB's fit gap: how much less likely a token of the split is than one of train, under the density "
-                "fitted on train; where it is large, CLUB is no bound. No token tells more of its word than the word's "
-                "entropy: where CLUB exceeds it, words nearly determine tokens and CLUB says no more.",
+                "fitted on train; where it is large, CLUB is not a bound. No token tells more of its word than the "
+                "word's entropy: where CLUB exceeds it, words nearly determine tokens and CLUB says no more.",
             ]
             if any(figure.name == NCE and figure.estimate < 0 for figure in figures):
                 notes.append(BELOW_ZERO)
@@ -296,7 +296,7 @@ def from_log(subject: Subject) -> list[Plot]:
 
 def _over_epochs(by_epoch: Mapping[int, tuple[Figure, ...]]) -> list[Plot]:
     """One plot for each figure, over the epochs that were kept."""
-    # The data's own entropies stand still, and bits are nats.
+    # The data's own entropies are frozen, and bits are nats.
     still = {RATE_BITS, LABEL_ENTROPY, WORDS}
     names = dict.fromkeys(
         figure.name for figures in by_epoch.values() for figure in figures if figure.name not in still

@@ -1,4 +1,4 @@
-"""What a model lets through against what of it is about the label, epoch by epoch."""
+"""The information plane: information that passes the model against label information, by epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = dict[str, list[tuple[int, dict[str, float]]]]
 
 @dataclass(frozen=True)
 class InformationPlane(Measure):
-    """The way of a training through the information plane: what passes the bottleneck against what it is worth.
+    """The path of a training run through the information plane.
 
         across   R = E KL(p(z|x) ‖ N(0, I)) ≥ I(X;Z)         a Gaussian bottleneck; U = tr cov(t) where there is none
                  H(N(0, I)) - H(Z|X) = -E Σ log σ            with across=entropy_rate: the rate of the VUB paper

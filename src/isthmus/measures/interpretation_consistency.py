@@ -1,4 +1,4 @@
-"""Whether a model decides for the same reasons before and after an attack."""
+"""Whether the same words drive predictions before and after an attack."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OUTCOMES = {"succeeded": "the attack succeeded", "failed": "the attack failed"}
 
 @dataclass(frozen=True)
 class InterpretationConsistency(Measure):
-    """Do the same words decide before and after an attack? Kendall's tau-b and top-k overlap of their weights.
+    """Kendall's tau-b and top-k overlap of word weights before and after an attack.
 
         τ(x, x')     = mean over classes c of  τ-b(w_c(x), w_c(x'))           over the words, place by place
         top-k(x, x') = mean over classes c of  |top-k(w_c(x)) ∩ top-k(w_c(x'))| / k

@@ -1,4 +1,4 @@
-"""How important a model with word masks takes each word to be, and what that goes with."""
+"""Learned importance of each word in a model with word masks, and its correlations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 @dataclass(frozen=True)
 class LearnedImportance(Measure):
-    """The importance that `flat` has learned of each word, beside how often the word occurs and attacks replace it.
+    """The importance of each word learned by `flat`, with its frequency and how often attacks replace it.
 
         φ(w) = maximum over the sub-words of w of their importance,     0 < φ < 1
         r    = Pearson's correlation over words of φ, frequency, and how often attacks replaced the word

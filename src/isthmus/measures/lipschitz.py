@@ -1,4 +1,4 @@
-"""By how much a classifier can stretch the difference of two inputs."""
+"""Lipschitz constants of a classifier."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Lipschitz(Measure):
 
     Where we depart:
         Convolutions count as operators, by power iteration; the sound bound takes the largest norm over frequencies.
-        Theorem 3 as printed loses a factor s^-(K-1) and is no bound for s < 1 and K > 1: it stands beside the sound
+        Theorem 3 as printed loses a factor s^-(K-1) and is not a bound for s < 1 and K > 1: it stands beside the sound
         form.
 
     Relations:
@@ -174,7 +174,7 @@ def _notes(constants: ModelConstants) -> list[str]:
             "know."
         )
     if constants.code is not None:
-        notes.append("The printed density constant is no bound where the smallest deviation is below 1.")
+        notes.append("The printed density constant is not a bound where the smallest deviation is below 1.")
         if constants.code.least is None:
             notes.append(
                 "The smallest deviation is that of a sample: this bottleneck has none for all inputs, and so no "

@@ -1,4 +1,4 @@
-"""What robustness costs: clean against robust accuracy of runs that differ in one parameter."""
+"""Clean against robust accuracy of runs that differ in one parameter."""
 
 from __future__ import annotations
 

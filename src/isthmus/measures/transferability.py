@@ -1,4 +1,4 @@
-"""Whether an attack on one head carries over to another head on the same encoder."""
+"""Whether an attack on one head transfers to another head on the same encoder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TAU, PRODUCT = "larger error of a pair (τ)", "encoder, product of norms"
 
 @dataclass(frozen=True)
 class Transferability(Measure):
-    """How much an attack loses when it is made on one head and used on another, both on the same frozen encoder.
+    """The loss of an attack made on one head and used on another, both on the same frozen encoder.
 
         δ  = P[ f₁(X) = f₁(A(X)) ]      δ' = P[ f₂(X) = f₂(A(X)) ]      the attack A is made on f₁ = g₁ ∘ T
         gap = δ' - δ                    r = Pearson's correlation of gaps with L, and with τ

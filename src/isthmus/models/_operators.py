@@ -101,7 +101,7 @@ def _ring_norm(layer: Convolution, spatial: Shape) -> float:
 
 
 def batch_norm_stretch(layer: nn.Module) -> Stretch:
-    """Of a normalisation by statistics that stand still: the largest scale of a channel."""
+    """Of a normalisation by statistics that are frozen: the largest scale of a channel."""
     variance = getattr(layer, "running_var", None)
     if layer.training or not isinstance(variance, Tensor):
         raise UsageError(f"{type(layer).__name__} by the statistics of its batch has no constant: put it in eval mode")

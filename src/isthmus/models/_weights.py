@@ -71,7 +71,7 @@ def shards(index: Path) -> list[str]:
     content = _json(index)
     names = content.get("weight_map") if isinstance(content, Mapping) else None
     if not isinstance(names, Mapping) or not names or not all(isinstance(name, str) for name in names.values()):
-        raise ModelError(f"{index} is no index of weights: it should hold a weight_map from names to files")
+        raise ModelError(f"{index} is not an index of weights: it should hold a weight_map from names to files")
     return sorted(set(names.values()))
 
 
@@ -91,7 +91,7 @@ def _check_name(name: str, index: Path, source: str) -> None:
     if not is_bare(name):
         raise ModelError(f"{index} names {name!r:.200}: weights are read from files of the folder itself alone")
     if not name.endswith(".safetensors"):
-        raise ModelError(_is_pickled(source, f"{index} names {name!r}, which is no safetensors"))
+        raise ModelError(_is_pickled(source, f"{index} names {name!r}, which is not a safetensors"))
 
 
 def _is_pickled(source: Path | str, found: str) -> str:

@@ -125,7 +125,7 @@ def _read(file: Path) -> Mapping[str, Tensor]:
         raise ModelError(f"{file} holds a {type(content).__name__}, not weights by name")
     odd = next((key for key, value in content.items() if not (isinstance(key, str) and torch.is_tensor(value))), None)
     if odd is not None:
-        raise ModelError(f"{file} holds a {type(content[odd]).__name__} under {odd!r:.80}, which is no tensor")
+        raise ModelError(f"{file} holds a {type(content[odd]).__name__} under {odd!r:.80}, which is not a tensor")
     return content
 
 

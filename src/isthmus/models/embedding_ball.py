@@ -98,7 +98,7 @@ def copies_of(inputs: Inputs, keys: Tensor) -> Inputs:
 
 
 def unit(values: Tensor) -> Tensor:
-    """Each row with length 1; a row of zeros, or of what is no number, becomes zeros."""
+    """Each row with length 1; a row of zeros, or of what is not a number, becomes zeros."""
     values = values.nan_to_num(0.0, 0.0, 0.0)
     flat = values.flatten(1)
     # The largest number first: squares of small ones would vanish.

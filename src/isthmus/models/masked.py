@@ -66,7 +66,7 @@ class TransformerMaskedLM:
         return self._tokenizer
 
     def fill(self, batch: TokenBatch, positions: Ints, k: int) -> tuple[Ints, Floats]:
-        """The `k` likeliest tokens at each row's position, the likeliest first, and their probabilities."""
+        """The `k` most likely tokens at each row's position, the most likely first, and their probabilities."""
         rows, length = batch.ids.shape
         if len(positions) != rows or np.any((positions < 0) | (positions >= length)):
             raise UsageError(f"one position from 0 to {length - 1} for each of {rows} rows, not {list(positions)[:5]}")
@@ -86,7 +86,7 @@ class TransformerMaskedLM:
         return str(self.model.device.type)
 
     def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
-        """Start looking for the `k` likeliest allowed tokens at every blank (see `TokenMaskedLM`)."""
+        """Start looking for the `k` most likely allowed tokens at every blank (see `TokenMaskedLM`)."""
         tokens, chances = list[Tensor](), list[Tensor]()
         with torch.inference_mode(), any_shape():
             forbidden = self._forbidden(allowed)

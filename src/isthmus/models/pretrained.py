@@ -65,8 +65,8 @@ def _refuse_other_folders(folder: Path) -> None:
         raise ModelError(f"{folder} is a run, not an encoder: its encoder lies in {folder / 'model'}")
     if any((place / "isthmus.json").is_file() for place in (folder, folder / "model")):
         raise ModelError(
-            f"the model in {folder} reads words of its own training texts and is no encoder to begin with: choose a "
-            f"form ({', '.join(words.FORMS)}) or an encoder such as minilm"
+            f"the model in {folder} reads words of its own training texts and is not an encoder to start from: choose "
+            f"a form ({', '.join(words.FORMS)}) or an encoder such as minilm"
         )
 
 

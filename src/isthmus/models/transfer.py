@@ -33,7 +33,7 @@ class Inputs(NamedTuple):
 
 @contextmanager
 def any_shape() -> Iterator[None]:
-    """Leave out cuDNN's attention, which plans for every new shape anew, and TF32, which is not float32."""
+    """Leave out cuDNN's attention, which plans for every new shape again, and TF32, which is not float32."""
     enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:

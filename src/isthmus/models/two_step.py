@@ -1,6 +1,6 @@
 """Two-step Monte-Carlo inference: a few noisy looks at a masked text, and many more where these do not agree.
 
-    step 1   k₀ draws of the text with its M most salient words masked;  n_a = votes of the likeliest class
+    step 1   k₀ draws of the text with its M most salient words masked;  n_a = votes of the most likely class
     accept   if n_a passes the rule
     step 2   else k₁ draws, each with M words masked that are drawn from the N most salient
 
@@ -49,7 +49,7 @@ class TwoStep(Deployment):
     candidates: int = 5
     """N: the most salient words, from which the second step draws its masks."""
     masking: Masking = "gradient"
-    """Which words: the most salient, any at random (anew for every draw), or none."""
+    """Which words: the most salient, any at random (again for every draw), or none."""
     k0: int = 5
     """Draws of the first step."""
     k1: int = 50
@@ -65,7 +65,7 @@ class TwoStep(Deployment):
     aggregate: Aggregate = "average"
     """Mean logits, or a vote."""
     abstain: float | None = None
-    """With a vote: decline to answer unless the two likeliest classes differ at this level (Cohen's two-sided test of
+    """With a vote: decline to answer unless the two most likely classes differ at this level (Cohen's two-sided test of
     the votes that decide). A first step that was accepted has passed its own test, at that test's level."""
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the classes of a sample say beside accuracy: balanced accuracy, the weakest class, and constant answers."""
+"""Balanced accuracy, the weakest class, and constant predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def constant(view: AttackView, summary: Summary) -> str:
-    """Why accuracy says little here, in one sentence; empty where the model tells the classes apart."""
+    """Warning in one sentence that predictions are constant; empty if the model separates the classes."""
     balance = summary.balance
     if len(balance.classes) > 1:
         return majority_warning(
@@ -33,7 +33,7 @@ def constant(view: AttackView, summary: Summary) -> str:
         return f"All {others} clean examples of other classes are flagged as {label} too: the model flags everything."
     if balance.majority is not None and view.goal.get("from_label") is None and summary.n > 1:
         label = view.label(balance.majority.label)
-        return f"Every example is of class {label}: a model that always answers {label} would score 100 %."
+        return f"Every example is of class {label}: a model that always predicts {label} would score 100 %."
     return ""
 
 
@@ -57,13 +57,13 @@ def balanced(run: RunView, keys: Sequence[str] | None = None) -> list[tuple[str,
 
 
 def majority(view: AttackView, summary: Summary) -> str:
-    """``ham 86.7 %``: the commonest class and its share."""
+    """``ham 86.7 %``: the most frequent class and its share."""
     found = summary.balance.majority
     return "" if found is None else f"{view.label(found.label)} {percent(summary.balance.majority_share)}"
 
 
 def weakest(view: AttackView, summary: Summary) -> str:
-    """``spam 12.0 % (4.2–30.0)``: the class of which least withstands."""
+    """``spam 12.0 % (4.2–30.0)``: the class with the lowest robust accuracy."""
     found = summary.balance.weakest
     if found is None:
         return ""
@@ -72,7 +72,7 @@ def weakest(view: AttackView, summary: Summary) -> str:
 
 
 def balance_table(run: RunView, keys: Sequence[str] | None = None) -> Table | None:
-    """Balanced accuracy beside the share of the commonest class; None where no sample has several classes."""
+    """Balanced accuracy and the share of the majority class; None if no sample has several classes."""
     from rich.table import Table
     from rich.text import Text
 

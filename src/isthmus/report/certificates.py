@@ -1,4 +1,4 @@
-"""Certificates as the page and the terminal show them: what is claimed, up to where it holds, and what attacks say."""
+"""Certificates on the page and in the terminal: the claim, its strength, and attacks within it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CertificateView:
 
     @property
     def unit(self) -> str:
-        """What strength counts: ``radius`` or ``words``."""
+        """Unit of the strength: ``radius`` or ``words``."""
         return str(self.header.get("unit") or "radius")
 
     @property
@@ -64,7 +64,7 @@ class CertificateView:
 
     @property
     def own_attack(self) -> str | None:
-        """The attack that the certificate was put to by itself."""
+        """The attack that the certificate itself ran as a check."""
         found = self.header.get("own_attack")
         return str(found) if found else None
 
@@ -80,12 +80,12 @@ class CertificateView:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every example asked for, and every text that was held against it, has its row."""
+        """Whether every example, and every text checked against it, has its row."""
         return not any(self.missing)
 
     @property
     def missing(self) -> tuple[int, int]:
-        """Examples, and texts of attacks, that the header counts and no row is there for."""
+        """Numbers of examples and of attack texts in the header that have no row."""
         examples, texts = (int(self.header.get(name) or 0) for name in ("n", "challenges"))
         return max(examples - len(self.results), 0), max(texts - len(self.challenges), 0)
 
@@ -95,13 +95,13 @@ class CertificateView:
 
     @property
     def printed_radius(self) -> float | None:
-        """The median of the radius that the RSMI paper prints, where it was asked for."""
+        """Median of the radius as printed in the RSMI paper, if it was requested."""
         printed = (result.details.get(NOT_A_CERTIFICATE) for result in self.results)
         found = [radius for radius in printed if radius is not None]
         return float(np.median(found)) if found else None
 
     def notes(self) -> list[str]:
-        """What a reader must know beside the rates."""
+        """Notes that a reader needs beside the rates."""
         from isthmus.report.certificate_notes import notes
 
         return notes(self)
@@ -141,26 +141,26 @@ def shown_strength(strength: float, unit: str) -> str:
 
 
 def print_certificate(console: Console, view: CertificateView) -> None:
-    """The claim, the rates by strength, and what attacks say."""
+    """Print the claim, the rates by strength, and accuracy under attack."""
     from rich.padding import Padding
     from rich.text import Text
 
     statement = view.statement
     console.print()
     console.print(Text.assemble((visible(view.key), "bold"), (f"   n {view.summary.n}", "dim")))
-    for name, key in (("about", "classifier"), ("against", "threat_model"), ("probability", "probability")):
+    for name, key in (("classifier", "classifier"), ("threat model", "threat_model"), ("probability", "probability")):
         console.print(Padding(Text.assemble((f"{name}: ", "dim"), visible(str(statement.get(key, "")))), (0, 0, 0, 2)))
     for assumption in statement.get("assumptions") or ():
-        console.print(Padding(Text.assemble(("assumed: ", "dim"), visible(str(assumption))), (0, 0, 0, 2)))
+        console.print(Padding(Text.assemble(("assumption: ", "dim"), visible(str(assumption))), (0, 0, 0, 2)))
     console.print()
     console.print(level_table(view))
-    console.print(Text("Under each figure its 95 % interval over the sample of examples.", style="dim"))
+    console.print(Text("Under each figure: its 95 % interval over the sample of examples.", style="dim"))
     for note in view.notes():
         console.print(Text(visible(note), style="dim"))
 
 
 def level_table(view: CertificateView) -> Table:
-    """Certified accuracy, and accuracy under attack above it, by strength."""
+    """Certified accuracy and accuracy under attack, by strength."""
     from rich.table import Table
     from rich.text import Text
 
@@ -218,7 +218,7 @@ def sections(folder: RunFolder) -> list[Section]:
 
 
 def curve(view: CertificateView) -> str:
-    """Certified accuracy against strength, with accuracy under attack above it."""
+    """Certified accuracy against strength, and accuracy under attack."""
     draw = _radii if view.unit == "radius" else _words
     told = "; ".join(
         f"{shown_strength(level.strength, view.unit)}: {figures._told(level.certified)}"

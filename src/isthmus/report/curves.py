@@ -1,4 +1,4 @@
-"""The training log as curves: every loss term by step, and the development accuracy (of answers: F1)."""
+"""The training log as curves: every loss term by step, and development accuracy (F1 for questions)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_TERMS = {"step", "epoch", "learning_rate", "gradient_norm", "examples"}
 
 @dataclass(frozen=True)
 class Curves:
-    """What the page draws of a training."""
+    """The curves of a training log."""
 
     terms: Mapping[str, Curve] = field(default_factory=dict)
     accuracy: Curve | None = None
@@ -26,7 +26,7 @@ class Curves:
 
 
 def read_curves(log: Sequence[Mapping[str, Any]]) -> Curves:
-    """Curves of a training log; where the loss has one term only that one is drawn."""
+    """Curves of a training log; a loss with a single term is one curve."""
     terms: dict[str, Curve] = {}
     accuracy: Curve = ([], [])
     judged_from = 0

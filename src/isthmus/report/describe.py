@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
 
 LARGE = 0.05
-"""From this share of examples on, what went without candidates is worth a warning."""
+"""Share of examples without candidates from which a warning is shown."""
 
 ABSTAINED = (
-    "Abstained: texts that the model declined to answer, clean (nothing was attacked) or after the attack (it was "
-    "right before). They are neither right nor fooled: the first are in no accuracy, the second in the clean one alone."
+    "Abstained: texts on which the model abstained, clean (so not attacked) or after the attack (correct before). They "
+    "are neither correct nor fooled: the first count in no accuracy, the second only in clean accuracy."
 )
 
 
@@ -41,7 +41,7 @@ def subtitle(run: RunView) -> str:
 
 
 def settings_line(view: AttackView) -> str:
-    """What sets this attack apart, in a few words."""
+    """The settings that distinguish this attack, in a few words."""
     parts = [f"{key} {value}" for key, value in _unusual(view).items() if _is_short(value)]
     if view.preset:
         parts.insert(0, f"limits {view.preset}")
@@ -56,7 +56,7 @@ def settings_line(view: AttackView) -> str:
 
 
 def searched(view: AttackView) -> list[str]:
-    """How it searched, where the model is randomised."""
+    """How the attack searched, for a randomised model."""
     how = _part(view.settings, "randomised")
     if draws := how.get("search_draws"):
         return [f"search over {draws} shared draws"]
@@ -69,16 +69,16 @@ def searched(view: AttackView) -> list[str]:
 
 
 def asked(view: AttackView) -> list[str]:
-    """How the model was asked (``-V``), where not as it answers by itself: another way of asking is another model."""
+    """Inference options (``-V``) that differ from the model's own: they define another model."""
     options = dict(_part(view.settings, "victim"))
     version = options.pop("version", None)
     given = ", ".join(f"{key}={str(value).lower()}" for key, value in sorted(options.items()))
-    asked_with = [f"the model asked with {given}"] if given else []
+    asked_with = [f"inference options {given}"] if given else []
     return asked_with if version is None else [f"version {version} of the model", *asked_with]
 
 
 def _unusual(view: AttackView) -> dict[str, Any]:
-    """Parameters that are not at their defaults, and whose algorithm it is."""
+    """Parameters that are not at their defaults, and the variant of the algorithm."""
     given = _part(view.settings, "parameters")
     try:
         entry = catalog.find("attacks", view.attack)
@@ -102,52 +102,52 @@ def _goal(view: AttackView) -> str:
 
 
 def warnings(run: RunView) -> list[str]:
-    """What a reader must know before trusting the figures."""
+    """Warnings that a reader needs before trusting the figures."""
     found = []
     for view in run.attacks:
         summary = view.summary
         if not view.is_complete:
             found.append(
                 f"{view.key} is not finished: {len(view.results)} of {view.header.get('n')} examples. "
-                "The same command again continues it."
+                "Run the same command to resume."
             )
         if is_large(summary.no_candidates, summary):
             found.append(nothing_tried(view))
         if summary.blind:
             found.append(
-                f"{view.key}: {summary.blind} images had no gradient at the first step: masked gradients are "
-                "suspected, and that such an image was not fooled means nothing."
+                f"{view.key}: {summary.blind} images had no gradient at the first step: gradients are probably "
+                "masked, so robust accuracy on these images means nothing."
             )
     if weak := hardly_trained(run.log):
         found.append(
-            f"{', '.join(weak)} of the loss had less than a thousandth of the task's gradient: the defence hardly took "
-            "part in the training."
+            f"{', '.join(weak)} of the loss had less than a thousandth of the task's gradient: the defence "
+            "had hardly any effect on training."
         )
     found += constants(run)
     few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
     if few:
         counts = " to ".join(str(count) for count in sorted({min(few.values()), max(few.values())}))
-        found.append(f"{', '.join(few)}: {counts} examples only; the intervals are wide. Attack more with --n.")
+        found.append(f"{', '.join(few)}: only {counts} examples; the intervals are wide. Attack more with --n.")
     return found
 
 
 def is_large(no_candidates: int, summary: Summary) -> bool:
-    """Whether so many examples went without candidates that robust accuracy says little."""
+    """Whether so many examples had no candidates that robust accuracy says little."""
     return no_candidates > LARGE * summary.attacked
 
 
 def nothing_tried(view: AttackView) -> str:
-    """How many examples the attack had no candidate for, and why."""
+    """The number of examples without candidates, and why."""
     counts, summary = view.without_candidates(), view.summary
     texts = {
-        "candidates": "the word list lacks every word of {}, or the rules allowed no word it has",
-        "no words": "{} have no word that may be edited",
-        "budget": "for {} the budget did not reach for the first candidate",
+        "candidates": "{}: no word is in the word list, or the constraints rejected every candidate",
+        "no words": "{}: no word may be edited",
+        "budget": "{}: the query budget ended before the first candidate",
     }
     why = "; ".join(text.format(_texts(counts[key])) for key, text in texts.items() if counts[key])
     return (
-        f"{view.key}: nothing was tried on {summary.no_candidates} of the {summary.attacked} texts attacked, which "
-        f"count as robust all the same: {why}. Without them robust accuracy is {100 * summary.proven.estimate:.1f} %."
+        f"{view.key}: {summary.no_candidates} of {summary.attacked} attacked texts had no candidates; counted as "
+        f"robust ({why}). Without them robust accuracy is {100 * summary.proven.estimate:.1f} %."
     )
 
 
@@ -165,7 +165,7 @@ class Resource:
 
     @property
     def is_stand_in(self) -> bool:
-        """Whether it stands for a published resource, so that the figures cannot be compared with the paper's."""
+        """Whether it replaces a published resource, so that figures cannot be compared with the paper's."""
         return any(sign in self.name.lower() for sign in ("stand-in", "substitute", "in place of"))
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class Resource:
 
 
 def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]:
-    """What the attacks were made with, each resource once."""
+    """Resources that the attacks used, each once."""
     found: dict[tuple[str, str], list[str]] = {}
     for view in run.attacks:
         if view.results and (keys is None or view.key in keys):
@@ -183,38 +183,39 @@ def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]
 
 
 def coverage(run: RunView) -> str:
-    """Which attacks the first line of the table is the sum of."""
+    """Which attacks the first line of the table covers."""
     covered = [view.key for view in run.alike]
     others = [view.key for view in run.attacks if view.results and view.key not in covered]
-    return f"All together: {', '.join(covered)}" + (f"; not {', '.join(others)}: another question." if others else ".")
+    left = f"; without {', '.join(others)}, which has another goal, model or data" if others else ""
+    return f"All together: {', '.join(covered)}{left}."
 
 
 def unbounded(run: RunView, views: Sequence[AttackView]) -> str:
-    """Which attacks on images may go as far as they like; empty where none does."""
+    """Attacks on images without a bound on the distance; empty if there is none."""
     free = [view.key for view in views if view.is_of_images and "epsilon" not in _part(view.settings, "parameters")]
     if not free:
         return ""
     many = len(free) > 1
-    told = f"{', '.join(free)} {'look' if many else 'looks'} for the nearest image that fools the model, at any "
-    told += "distance: that it is fooled says little, how far away says how robust it is."
+    told = f"{', '.join(free)} {'search' if many else 'searches'} for the nearest image that fools the model, at any "
+    told += "distance: the success rate says little; the distance says how robust the model is."
     if run.together is not None and any(view.key in free for view in run.alike) and len(views) > len(free):
         told += f" The line all together counts {'them' if many else 'it'} too."
     return told
 
 
 def of_embeddings(views: Sequence[AttackView]) -> str:
-    """How to read attacks on embeddings, and what a radius compares with; empty where there are none."""
+    """How to read attacks on embeddings, and the scale of the radius; empty if there are none."""
     views = [view for view in views if view.results]
     if not views:
         return ""
     lengths = sorted({float(view.header["embedding_length"]) for view in views if view.header.get("embedding_length")})
     shown = " and ".join(f"{length:g}" for length in lengths)
     told = (
-        "Gradients moved the word embeddings of the texts, not their words. Nobody can send an embedding: these "
-        "attacks tell how far the answers reach around a text, and are part of no union, no gate and no headline. "
-        "Epsilon, largest change (of one coordinate) and l2 (of all tokens together) are in the unit of the embeddings"
+        "Gradients moved the word embeddings of the texts, not their words. Nobody can send an embedding, so these "
+        "attacks are excluded from the union, the gate and the headline. They show how stable predictions are around a "
+        "text. Epsilon, largest change (one coordinate) and l2 (all tokens) are in the unit of the embeddings"
     )
-    return told + (f", where the vector of a token is {shown} long on average." if shown else ".")
+    return told + (f"; the mean length of a token's vector is {shown}." if shown else ".")
 
 
 def moved_pixels(result: AttackResult, before: str = "") -> str:
@@ -225,16 +226,14 @@ def moved_pixels(result: AttackResult, before: str = "") -> str:
 
 
 def without_result(view: AttackView) -> str:
-    """How many examples ended in an error or a time-out, why, and what that means; empty where none did."""
+    """The number of errors and time-outs, with the reason; empty if there are none."""
     summary = view.summary
     if not summary.errors + summary.timed_out:
         return ""
     counts = [(summary.errors, "error"), (summary.timed_out, "time-out")]
     shown = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
     reason, _ = view.reasons()[0]
-    return (
-        f"{view.key}: {shown} in {summary.n} examples, never counted as right under attack. Commonest: {reason[:200]}"
-    )
+    return f"{view.key}: {shown} in {summary.n} examples, never counted as robust. Most frequent: {reason[:200]}"
 
 
 def provenance(run: RunView) -> list[tuple[str, str]]:
@@ -277,7 +276,7 @@ def _effort(view: AttackView) -> str:
         if not view.is_of_images:
             asked += f", {summary.physical_queries:,} distinct texts"
         if effort.get("probe_queries"):
-            asked += f", {int(effort['probe_queries'])} more to know the model again"
+            asked += f", {int(effort['probe_queries'])} more to check that the model is unchanged"
         parts.append(f"{asked}, in {float(effort['wall_s']):,.1f} s")
     precision = view.settings.get("precision")
     if precision:

@@ -45,7 +45,7 @@ def _two(figure: str, interval: str, style: str = "") -> Text:
 
 
 def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
-    """What the table leaves out: differences, classes, and what must be known."""
+    """Notes under the table: differences, classes, and warnings."""
     from rich.text import Text
 
     text = Text()
@@ -64,7 +64,7 @@ def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
     for together in pooled(views):
         text.append(f"{together}\n")
     text.append(
-        "Under each figure its 95 % interval. Examples without an answer are in no figure. The calibration error is "
+        "Under each figure: its 95 % interval. Examples without an answer are excluded. The calibration error is "
         "that of 15 bins of equal width; a small sample makes it larger, which its interval allows for.",
         style="dim",
     )

@@ -1,4 +1,4 @@
-"""Evaluations as the page and the terminal show them: one line per set, and under it what belongs to it.
+"""Evaluations on the page and in the terminal: one line per set, with its details below.
 
 A stochastic model has a line for every way it was seen in, an adversarial set one for the texts it was made from.
 """
@@ -44,7 +44,7 @@ class EvaluationView:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """The figures; empty while it is under way."""
+        """The figures; empty while it is running."""
         return _part(self.header, "summary")
 
     @property
@@ -54,23 +54,23 @@ class EvaluationView:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """The ways the model was seen in, that of the saved model first."""
+        """The inference modes that were evaluated, that of the saved model first."""
         names = [str(way) for way in self.header.get("ways") or ()]
         return tuple(sorted(names, key=lambda way: way != self.headline))
 
     @property
     def headline(self) -> str:
-        """The way of the model as it was saved."""
+        """The inference mode of the saved model."""
         return str(self.header.get("headline") or "model")
 
     @property
     def answers_questions(self) -> bool:
-        """Whether it is one of questions, which have other figures."""
+        """Whether this is question answering, which has other figures."""
         return self.header.get("task") == "qa"
 
     @property
     def rates(self) -> dict[str, Interval]:
-        """What a bar can be set for: of the model as it was saved and, of adversarial questions, the worst variants."""
+        """The rates for `--fail-under`: of the saved model and, for adversarial questions, of the worst variants."""
         if self.answers_questions:
             parts = _part(self.summary, "questions")
             hardest = _part(parts, "worst") or _part(parts, "overall")
@@ -80,7 +80,7 @@ class EvaluationView:
 
     @property
     def speed(self) -> dict[str, Any] | None:
-        """How fast the model answered, and what 1,000 texts cost if a price is known; None where nothing was timed."""
+        """Speed of the model, and the cost of 1,000 texts if a price is known; None if nothing was timed."""
         found = self.header.get("speed")
         if not isinstance(found, Mapping):
             return None
@@ -93,11 +93,11 @@ class EvaluationView:
         return int(self.summary.get("errors") or 0)
 
     def way(self, name: str) -> str:
-        """How people call a way of seeing the model."""
+        """The readable name of an inference mode."""
         return way_name(name, int(self.header.get("draws") or 0))
 
     def lines(self) -> list[Line]:
-        """The set, the other ways, and the originals."""
+        """The set, the other inference modes, and the originals."""
         note = f"n {self.summary.get('answered', 0):,}"
         name = self.way(self.headline)
         found = [_line(self.key, f"{note}, {name}" if name else note, False, _figures(self.summary, self.headline))]
@@ -121,11 +121,11 @@ class EvaluationView:
 
     @property
     def class_names(self) -> dict[int, str]:
-        """The classes that the set holds, numbered as `recall` takes them."""
+        """The classes in the set, numbered as in `recall`."""
         return {place: str(each.get("label")) for place, each in enumerate(self._classes())}
 
     def recall(self, place: int) -> Interval:
-        """The true-positive rate of a class: the share of its texts that are taken for it."""
+        """The true-positive rate of a class."""
         return read_interval(self._classes()[place].get("accuracy"))
 
     def at_worst(self, rate: str, place: int | None = None) -> Interval:
@@ -142,25 +142,25 @@ class EvaluationView:
         return wilson(sum(k for k, _ in counts), sum(n for _, n in counts) + self.errors)
 
     def balance(self) -> str:
-        """Balanced accuracy beside the share of the commonest class, in words; empty where there is but one class."""
+        """Balanced accuracy and the share of the majority class, in words; empty if there is one class only."""
         own = _figures(self.summary, self.headline)
         most, found = _part(own, "majority"), read_interval(own.get("balanced_accuracy"))
         if not most or len(self._classes()) < 2:
             return ""
         return (
-            f"balanced accuracy {percent(found.estimate)} ({bounds(found, unit=False)}); always answering "
-            f"{most.get('label')} would be right on {percent(most.get('share'))}"
+            f"balanced accuracy {percent(found.estimate)} ({bounds(found, unit=False)}); always predicting "
+            f"{most.get('label')} has accuracy {percent(most.get('share'))}"
         )
 
     def constant(self) -> str:
-        """Why accuracy says little here; empty where the model tells the classes apart."""
+        """Why accuracy says little here; empty if the model separates the classes."""
         own = _figures(self.summary, self.headline)
         most, classes = _part(own, "majority"), self._classes()
         if not most or not classes:
             return ""
         label = str(most.get("label"))
         if len(classes) == 1:
-            return f"Every example is of class {label}: a model that always answers {label} would score 100 %."
+            return f"Every example is of class {label}: a model that always predicts {label} would score 100 %."
         only = own.get("only_prediction")
         return majority_warning(
             None if only is None else str(only),
@@ -174,7 +174,7 @@ class EvaluationView:
         return _figures(self.summary, self.headline).get("classes") or ()
 
     def differences(self) -> list[str]:
-        """What the adversarial texts cost against their originals, in words, for every way."""
+        """Accuracy on adversarial texts minus that on their originals, in words, for every inference mode."""
         found = []
         for way in self.ways:
             difference = _part(_part(self.summary, "difference"), way)
@@ -184,7 +184,7 @@ class EvaluationView:
         return found
 
     def panels(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Name and calibration of everything there is a reliability diagram of."""
+        """Name and calibration of every reliability diagram."""
         found = [(self.way(way), _part(_figures(self.summary, way), "calibration")) for way in self.ways]
         original = _part(self.summary, "original")
         if original:
@@ -204,16 +204,16 @@ class EvaluationView:
         return f"{self.key}: {_origin(about)}" if about.get("kind") == "attack" else ""
 
     def warnings(self) -> list[str]:
-        """What a reader must know before trusting the figures."""
+        """Warnings that a reader needs before trusting the figures."""
         if not self.is_finished:
-            return [f"{self.key} is not finished: the same command again continues it."]
+            return [f"{self.key} is not finished: run the same command to resume."]
         found = []
         if self.errors:
             reasons = self.summary.get("reasons") or [{}]
             what = "questions could not be used" if self.answers_questions else "examples had no answer"
             found.append(
-                f"{self.key}: {self.errors} of {self.summary.get('n')} {what} and are in no figure. "
-                f"Commonest: {str(reasons[0].get('reason', 'unknown'))[:200]}"
+                f"{self.key}: {self.errors} of {self.summary.get('n')} {what} and are excluded from all figures. "
+                f"Most frequent: {str(reasons[0].get('reason', 'unknown'))[:200]}"
             )
         if self.constant():
             found.append(f"{self.key}: {self.constant()}")
@@ -223,7 +223,7 @@ class EvaluationView:
 
 def _origin(about: Mapping[str, Any]) -> str:
     attack = str(about.get("attack") or "an attack")
-    what = f"what {attack} reached" if about.get("rows") == "all" else f"successes of {attack}"
+    what = f"last texts of {attack}" if about.get("rows") == "all" else f"successes of {attack}"
     model = f" on {about['attacked_model']}" if about.get("attacked_model") else ""
     rows = f", from {about['rows_of_attack']:,} rows" if about.get("rows_of_attack") else ""
     return f"{what}{model}{rows}."
@@ -236,8 +236,8 @@ def _difference(difference: Mapping[str, Any]) -> str:
     p_value = float(difference.get("p_value") or 0.0)
     shown = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
     return (
-        f"{points:+.1f} points ({span}) against the same {difference['n']:,} originals: "
-        f"{difference.get('lost')} answers lost, {difference.get('won')} won, McNemar {shown}"
+        f"{points:+.1f} points ({span}) compared with the same {difference['n']:,} originals: "
+        f"{difference.get('lost')} correct predictions lost, {difference.get('won')} gained, McNemar {shown}"
     )
 
 
@@ -258,7 +258,7 @@ def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Several splits of one set taken together, as ANLI's three rounds are in papers."""
+    """Several splits of one set together, like the three rounds of ANLI."""
 
     name: str
     splits: tuple[str, ...]
@@ -271,7 +271,7 @@ class Pooled:
 
 
 def pooled(views: Sequence[EvaluationView]) -> list[Pooled]:
-    """Accuracy over the splits of every set of which more than one was evaluated with the same settings."""
+    """Accuracy over the splits of every set with more than one split evaluated in the same settings."""
     groups: dict[str, list[EvaluationView]] = {}
     for view in views:
         about = _part(view.header, "set")

@@ -1,4 +1,4 @@
-"""Explained texts as a figure: words on coloured ground, originals and what attacks made of them, models side by side.
+"""Explained texts as a figure: coloured words, originals and attacked texts, models side by side.
 
 Words keep their places as a reader would set them: lines are broken at the width of a column, measured in the figure's
 own type face.
@@ -36,7 +36,7 @@ _LONGEST = 60
 _MOST = 12
 """Texts that a figure shows."""
 _CLASSES = 6
-"""Classes of a text that a figure shows, the likeliest."""
+"""Classes of a text that a figure shows, the most likely."""
 _HIGHEST = 14_000.0
 """Points from top to bottom: no PNG can be more than twice as high. Texts that do not fit are left to the page."""
 
@@ -94,13 +94,13 @@ def save(explained: Sequence[Explained], title: str, paths: Sequence[Path]) -> l
 
 
 def check_path(path: Path) -> None:
-    """Refuse a name that does not say how to draw."""
+    """Refuse a file name whose extension is not a figure format."""
     if path.suffix not in (".svg", ".png"):
-        raise UsageError(f"a figure is written as .svg or .png, not as {path.name!r}")
+        raise UsageError(f"a figure must be .svg or .png, not {path.name!r}")
 
 
 def _that_fit(texts: list[list[list[_Block]]]) -> list[list[list[_Block]]]:
-    """The first texts, as many as a figure has room for, and at least one."""
+    """The first texts that fit into a figure, at least one."""
     ends = list(itertools.accumulate(_height(columns) + 2.2 * _LINE for columns in texts))
     return texts[: max(1, sum(end <= _HIGHEST for end in ends))]
 
@@ -151,7 +151,7 @@ def _column_width(columns: int) -> float:
 
 
 def _columns(each: Explained) -> list[list[_Block]]:
-    """One column per model; of one model alone, the original and what was made of it."""
+    """One column per model; for a single model, the original and the attacked text."""
     alone = len(each.readings) == 1
     count = len(each.readings[0].sides) if alone else len(each.readings)
     width = _column_width(count)
@@ -163,7 +163,7 @@ def _columns(each: Explained) -> list[list[_Block]]:
 
 
 def _sides(reading: Reading, width: float, name: str) -> Iterator[list[_Block]]:
-    """The text, then what an attack made of it, each with one block per class."""
+    """The text, then the attacked text, each with one block per class."""
     changed: tuple[Collection[int], ...] = ((), ())
     if reading.attacked is not None:
         changed = (), changed_words(reading.original, reading.attacked)[1]
@@ -179,13 +179,13 @@ def _sides(reading: Reading, width: float, name: str) -> Iterator[list[_Block]]:
 
 
 def _likeliest(found: Explanation) -> list[int]:
-    """Rows of weights that are shown, in their order."""
+    """The rows of weights that are shown, in their order."""
     rows = sorted(range(len(found.classes)), key=lambda row: -found.scores[found.classes[row]])
     return sorted(rows[:_CLASSES])
 
 
 def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -> tuple[list[_Word], int]:
-    """Words with their places, and the number of lines."""
+    """Words with their positions, and the number of lines."""
     largest = largest_weight(found, row)
     placed: list[_Word] = []
     x, line, place = 0.0, 0, -1
@@ -209,7 +209,7 @@ def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -
 
 
 def _cut(text: str, width: float) -> str:
-    """The beginning of a text, where a line cannot hold all of it."""
+    """The beginning of a text that is too long for a line."""
     if (wide := _advance(text)) <= width:
         return text
     kept = text[: int(len(text) * width / wide)]
@@ -219,7 +219,7 @@ def _cut(text: str, width: float) -> str:
 
 
 def _advance(text: str) -> float:
-    """How far a text reaches, in points."""
+    """Width of a text, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

@@ -1,4 +1,4 @@
-"""Files of explanations: a figure where it is asked for, page and figures of what a run keeps."""
+"""Files of explanations: a figure on request, and the page and figures kept in a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a file that no figure can be written to, before anything is explained."""
+    """Refuse an unusable file name before anything is explained."""
     explanation_figure.check_path(path)
 
 
@@ -27,7 +27,7 @@ def write_figure(explained: Sequence[Explained], title: str, path: Path) -> list
 
 
 def write_kept(kept: Kept, console: Console | None = None) -> list[Path]:
-    """Page and figures of what a run keeps, in its folder of figures; without matplotlib the page alone."""
+    """Write page and figures of what a run keeps into its folder of figures; without matplotlib only the page."""
     stem = kept.folder.figures_path / f"explained-{kept.key}"
     page = stem.with_name(f"{stem.name}.html")
     with kept.folder.hold("explain"):

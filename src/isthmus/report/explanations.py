@@ -1,4 +1,4 @@
-"""Explanations on the terminal and as a page: coloured words, and the heaviest of them in figures."""
+"""Explanations in the terminal and as a page: coloured words, and the largest weights as numbers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _FOR, _AGAINST = (31, 119, 180), (200, 95, 10)
 _HEAVIEST = 5
-_LEGEND = "Blue words speak for the class, orange ones against it; the stronger the colour, the more."
-_UNDERLINED = " The attack put in the underlined ones."
+_LEGEND = "Blue words support the class, orange words oppose it; stronger colours mean larger weights."
+_UNDERLINED = " Underlined words were inserted by the attack."
 
 
 def print_explained(console: Console, explained: Sequence[Explained]) -> None:
-    """Every text with its words coloured; what an attack made of it below, what another model reads beside it."""
+    """Print every text with its words coloured; the attacked text below it, another model beside it."""
     from rich.text import Text
 
     for each in explained:
@@ -61,7 +61,7 @@ def _beside(columns: Sequence[Sequence[Group]]) -> Table:
 
 
 def _column(reading: Reading, named: bool) -> list[Group]:
-    """What one model makes of the text, and of what the attack made of it."""
+    """One model's explanation of the text, and of the attacked text."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -81,7 +81,7 @@ def _column(reading: Reading, named: bool) -> list[Group]:
 
 
 def _changed(reading: Reading) -> tuple[Collection[int], ...]:
-    """Places of changed words, for every side of a reading; the original has none to show."""
+    """Positions of changed words, for every side; the original has none."""
     if reading.attacked is None:
         return ((),)
     return (), changed_words(reading.original, reading.attacked)[1]
@@ -103,7 +103,7 @@ def _coloured(found: Explanation, row: int, changed: Collection[int] = ()) -> Te
 
 
 def largest_weight(found: Explanation, row: int) -> float:
-    """The size of the largest weight that is a number."""
+    """The largest absolute weight, ignoring NaN."""
     sizes = np.abs(found.weights[row])
     return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
@@ -130,7 +130,7 @@ def heaviest(found: Explanation, row: int) -> str:
 
 
 def _notes(explained: Sequence[Explained]) -> list[str]:
-    """What a method knows of its own error, at its worst."""
+    """The largest error that a method reports about itself."""
     found: dict[str, float] = {}
     for one in [one for each in explained for reading in each.readings for _, one in reading.sides]:
         for name, values in one.details.items():
@@ -144,12 +144,16 @@ def _notes(explained: Sequence[Explained]) -> list[str]:
         for reading in each.readings
         for _, one in reading.sides
     )
-    told = [f"{unknown} texts have weights that are not numbers: the model's answers are not."] if unknown else []
+    told = (
+        [f"{unknown} texts have weights that are not numbers (NaN), because the model's scores are not."]
+        if unknown
+        else []
+    )
     return told + [f"{name[0].upper()}{name[1:]}: {value:.3g} at worst." for name, value in found.items()]
 
 
 def write_page(explained: Sequence[Explained], path: Path, title: str) -> None:
-    """All explanations as one page that needs nothing else."""
+    """Write all explanations as one self-contained page."""
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     name = html.escape(visible(title, everything=True))
@@ -163,14 +167,14 @@ def write_page(explained: Sequence[Explained], path: Path, title: str) -> None:
 
 
 def explained_html(explained: Sequence[Explained]) -> str:
-    """Every text as a piece of the page: original beside attacked, or two models beside each other."""
+    """Every text as HTML: original beside attacked text, or two models side by side."""
     legend = _LEGEND + (_UNDERLINED if any(each.attacked for each in explained) else "")
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(explained))
     return f'<p class="note">{legend}</p>{"".join(map(_article, explained))}{notes}'
 
 
 def _article(each: Explained) -> str:
-    truth = f"<span>truly {_safe(each.truth)}</span>" if each.truth is not None else ""
+    truth = f"<span>true label {_safe(each.truth)}</span>" if each.truth is not None else ""
     columns: list[str] = []
     for reading in each.readings:
         name = f'<p class="verdict"><b>{_safe(reading.model)}</b></p>' if len(each.readings) > 1 else ""

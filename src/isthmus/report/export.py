@@ -11,7 +11,7 @@ A text that a spreadsheet would take for a formula stands behind the name of a f
 a pair ([[[[Text]]]]: =1+1); `isthmus.data.adversarial` reads it back as it was.
 
 Rows of a randomised model have in both formats, with their 95 % intervals, the probability that the text the attack
-ended with fools it (where it seemed to) and the probability that the clean text is answered rightly.
+ended with fools it (where it seemed to) and the probability that the clean text is answered correctly.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
 def format_of(path: Path | str, asked: str | None = None) -> Format:
-    """The format asked for, or the one the file's name tells."""
+    """The requested format, or the one of the file extension."""
     if asked is None:
         asked = {".csv": "textattack-csv", ".jsonl": "jsonl"}.get(Path(path).suffix.lower())
         if asked is None:
-            raise UsageError(f"cannot tell the format from the name {str(path)!r}: end it in .csv or .jsonl")
+            raise UsageError(f"cannot tell the format of {str(path)!r}: use the extension .csv or .jsonl")
     for known in FORMATS:
         if asked == known:
             return known
@@ -68,7 +68,7 @@ def format_of(path: Path | str, asked: str | None = None) -> Format:
 def export(views: Sequence[AttackView], path: Path | str, form: Format) -> int:
     """Write the results of one or more attacks to a file and return the number of rows written."""
     if any(view.is_of_images for view in views):
-        raise UsageError("--export writes texts; adversarial images lie in the run folder, in attacks/<name>.npz")
+        raise UsageError("--export writes texts only; adversarial images are in the run folder, in attacks/<name>.npz")
     if form == "jsonl":
         lines = [json.dumps(row, ensure_ascii=False) for view in views for row in adversarial(view)]
         content = "".join(f"{line}\n" for line in lines)
@@ -80,7 +80,7 @@ def export(views: Sequence[AttackView], path: Path | str, form: Format) -> int:
 
 
 def adversarial(view: AttackView) -> Iterator[dict[str, Any]]:
-    """The successes as examples: the adversarial fields, the true label by name, and where they come from."""
+    """The successes as examples: the adversarial fields, the true label by name, and their origin."""
     for result in view.successes:
         yield {
             **result.perturbed,
@@ -93,7 +93,7 @@ def adversarial(view: AttackView) -> Iterator[dict[str, Any]]:
 
 
 def randomised(result: AttackResult) -> dict[str, float | None]:
-    """What fresh draws of a randomised model say of one example; None where it was not looked at."""
+    """Results of fresh draws of a randomised model for one example; None if there are none."""
     fresh, clean = result.fresh, result.clean
     values: list[float | None] = [fresh.reached / fresh.draws, fresh.low, fresh.high] if fresh else [None] * 3
     values += [clean.right / clean.draws, clean.low, clean.high] if clean else [None] * 3

@@ -1,4 +1,4 @@
-"""Figures as inline SVG whose colours are the page's own, so that they follow its light and dark dress.
+"""Figures as inline SVG in the page's own colours, so that they follow its light and dark themes.
 
 Matplotlib draws with stand-in colours; afterwards each is replaced by a CSS variable. Texts stay texts: they can be
 selected and read aloud, and take the page's type face.
@@ -50,7 +50,7 @@ def robust_accuracy(run: RunView) -> str:
         axes.set_ylim(len(lines) - 0.4, -0.6)
         axes.tick_params(axis="y", labelcolor=_INK, labelsize=10)
         _percent_axis(axes, "x")
-        axes.set_xlabel("accuracy: unattacked (hollow) and under attack (filled)")
+        axes.set_xlabel("accuracy: clean (hollow) and under attack (filled)")
         axes.grid(axis="x", color=_RULE)
         axes.spines["left"].set_visible(False)
 
@@ -89,15 +89,15 @@ def query_budget(run: RunView) -> str:
         axes.set_xlim(0, max(longest * 1.02, 1))
         _percent_axis(axes, "y")
         axes.grid(axis="y", color=_RULE)
-        axes.set_xlabel("queries the attacker may spend on one example")
-        axes.set_ylabel("still right")
+        axes.set_xlabel("maximum queries per example")
+        axes.set_ylabel("robust accuracy")
         axes.spines["left"].set_visible(False)
 
     return _svg("query-budget", "Robust accuracy against the query budget", draw, height)
 
 
 def words_changed(run: RunView) -> str:
-    """How much of a text an attack had to change, one panel per attack."""
+    """Share of words changed by successes, one panel per attack."""
     views = [(number, view) for number, view in enumerate(run.attacks) if view.shares]
     if not views:
         return ""
@@ -135,7 +135,7 @@ def words_changed(run: RunView) -> str:
 
 
 def detection(view: AttackView) -> str:
-    """Scores of the attacked class before and after, beside those of everything else."""
+    """Scores of the attacked class before and after the attack, beside those of the other classes."""
     found = view.detection or {}
     label = found.get("label")
     if not isinstance(label, int):
@@ -231,7 +231,7 @@ def _percent_axis(axes: Axes, which: str, upto: float = 1.0) -> None:
 
 
 def _spread(heights: Sequence[float], gap: float = 0.075) -> list[float]:
-    """Heights moved apart just enough for labels not to overlap, and not above the top."""
+    """Heights moved apart so that labels do not overlap, and not above the top."""
     order = sorted(range(len(heights)), key=lambda index: heights[index])
     placed = list(heights)
     for before, index in itertools.pairwise(order):
@@ -252,7 +252,7 @@ def _told(interval: Any) -> str:
 
 
 def style(name: str) -> dict[Any, Any]:
-    """Settings of matplotlib for the figure called `name`."""
+    """Matplotlib settings for the figure called `name`."""
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # the same page for the same run, and no two figures share an id
@@ -289,7 +289,7 @@ def _svg(name: str, description: str, draw: Callable[[Figure], None], height: fl
 
 
 def _dress(svg: str, description: str) -> str:
-    """The figure alone, in the page's colours and type face, with its description for those who hear the page."""
+    """The bare SVG in the page's colours and font, with a description for screen readers."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

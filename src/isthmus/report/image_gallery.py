@@ -1,4 +1,4 @@
-"""Adversarial images of a run beside their originals, as the page shows them.
+"""Adversarial images of a run beside their originals, for the page.
 
 The adversarial images lie beside the rows of their attack; the originals are read from the data that the run names. Of
 data that are gone only the adversarial images are shown.
@@ -34,7 +34,7 @@ class ImageGallery:
     run: RunView
 
     def pictures(self, view: AttackView, result: AttackResult) -> str:
-        """Original, adversarial image and amplified difference as SVG; empty where the images are gone."""
+        """Original, adversarial image and amplified difference as SVG; empty if the images are gone."""
         moved = self._moved(view).get(result.id)
         if moved is None:
             return ""
@@ -108,7 +108,7 @@ def _answer(view: AttackView, prediction: int | None, scores: Sequence[float]) -
 
 
 def _pixels(image: NDArray[Any]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """An image [channels, height, width] of 0 to 1 as whole numbers [height][width][1 or 3], not too many of them."""
+    """An image [channels, height, width] in 0..1 as integers [height][width][1 or 3], reduced in size."""
     image = image if len(image) in (1, 3) else image[:1]
     step = -(-max(image.shape[1:]) // _MOST)
     if step > 1:

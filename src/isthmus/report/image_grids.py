@@ -1,4 +1,4 @@
-"""Draws grids of small images: for the page as squares of plain colours, since its policy shows no pictures."""
+"""Draws grids of small images; on the page as coloured squares, because its policy allows no images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIDE, _LARGE, _GAP, _LINE = 120, 224, 16, 18
 
 
 def svg(plot: Plot) -> str:
-    """The grid in the page's colours: a row of the figure for each kind of panel, a column for each image."""
+    """The grid in the page's colours: one row per kind of panel, one column per image."""
     columns = list(zip(*plot.panels, strict=True))  # One example a column: a screen is wider than high.
     width = max(4, len(plot.panels)) * (_SIDE + _GAP) + _GAP
     height = 2 * _LINE + len(columns) * (_SIDE + _GAP + _LINE)
@@ -39,7 +39,7 @@ def svg(plot: Plot) -> str:
 
 
 def row_svg(panels: Sequence[Panel], told: str) -> str:
-    """A few images side by side, large: one example of the page."""
+    """A few large images side by side: one example of the page."""
     width, height = len(panels) * (_LARGE + _GAP) - _GAP, _LARGE + _LINE
     label = escape(visible(told, everything=True), quote=True)
     # Drawn at its own size: one image alone would else fill the page.
@@ -59,7 +59,7 @@ def _text(x: float, y: float, text: str, anchor: str, size: int) -> str:
 
 
 def _squares(panel: Panel, x: float, y: float, side: int = _SIDE) -> str:
-    """One path for every colour; neighbours in a line that have the same are one box."""
+    """One path per colour; equal neighbours in a line are one box."""
     pixels = colours_of(panel)
     height, width = pixels.shape[:2]
     boxes: dict[str, list[str]] = {}
@@ -75,7 +75,7 @@ def _squares(panel: Panel, x: float, y: float, side: int = _SIDE) -> str:
 
 
 def draw(figure: Figure, plot: Plot, ink: str) -> None:
-    """The same grid, as a picture."""
+    """The same grid as a bitmap."""
     columns = list(zip(*plot.panels, strict=True))
     figure.suptitle(plot.title, x=0.01, ha="left", fontsize=10.5, color=ink)
     for row, panels in enumerate(columns):
@@ -87,7 +87,7 @@ def draw(figure: Figure, plot: Plot, ink: str) -> None:
 
 
 def colours_of(panel: Panel) -> NDArray[np.int64]:
-    """Red, green and blue of every pixel in few shades [height, width, 3]."""
+    """Red, green and blue of every pixel, in few shades [height, width, 3]."""
     pixels = np.array(panel.pixels, dtype=np.int64)
     shades = np.rint(pixels * (_SHADES - 1) / 255) * 255 / (_SHADES - 1)
     return np.broadcast_to(np.rint(shades).astype(np.int64), (*pixels.shape[:2], 3))

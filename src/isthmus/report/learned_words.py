@@ -1,4 +1,4 @@
-"""Words and their learned importance: lists for the terminal, and a file of all of them."""
+"""Learned importance of words: lists for the terminal, and a file of all words."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class WordRow(NamedTuple):
 
 
 def check_order(order: str) -> None:
-    """Refuse what words cannot be ordered by."""
+    """Refuse an unknown sort order."""
     if order not in ORDERS:
         raise UnknownName("order of words", order, ORDERS)
 
 
 def check_path(path: Path) -> None:
-    """Refuse a name that does not say how to write."""
+    """Refuse a file name whose extension is not a known format."""
     if path.suffix.lower() not in (".csv", ".jsonl"):
-        raise UsageError(f"cannot tell the format from the name {str(path)!r}: end it in .csv or .jsonl")
+        raise UsageError(f"cannot tell the format of {str(path)!r}: use the extension .csv or .jsonl")
 
 
 def word_rows(found: Measurement) -> list[WordRow]:
@@ -54,7 +54,7 @@ def word_rows(found: Measurement) -> list[WordRow]:
 
 
 def print_words(console: Console, rows: Sequence[WordRow], n: int, order: str) -> None:
-    """Of every run the first words of the order, and the last where they are ordered by importance."""
+    """Print the first words of every run, and the last if sorted by importance."""
     from rich.columns import Columns
     from rich.text import Text
 

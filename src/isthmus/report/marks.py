@@ -1,4 +1,4 @@
-"""Two texts side by side, cut into pieces that stayed and pieces that changed.
+"""Two texts side by side, cut into unchanged and changed pieces.
 
 The pieces come from the character offsets of a result's edits. Long stretches that stayed are shortened, so that a text
 of a hundred thousand words still fits on a page. Characters that would be invisible, or would steer a terminal, are
@@ -26,7 +26,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of text that stayed, or that changed."""
+    """A stretch of text, unchanged or changed."""
 
     text: str
     changed: bool = False
@@ -44,12 +44,12 @@ class Marked:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything was done to this field."""
+        """Whether this field was edited."""
         return any(piece.changed for piece in (*self.before, *self.after))
 
 
 def mark(result: AttackResult, context: int = 160) -> tuple[Marked, ...]:
-    """Every field of a result; of a stretch that stayed, `context` characters are shown beside each change."""
+    """Every field of a result; `context` unchanged characters are shown beside each change."""
     return tuple(
         Marked(sides.field, _cut(sides.before, sides.gone, context), _cut(sides.after, sides.new, context))
         for sides in compared(result)
@@ -58,7 +58,7 @@ def mark(result: AttackResult, context: int = 160) -> tuple[Marked, ...]:
 
 @dataclass(frozen=True)
 class Sides:
-    """One field before and after, and where the two differ, in reading order."""
+    """One field before and after, and where they differ, in reading order."""
 
     field: str
     before: str
@@ -68,7 +68,7 @@ class Sides:
 
 
 def compared(result: AttackResult) -> Iterator[Sides]:
-    """Every field of a result with the places that changed."""
+    """Every field of a result with the positions that changed."""
     for field, before in result.original.items():
         after = result.perturbed.get(field, before)
         edits = [edit for edit in result.edits if edit.field == field]
@@ -77,7 +77,7 @@ def compared(result: AttackResult) -> Iterator[Sides]:
 
 
 def _spans(edits: Sequence[Edit], before: str, after: str) -> tuple[list[Span], list[Span]] | None:
-    """Offsets of the edits, or None where they do not account for the whole difference."""
+    """Offsets of the edits, or None if they do not explain the whole difference."""
     first: list[Span] = [(edit.start, edit.end) for edit in edits]
     second: list[Span] = [(edit.new_start, edit.new_end) for edit in edits]
     if not all(0 <= a <= b <= len(before) for a, b in first) or not all(0 <= a <= b <= len(after) for a, b in second):
@@ -138,7 +138,7 @@ def _shorten(piece: Piece, context: int, first: bool, last: bool) -> Piece:
 
 
 def odd_ones(text: str, most: int = 8) -> str:
-    """Characters beyond ASCII in a word that has ASCII letters too: look-alikes mostly, which no reader can tell."""
+    """Non-ASCII characters in a word with ASCII letters: mostly look-alikes that a reader cannot see."""
     if not re.search("[A-Za-z]", text):
         return ""
     found = dict.fromkeys(character for character in text if ord(character) > 0x7E)

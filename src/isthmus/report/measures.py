@@ -1,4 +1,4 @@
-"""What was measured of a run: in the terminal, in figure files, and as a section of the page."""
+"""Measures of a run: in the terminal, as figure files, and as a section of the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIGNS = {"held": "[{}]", "loose": "*{}*", "faint": "{}"}
 
 
 def number(value: float | None) -> str:
-    """A figure of any size in few digits."""
+    """A number of any size in few digits."""
     if value is None or math.isnan(value):
         return "–"
     if abs(value) < 5e-7:
@@ -46,7 +46,7 @@ def shown(figure: Figure) -> str:
 
 
 def bounds(figure: Figure) -> str:
-    """The interval as text; empty where there is none."""
+    """The interval as text; empty if there is none."""
     if figure.low is None or figure.high is None or math.isnan(figure.low):
         return ""
     if figure.share:
@@ -57,14 +57,14 @@ def bounds(figure: Figure) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """Figures as a table: one line per name, one column per what they were measured on."""
+    """Figures as a table: one line per name, one column per thing measured."""
 
     columns: tuple[str, ...]
     lines: tuple[tuple[str, tuple[Figure | None, ...]], ...]
 
     @classmethod
     def of(cls, figures: Sequence[Figure]) -> Grid:
-        """Names and columns in the order in which they first occur."""
+        """Names and columns in the order of first occurrence."""
         columns = tuple(dict.fromkeys(figure.of for figure in figures))
         names = dict.fromkeys(figure.name for figure in figures)
         found = {(figure.name, figure.of): figure for figure in figures}
@@ -72,7 +72,7 @@ class Grid:
 
 
 def summary(measure: str) -> str:
-    """What a measure is, in a sentence; empty for one this version does not know."""
+    """One sentence about a measure; empty if this version does not know it."""
     try:
         return catalog.find("measures", measure).summary
     except UnknownName:
@@ -80,7 +80,7 @@ def summary(measure: str) -> str:
 
 
 def print_measured(console: Console, measured: Measured, files: Sequence[Path] = ()) -> None:
-    """Title, table, marked texts, notes and where the figures are."""
+    """Print title, table, marked texts, notes and the paths of the figures."""
     from rich.text import Text
 
     found = measured.measurement
@@ -98,7 +98,7 @@ def print_measured(console: Console, measured: Measured, files: Sequence[Path] =
 
 
 def print_tables(console: Console, folder: RunFolder) -> None:
-    """The figures of everything that was measured of a run, without texts and notes."""
+    """Print the figures of all measures of a run, without texts and notes."""
     for each in measurements(folder):
         if each.measurement.figures:
             print_measured(console, dataclasses.replace(each, measurement=Measurement(each.measurement.figures)))
@@ -160,7 +160,7 @@ def _piece(text: str, kind: str, coloured: bool) -> Text:
 
 
 def write_figures(measured: Measured, console: Console | None = None) -> list[Path]:
-    """Write every plot as SVG and PNG into the run's folder of figures, where they are not there already."""
+    """Write every missing plot as SVG and PNG into the run's folder of figures."""
     from isthmus.report import plots
 
     written: list[Path] = []
@@ -181,7 +181,7 @@ def write_figures(measured: Measured, console: Console | None = None) -> list[Pa
 
 @dataclass(frozen=True)
 class Section:
-    """One measurement as the page shows it."""
+    """One measurement on the page."""
 
     key: str
     summary: str
@@ -214,5 +214,5 @@ def sections(folder: RunFolder) -> list[Section]:
 
 
 def shade(kind: str) -> str:
-    """The class of a piece of text on the page."""
+    """The CSS class of a piece of text."""
     return _SHADES.get(kind, "other") if kind else ""

@@ -1,4 +1,4 @@
-"""Numbers as the page and the terminal write them; a dash where there is no number."""
+"""Numbers as text; a dash if there is no number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bare_percent(value: float) -> str:
 
 
 def bounds(interval: Interval, unit: bool = True) -> str:
-    """``77.2 – 87.6 %``, or ``77.2–87.6`` without the unit; all of it is 100."""
+    """``77.2 – 87.6 %``, or ``77.2–87.6`` without the unit."""
     if math.isnan(interval.estimate):
         return ""
     low, high = (f"{100 * bound:.1f}".replace("100.0", "100") for bound in (interval.low, interval.high))
@@ -28,7 +28,7 @@ def bounds(interval: Interval, unit: bool = True) -> str:
 
 
 def decimal(value: float) -> str:
-    """``41.3``, or without decimals from a hundred on."""
+    """``41.3``; no decimals from a hundred on."""
     if math.isnan(value):
         return "–"
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}"
@@ -65,7 +65,7 @@ def three_bounds(interval: Interval) -> str:
 
 
 def width(value: float) -> str:
-    """A share as the width of a bar."""
+    """A share as the CSS width of a bar."""
     return "0" if math.isnan(value) else f"{100 * value:.2f}%"
 
 
@@ -75,7 +75,7 @@ def three(value: float | None) -> str:
 
 
 def read_interval(value: Any) -> Interval:
-    """An interval as a header holds it; without a number where it holds none."""
+    """An interval from a header; NaN if it holds none."""
     if not isinstance(value, Mapping):
         return Interval(math.nan, 0.0, 1.0)
     estimate, low, high = (value.get(key) for key in ("estimate", "low", "high"))

@@ -52,7 +52,7 @@ _SHOWN, _SHOWN_OF_MANY, _MORE, _MORE_IMAGES = 5, 2, 25, 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the model says of one side."""
+    """The model's prediction for one side."""
 
     name: str
     label: str
@@ -63,7 +63,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Item:
-    """One adversarial example as the page shows it."""
+    """One adversarial example on the page."""
 
     id: str
     fields: tuple[Marked, ...]
@@ -87,7 +87,7 @@ class Gallery:
 
 
 def write_report(folder: RunFolder) -> Path:
-    """Write report.html from what the run folder holds."""
+    """Write report.html from the contents of a run folder."""
     page = render(read_run(folder))
     with folder.hold("report"):
         write_atomic(folder.report_path, page.encode("utf-8", errors="replace"))
@@ -181,7 +181,7 @@ def render(run: RunView) -> str:
 
 
 def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, Any] | None:
-    """What the page shows of evaluations; None where there are none."""
+    """The section on evaluations; None if there are none."""
     views = [view for view in views if not view.answers_questions]
     if not views:
         return None
@@ -200,7 +200,7 @@ def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, 
 
 
 def questions_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
-    """What the page shows of questions; None where there are none."""
+    """The section on questions; None if there are none."""
     asked = [view for view in views if view.answers_questions]
     if not asked:
         return None
@@ -209,7 +209,7 @@ def questions_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
 
 
 def speed_page(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
-    """What the page shows of speed; None where nothing was timed."""
+    """The section on speed; None if nothing was timed."""
     found = speed_lines(views)
     if not found.lines:
         return None
@@ -230,7 +230,7 @@ def gallery(view: AttackView, series: int, shown: int, images: ImageGallery, mar
 
 
 def item(view: AttackView, result: AttackResult) -> Item:
-    """One adversarial example, its texts cut into what stayed and what changed."""
+    """One adversarial example, its texts cut into unchanged and changed pieces."""
     words, changed = result.words, round(result.words_changed * result.words)
     return Item(
         id=visible(result.id, everything=True),
@@ -273,7 +273,7 @@ def _detection(view: AttackView, figure: Any) -> dict[str, Any]:
         "key": view.key,
         "label": visible(label, everything=True),
         "note": f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were "
-        f"scored only{silent}. {terms.sentence(terms.threshold(view))} The attack stops as soon as a text passes, so "
+        f"only scored{silent}. {terms.sentence(terms.threshold(view))} The attack stops as soon as a text passes, so "
         "that how far it got beyond the threshold, and the area under the ROC curve after it, say nothing.",
         "figure": figure,
         "tpr_before": read_interval(found.get("tpr_before")),

@@ -1,4 +1,4 @@
-"""Draws the plots of measures: into the page in its own colours, and as SVG and PNG files in its light dress."""
+"""Draws the plots of measures: inline in the page's colours, and as SVG and PNG files in its light theme."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-seri
 
 
 def height(plot: Plot) -> float:
-    """Curves over epochs are many and simple; a plane deserves more room."""
+    """Height of a plot: low for curves over epochs, higher for a plane."""
     if plot.kind == "images":
         return 5.2
     return 2.7 if plot.kind == "line" else 4.2
@@ -56,7 +56,7 @@ class Palette:
 
 @functools.cache
 def light() -> dict[str, str]:
-    """What the stand-in colours mean in the page's light dress: they are read from its style sheet."""
+    """The stand-in colours in the page's light theme, read from its style sheet."""
     css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     values = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-fA-F]{3,8})", css.split("@media")[0]))
     variables = {**figures._VARIABLES, _PAPER: "var(--paper)"}
@@ -64,7 +64,7 @@ def light() -> dict[str, str]:
 
 
 def inline(plot: Plot, scope: str = "") -> str:
-    """The plot as SVG for the page; `scope` keeps the ids of two measures apart."""
+    """The plot as SVG for the page; `scope` keeps the ids of two measures distinct."""
     if plot.kind == "images":
         return image_grids.svg(plot)
     return figures._svg(f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), height(plot))
@@ -154,7 +154,7 @@ def _logarithms(axes: Axes, plot: Plot) -> None:
 
 
 def _folded(name: str, names: int) -> str:
-    """The name of a tick in lines that leave room for its neighbours."""
+    """The label of a tick, wrapped to leave room for its neighbours."""
     return "\n".join(textwrap.wrap(name, max(6, _LETTERS_BELOW // names), break_long_words=False)) or name
 
 
@@ -178,7 +178,7 @@ def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
 
 
 def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:
-    """Points in the colours of their order, joined by a thin line; one shape for every series."""
+    """Points coloured by their order, joined by a thin line; one shape per series."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.ticker import MaxNLocator

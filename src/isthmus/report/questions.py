@@ -1,4 +1,4 @@
-"""Evaluations of models that answer questions: exact match and F1, of adversarial questions also by worst variant."""
+"""Question answering: exact match and F1, for adversarial questions also by worst variant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.report.numerals import bounds, percent, read_interval
 if TYPE_CHECKING:
     from rich.table import Table
 
-_PARTS = {"overall": "", "original": "as they were asked", "worst": "worst variant of each"}
+_PARTS = {"overall": "", "original": "original questions", "worst": "worst variant of each"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class QuestionLine:
 
 
 def question_lines(view: EvaluationView) -> list[QuestionLine]:
-    """All questions; of adversarial sets also those that were asked originally, and the worst variant of each."""
+    """All questions; for adversarial sets also the original questions, and the worst variant of each."""
     found = view.summary.get("questions")
     parts = found if isinstance(found, dict) else {}
     return [

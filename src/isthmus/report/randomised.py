@@ -1,8 +1,8 @@
-"""What a report says of a randomised model: how often its successes repeat, and what averaging over draws changes.
+"""Randomised models: how often successes repeat, and the effect of averaging over draws.
 
 A text that fools the model on one draw may not on the next, so each has a probability of success, estimated on draws
-that the attack never saw; so has every clean text one of being answered rightly (RSMI's Figure 4). Robust accuracy that
-falls as scores are averaged over more draws was not robustness: the attack merely could not see through the noise.
+that the attack never saw; so has every clean text one of being correct (RSMI's Figure 4). If robust accuracy
+falls as scores are averaged over more draws, it was not robustness: the noise only misled the attack.
 """
 
 from __future__ import annotations
@@ -24,33 +24,32 @@ if TYPE_CHECKING:
 
 
 def sentence(view: AttackView) -> str:
-    """How the successes of an attack fared on fresh draws, and how often the model declined; empty where neither."""
+    """How successes repeat on fresh draws, and how often the model abstains; empty if neither applies."""
     summary, parts = view.summary, []
     if summary.fresh is not None:
         fresh = summary.fresh
         if not math.isnan(fresh.expected_sacc.estimate):
             parts.append(
-                f"on a fresh draw this randomised model is right about {_percent(fresh.expected_sacc)} of clean "
-                "examples"
+                f"on a fresh draw this randomised model is correct on {_percent(fresh.expected_sacc)} of clean examples"
             )
         parts.append(_claims(fresh))
     if summary.abstained:
         parts.append(
-            f"it declined to answer {summary.abstained} of {summary.n}, {summary.abstained_before} unattacked and "
-            f"{summary.abstained_after} after the attack, which are neither right nor fooled"
+            f"it abstained on {summary.abstained} of {summary.n}, {summary.abstained_before} clean and "
+            f"{summary.abstained_after} after the attack; these count neither as correct nor as fooled"
         )
     return f"{view.key}: {'; '.join(parts)}." if parts else ""
 
 
 def _claims(fresh: FreshSummary) -> str:
-    expected = f"{_percent(fresh.expected_racc)} of all answers are expected to be right under attack"
+    expected = f"expected accuracy under attack is {_percent(fresh.expected_racc)}"
     if not fresh.claimed:
         return f"no example seemed to fool this randomised model, and {expected}"
     chance = fresh.success_probability
     return (
-        f"of {fresh.claimed} examples that seemed to fool this randomised model {fresh.held} did on more than half of "
-        f"fresh draws; such an example fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
-        f"{chance.high:.2f}), so that {expected}"
+        f"of {fresh.claimed} examples that seemed to fool this randomised model, {fresh.held} did so on more than half "
+        f"of the fresh draws; such an example fools it with probability {chance.estimate:.2f} ({chance.low:.2f}–"
+        f"{chance.high:.2f}); {expected}"
     )
 
 
@@ -59,7 +58,7 @@ def _percent(rate: Interval) -> str:
 
 
 def section(run: RunView, markup: Any) -> dict[str, Any] | None:
-    """What the page shows; None where the model is not randomised."""
+    """The section of the page; None if the model is not randomised."""
     views = [view for view in run.attacks if view.results]
     sentences = [line for line in map(sentence, views) if line]
     if not sentences and not sweeps(views):
@@ -68,7 +67,7 @@ def section(run: RunView, markup: Any) -> dict[str, Any] | None:
 
 
 def stability(views: Sequence[AttackView]) -> str:
-    """How often the model is right about clean texts, and about those that seemed to fool it; one panel per attack."""
+    """How often the model is correct on clean texts and on apparent successes; one panel per attack."""
     shown = [(number, view) for number, view in enumerate(views) if any(_sides(view))]
     if not shown:
         return ""
@@ -85,23 +84,23 @@ def stability(views: Sequence[AttackView]) -> str:
             axes.set_title(view.key, loc="left", fontsize=10, color=figures._INK, pad=8)
             figures._percent_axis(axes, "x")
             figures._percent_axis(axes, "y")
-            axes.set_xlabel("fresh draws that are right")
+            axes.set_xlabel("share of fresh draws that are correct")
             axes.spines["left"].set_visible(False)
             if (place - 1) % columns == 0:
                 axes.set_ylabel("examples")
 
     height = 2.4 * -(-len(shown) // columns)
     told = "; ".join(f"{view.key}: {_told(*_sides(view))}" for _, view in shown)
-    return figures._svg("stability", f"How often the model is right on fresh draws. {told}", draw, height)
+    return figures._svg("stability", f"How often the model is correct on fresh draws. {told}", draw, height)
 
 
 def _sides(view: AttackView) -> tuple[list[float], list[float]]:
-    """Probabilities of a right answer: of the clean texts, and of those that seemed to fool the model."""
+    """Probabilities of a correct prediction: for clean texts, and for apparent successes."""
     return clean_probabilities(view.results), holding_probabilities(view.results)
 
 
 def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colour: str) -> None:
-    """Each as shares of its own texts: there are many more clean ones."""
+    """Two histograms, each normalised by its own texts: there are many more clean ones."""
     edges = list(np.linspace(0, 1, 11))
     if attacked:
         weights = np.full(len(attacked), 1 / len(attacked))
@@ -134,7 +133,7 @@ def _told(clean: list[float], attacked: list[float]) -> str:
 
 
 def sweep(views: Sequence[AttackView]) -> str:
-    """Robust accuracy against the number of draws that the victim's scores are averaged over."""
+    """Robust accuracy against the number of draws averaged."""
     lines = sweeps(views)
     if not lines:
         return ""
@@ -152,8 +151,8 @@ def sweep(views: Sequence[AttackView]) -> str:
         axes.set_xticks(range(len(counts)), [str(count) for count in counts])
         figures._percent_axis(axes, "y")
         axes.grid(axis="y", color=figures._RULE)
-        axes.set_xlabel("draws that the scores an attack sees are averaged over")
-        axes.set_ylabel("still right")
+        axes.set_xlabel("draws averaged for the scores that the attack sees")
+        axes.set_ylabel("robust accuracy")
         axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9)
         axes.spines["left"].set_visible(False)
 
@@ -161,7 +160,7 @@ def sweep(views: Sequence[AttackView]) -> str:
 
 
 def sweeps(views: Sequence[AttackView]) -> dict[str, dict[int, AttackView]]:
-    """Attacks that differ in nothing but the number of draws, by number; only where there are several."""
+    """Attacks that differ only in the number of draws, by that number; empty if there is only one."""
     groups: dict[str, dict[int, AttackView]] = {}
     for view in views:
         victim = view.settings.get("victim")

@@ -1,4 +1,4 @@
-"""Reliability diagrams: how often the model is right where it says how sure it is, above how often it says so.
+"""Reliability diagrams: accuracy by confidence, above a histogram of confidence.
 
 Every run has one: of the development data of its training, of the texts of an attack before they were attacked, and of
 every set it was evaluated on.
@@ -30,7 +30,7 @@ _LONGEST = 28
 
 
 def of_run(run: RunView) -> list[Panel]:
-    """What is known of a run that was not evaluated: its development data, and what attacks saw before they began."""
+    """Calibration of a run without evaluations: on development data, and on clean texts of attacks."""
     found: list[Panel] = []
     trained = (run.record.results or {}).get("dev_calibration")
     if isinstance(trained, Mapping) and trained.get("bins"):
@@ -52,13 +52,13 @@ def _before(view: AttackView | None) -> Mapping[str, Any] | None:
 
 
 def grouped(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:
-    """Sets of one panel share a figure; a set of several has its own."""
+    """Group panels: sets of one panel share a figure; a set of several has its own."""
     alone = [view for view in views if len(view.panels()) == 1]
     return ([alone] if alone else []) + [[view] for view in views if len(view.panels()) > 1]
 
 
 def reliability(views: Sequence[EvaluationView]) -> str:
-    """One panel for every way a model was seen in, and for the originals of an adversarial set."""
+    """One panel per inference mode, and one for the originals of an adversarial set."""
     shared = len(views) > 1  # Where there is one set its name stands above the figure.
     panels = [
         (visible(view.key, everything=True) if shared or not name else name, panel)
@@ -69,7 +69,7 @@ def reliability(views: Sequence[EvaluationView]) -> str:
 
 
 def diagrams(key: str, panels: Sequence[Panel]) -> str:
-    """The figure of some panels; empty where there are none."""
+    """The figure of some panels; empty if there are none."""
     if not panels:
         return ""
     columns = 4 if len(panels) == 4 else _COLUMNS

@@ -1,4 +1,4 @@
-"""How much of the gradient each term of the loss had, in one line."""
+"""The share of the gradient of each loss term, in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SMALL = 1e-3
 
 
 def shares_line(log: Sequence[Mapping[str, Any]]) -> str:
-    """The first and the last measured share of every term beside the task's; empty where nothing was measured."""
+    """First and last measured share of every term, relative to the task's; empty if nothing was measured."""
     measured = [row for row in log if row.get("gradient_shares")]
     if not measured:
         return ""
@@ -17,11 +17,11 @@ def shares_line(log: Sequence[Mapping[str, Any]]) -> str:
     parts = [f"{name} {_course(name, measured)}" for name in names]
     steps = dict.fromkeys([measured[0]["step"], measured[-1]["step"]])
     where = f"step{'s' * (len(steps) > 1)} {' and '.join(map(str, steps))}"
-    return f"Gradient beside the task's, at {where}: {'; '.join(parts)}"
+    return f"Gradient relative to the task's, at {where}: {'; '.join(parts)}"
 
 
 def hardly_trained(log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Terms whose share was never as large as a thousandth."""
+    """Terms whose share never reached a thousandth."""
     measured = [row["gradient_shares"] for row in log if row.get("gradient_shares")]
     names = dict.fromkeys(name for shares in measured for name in shares)
     return [name for name in names if max(shares.get(name, 0.0) for shares in measured) < SMALL]

@@ -1,4 +1,4 @@
-"""How fast evaluated models answer, and what that costs, for the terminal and for the page."""
+"""Speed and cost of evaluated models, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HOW_FAST = (
-    "Wall time on this machine. p50, p95: one example asked alone, with the interval of the quantile. Examples a "
-    "second: in full batches, with the range of the rounds. Passes: of the network, a gradient counted as one more."
+    "Wall time on this machine. p50, p95: one example alone, with the interval of the quantile. Examples per second: "
+    "in full batches, with the range of the rounds. Passes: forward passes; a gradient counts as one more."
 )
 Cell = tuple[str, str]
 """A figure, and its interval."""
@@ -31,7 +31,7 @@ class SpeedLine:
 
 @dataclass(frozen=True)
 class SpeedLines:
-    """The table: a column that no line has anything in is left out."""
+    """The table; empty columns are left out."""
 
     headings: tuple[str, ...]
     lines: tuple[SpeedLine, ...]
@@ -43,7 +43,7 @@ def speed_lines(views: Sequence[EvaluationView]) -> SpeedLines:
     columns: dict[str, list[Cell]] = {
         "p50": [_milliseconds(speed.get("p50_s"), speed.get("single_texts")) for _, speed in timed],
         "p95": [_milliseconds(speed.get("p95_s"), None) for _, speed in timed],
-        "examples\na second": [_rate(speed.get("texts_per_second")) for _, speed in timed],
+        "examples\nper s": [_rate(speed.get("texts_per_second")) for _, speed in timed],
         "passes\neach": [_passes(speed.get("passes_per_text")) for _, speed in timed],
         "second\nstep": [_share(speed.get("second_step")) for _, speed in timed],
         "cost of\n1,000": [_cost(speed.get("cost_per_1000")) for _, speed in timed],

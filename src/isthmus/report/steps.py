@@ -1,4 +1,4 @@
-"""Commands that a reader can copy: those that made a run, and what to run next.
+"""Commands to copy: those that made a run, and what to run next.
 
 A folder can be named as a model only where a training has put one there. Of any other model only the commands that were
 given know how it is reached, so that what comes next is one of them with more examples.
@@ -23,11 +23,11 @@ Step = tuple[str, str]
 _ON_IMAGES = ("pgd", "fgsm", "cw", "deepfool")
 _NEEDS_NOTHING = ("deepwordbug", "badchars", "leet", "random", "pwws", "textfooler")
 """Attacks in the order in which they are proposed: those that need no word list or model first."""
-_MORE = "narrower intervals, continuing these rows"
+_MORE = "narrower intervals; keeps these rows"
 
 
 def commands(run: RunView) -> list[str]:
-    """The commands that make the same run again, as far as the folder knows them."""
+    """The commands that reproduce a run, as far as the folder knows them."""
     given = [
         run.record.command,
         *(_given(view) for view in run.attacks),
@@ -40,7 +40,7 @@ def commands(run: RunView) -> list[str]:
 
 
 def first_attack(run: RunView) -> str | None:
-    """The command that attacks a run for the first time; None where the folder holds no model to attack."""
+    """The command for a run's first attack; None if the folder holds no model."""
     if not run.folder.model_path.is_dir() or _answers_questions(run):
         return None
     if _reads_images(run):
@@ -52,9 +52,9 @@ def next_steps(run: RunView, after: str = "report") -> list[Step]:
     """What to run next and why, after ``train``, ``attack``, ``evaluate`` or ``report``."""
     path = _path(run)
     if after == "evaluate":
-        return [(f"isthmus report {path}", "the page, with figures")]
+        return [(f"isthmus report {path}", "HTML report with figures")]
     if after == "attack":
-        return [(f"isthmus report {path}", "the page, with figures and more examples")]
+        return [(f"isthmus report {path}", "HTML report with figures and more examples")]
     steps = _of_own_model(run, path, after) if run.folder.model_path.is_dir() else _of_other_model(run)
     return steps if after == "train" else [*steps, ("isthmus list", "every attack, defence and data set")]
 
@@ -67,7 +67,7 @@ def _of_own_model(run: RunView, path: str, after: str) -> list[Step]:
     if after == "train":
         return [
             (attack, "how easily it is fooled"),
-            (f"isthmus evaluate {path}", f"accuracy and calibration on {_kind(run)} it has not seen"),
+            (f"isthmus evaluate {path}", f"accuracy and calibration on unseen {_kind(run)}"),
         ]
     attacked = any(view.results for view in run.attacks)
     return [*(_further(path, run) if attacked else [(attack, "how easily it is fooled")]), *_defended(run)]
@@ -83,7 +83,7 @@ def _of_other_model(run: RunView) -> list[Step]:
 
 
 def _further(path: str, run: RunView) -> list[Step]:
-    """The same attacks on more examples, where there are more; else another one."""
+    """The same attacks on more examples, if there are more; else another attack."""
     views = [view for view in run.attacks if view.results]
     names = list(dict.fromkeys(view.attack for view in views))
     more = _larger(run, views)
@@ -98,18 +98,18 @@ def _further(path: str, run: RunView) -> list[Step]:
 
 
 def _given(view: AttackView) -> str:
-    """The command that made the rows; empty where it is not known."""
+    """The command that made the rows; empty if unknown."""
     command = view.header.get("command")
     return command if isinstance(command, str) and is_command(command) else ""
 
 
 def _names_folder(command: str, run: RunView) -> bool:
-    """Whether a command, given here, means this run: the folder may have been moved since."""
+    """Whether a command, run from here, refers to this run: the folder may have been moved."""
     return any(Path(word).resolve() == run.folder.path.resolve() for word in shlex.split(command)[2:])
 
 
 def _larger(run: RunView, views: Sequence[AttackView]) -> int | None:
-    """A number of examples that gives narrower intervals; None where there are no more."""
+    """A number of examples that gives narrower intervals; None if there are no more."""
     if not views:
         return None
     largest = max(view.summary.n for view in views)
@@ -129,7 +129,7 @@ def _with_n(command: str, n: int) -> str:
 
 
 def _defended(run: RunView) -> list[Step]:
-    """The same training with a defence, where it had none."""
+    """The same training with a defence, if it had none."""
     record = run.record
     if record.training is None or record.defence is None or record.defence.name != "standard":
         return []
@@ -140,7 +140,7 @@ def _defended(run: RunView) -> list[Step]:
         if name in ("text", "label", "pair")
     ]
     given = [f"--data {shlex.quote(record.data.source)}", *columns, f"--backbone {shlex.quote(record.model.spec)}"]
-    return [(f"isthmus train {' '.join(given)} --defence label_smoothing", "can it be made harder to fool")]
+    return [(f"isthmus train {' '.join(given)} --defence label_smoothing", "train a model that is harder to fool")]
 
 
 def _answers_questions(run: RunView) -> bool:

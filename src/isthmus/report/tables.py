@@ -1,4 +1,4 @@
-"""Tables of the page: headings say what they head, and every cell knows the name of its column.
+"""Tables of the page: header scopes, and the column name in every cell.
 
 On a narrow screen a row becomes a small list, in which each figure stands beside that name, so that nothing is cut off.
 Only markup of our own templates is read here: the texts in it are escaped, and hold no tags.
@@ -17,7 +17,7 @@ _CELL = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
 
 
 def label_cells(page: str) -> str:
-    """A page with the scopes of its headings and the column names of its cells."""
+    """A page with header scopes and column names added to its tables."""
     return _TABLE.sub(_labelled, page)
 
 
@@ -45,7 +45,7 @@ def _cell(cell: re.Match[str], place: int, names: list[str]) -> str:
 
 
 def _plain(heading: str) -> str:
-    """The words of a heading on one line, without the hyphen of a word that was broken."""
+    """The words of a heading on one line, without hyphenation."""
     words = html.unescape(re.sub(r"<br>", "\n", heading))
     words = re.sub(r"(?<=\bcan)-\n|(?<=\bcross-)\n", "", re.sub(r"<[^>]*>", "", words))
     return html.escape(" ".join(words.split()), quote=True)

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from isthmus.core.statistics import Interval
     from isthmus.runs.summary import Summary
 
-_OF_TEXTS = "No candidates: examples on which nothing could be tried; counted as robust."
-_OF_IMAGES = "Largest change, l2: how far the successes moved the pixels, on average."
+_OF_TEXTS = "No candidates: examples without any candidate edit; counted as robust."
+_OF_IMAGES = "Largest change, l2: mean size of the perturbation, over successes."
 
 
 def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
-    """The figures of a run's attacks, each with its interval; `keys` limits it to those."""
+    """The figures of a run's attacks with intervals; `keys` selects some of them."""
     from rich.table import Table
 
     views = _chosen(run, keys)
@@ -103,7 +103,7 @@ def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
 
 
 def _is_another(view: AttackView) -> bool:
-    """Whether its name alone does not say what was run."""
+    """Whether the name alone does not identify what was run."""
     return view.key != view.attack or bool(asked(view) or searched(view))
 
 
@@ -147,12 +147,12 @@ def _two(figure: str, interval: str, style: str = "") -> Text:
 
 
 def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
-    """What the table leaves out: how to read it, examples without a result, and what the attacks were made with."""
+    """Notes under the table: how to read it, examples without a result, and resources used."""
     from rich.text import Text
 
     views = _chosen(run, keys)
     lines = [
-        "Under each figure its 95 % interval. Robust: right, and the attack failed, of all n. "
+        "Under each figure: its 95 % interval. Robust accuracy: correct and not fooled, out of all n. "
         + (_OF_IMAGES if any(view.is_of_images for view in views) else _OF_TEXTS)
     ]
     lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view)) and _is_another(view)]
@@ -174,7 +174,7 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
 
 
 def detection_table(view: AttackView) -> Table:
-    """What an evasion did to the detector."""
+    """Effect of an evasion attack on the detector."""
     from rich.table import Table
     from rich.text import Text
 
@@ -188,8 +188,8 @@ def detection_table(view: AttackView) -> Table:
     chosen = "likeliest class" if limit is None else f"threshold {float(limit):.4g}"
     before, after, false = (read_interval(found.get(key)) for key in ("tpr_before", "tpr_after", "fpr"))
     table.add_row(Text(f"{label} caught ({chosen})"), _rate(before), _rate(after, "bold"))
-    others, without = f"of {found.get('negatives', 0)} clean others", found.get("negatives_without_answer")
-    others += f"; {without} had no answer" if without else ""
+    others, without = f"{found.get('negatives', 0)} clean texts of other classes", found.get("negatives_without_answer")
+    others += f"; {without} without an answer" if without else ""
     table.add_row(Text(f"false-positive rate ({others})"), _rate(false), Text("the same", "dim"))
     # An attack stops as soon as a text passes: an AUC after it would measure where it stopped.
     table.add_row(Text("area under the ROC curve"), Text(three(found.get("auc_before"))), Text(""))

@@ -1,4 +1,4 @@
-"""What was asked of the model, and how bad the answer is: what a reader needs before the first figure.
+"""The settings of the attacks and the severity of the result: what a reader needs before the first figure.
 
 Of a detector the words differ: it flags a text or lets it pass, and what counts is the share of its class that is still
 caught at the false-positive rate it runs at.
@@ -16,23 +16,23 @@ from isthmus.report.view import AttackView, RunView
 from isthmus.runs.summary import Summary
 
 SEVERITIES = (
-    (1 / 3, "severe", "an attacker changes most right answers"),
-    (2 / 3, "weak", "an attacker changes many right answers"),
-    (math.inf, "holds", "most right answers withstand"),
+    (1 / 3, "severe", "attacks change most correct predictions"),
+    (2 / 3, "weak", "attacks change many correct predictions"),
+    (math.inf, "holds", "most correct predictions withstand"),
 )
 """Below which share of the right answers that withstood, the name of the case, and what it means."""
 
 
 @dataclass(frozen=True)
 class Severity:
-    """How bad a result is: a name, which is also a colour of the page, and what it means."""
+    """Severity of a result: a name, which is also a colour of the page, and its meaning."""
 
     name: str
     meaning: str
 
 
 def severity(summary: Summary) -> Severity | None:
-    """By the share of right answers that withstood: what is already wrong is no fault of the attack."""
+    """Severity by the share of correct predictions that withstood."""
     clean, robust = summary.sacc.estimate, summary.racc.estimate
     if math.isnan(robust) or not clean > 0:
         return None
@@ -40,7 +40,7 @@ def severity(summary: Summary) -> Severity | None:
 
 
 def is_evasion(view: AttackView) -> bool:
-    """Whether the attack was to get one class past a detector."""
+    """Whether the goal was to get one class past a detector."""
     kind = view.goal.get("kind")
     return kind == "evasion" or (
         kind != "targeted" and (view.detection is not None or bool(view.goal.get("from_label")))
@@ -48,7 +48,7 @@ def is_evasion(view: AttackView) -> bool:
 
 
 def detected(view: AttackView) -> str:
-    """The class that the detector is there for."""
+    """The class that the detector looks for."""
     number = _number(view)
     return view.label(number) if number is not None else str(view.goal.get("from_label") or "?")
 
@@ -63,7 +63,7 @@ def _number(view: AttackView) -> int | None:
 
 
 def verdict(view: AttackView, prediction: int | None, scores: Sequence[float]) -> tuple[str, float | None]:
-    """What the model says of a text, and the score it is judged by."""
+    """The model's prediction for a text, and the score that decides it."""
     number = _number(view) if is_evasion(view) else prediction
     score = None
     if number is not None and 0 <= number < len(scores):
@@ -77,7 +77,7 @@ def verdict(view: AttackView, prediction: int | None, scores: Sequence[float]) -
 
 
 def terms(run: RunView) -> list[tuple[str, str]]:
-    """Goal, threshold, protections and limits of the attacks that the headline is about."""
+    """Goal, threshold, protections and limits of the attacks in the headline."""
     views = run.alike or tuple(view for view in run.attacks if view.results)
     if not views:
         return []
@@ -94,7 +94,7 @@ def terms(run: RunView) -> list[tuple[str, str]]:
 
 
 def _each(views: Sequence[AttackView], words: Any) -> str:
-    """What holds for all attacks, or for which of them it holds."""
+    """One statement for all attacks, or one per attack."""
     said: dict[str, list[str]] = {}
     for view in views:
         said.setdefault(words(view), []).append(view.key)
@@ -112,14 +112,14 @@ def _goal(view: AttackView) -> str:
 
 
 def threshold(view: AttackView) -> str:
-    """From which score on a text is flagged, and why."""
+    """The score from which a text is flagged, and how it was chosen."""
     found = view.detection or {}
     value = found.get("threshold", view.threshold)
     if value is None:
-        return f"flagged where {detected(view)} is the likeliest class"
+        return f"flagged if {detected(view)} is the most likely class"
     chosen = found.get("at_fpr")
     why = f", chosen for a false-positive rate of {chosen:.2%} on clean development data" if chosen else ", as given"
-    return f"flagged from a score of {float(value):.4g} on{why}"
+    return f"flagged at a score of {float(value):.4g} or more{why}"
 
 
 def sentence(words: str) -> str:
@@ -128,22 +128,22 @@ def sentence(words: str) -> str:
 
 
 def _protected(view: AttackView) -> str:
-    """What no edit may touch, as far as the command says."""
+    """What no edit may touch, according to the command."""
     given = _mapping(view.settings.get("protection"))
     parts = [f"column {name}" for name in given.get("columns") or ()]
     parts += [{"url": "links", "email": "mail addresses", "phone": "phone numbers"}.get(str(kind), str(kind))
               for kind in given.get("kinds") or ()]  # fmt: skip
     if given.get("pattern"):
         parts.append(f"what matches {given['pattern']}")
-    return ", ".join(parts) if parts or view.is_of_images else "nothing but what the attack itself leaves alone"
+    return ", ".join(parts) if parts or view.is_of_images else "none beyond the attack's own"
 
 
 def _limits(view: AttackView) -> str:
     limits = _mapping(view.settings.get("limits"))
     named = {
-        "budget": "at most {:,} queries a text",
-        "budget_per_word": "at most {:,} queries a word",
-        "time_limit": "at most {:g} s a text",
+        "budget": "at most {:,} queries per text",
+        "budget_per_word": "at most {:,} queries per word",
+        "time_limit": "at most {:g} s per text",
     }
     parts = [f"preset {view.preset}"] if view.preset else []
     for key, words in named.items():
@@ -157,11 +157,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def headline_names(run: RunView) -> tuple[str, str]:
-    """What the two large figures are called."""
+    """Names of the two headline figures."""
     views = run.alike or run.attacks
     if views and is_evasion(views[0]):
-        return f"{detected(views[0])} caught, unattacked", f"{detected(views[0])} caught, under attack"
-    return "right, unattacked", "right, under attack"
+        return f"{detected(views[0])} caught, clean", f"{detected(views[0])} caught, under attack"
+    return "clean accuracy", "robust accuracy"
 
 
 def headline_sentence(run: RunView) -> str:
@@ -176,8 +176,8 @@ def headline_sentence(run: RunView) -> str:
     held, fooled = summary.robust, summary.turned
     if not is_evasion(first):
         return (
-            f"Of {summary.n} examples the model gets {summary.correct} right. Of these {held} withstood {who}; "
-            f"{fooled} {'was' if fooled == 1 else 'were'} fooled."
+            f"The model classifies {summary.correct} of {summary.n} examples correctly. Of these, {held} withstood "
+            f"{who}; {fooled} {'was' if fooled == 1 else 'were'} fooled."
         )
     false = read_interval((first.detection or {}).get("fpr"))
     alarms = "" if math.isnan(false.estimate) else f", at a false-positive rate of {percent(false.estimate)}"

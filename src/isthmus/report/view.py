@@ -1,4 +1,4 @@
-"""A run folder as the page and the terminal show it: read once, figures computed, nothing rendered."""
+"""A run folder read for page and terminal: figures computed, nothing rendered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttackView:
-    """One attack: its header, its results and what follows from them."""
+    """One attack: its header, its results and derived figures."""
 
     key: str
     header: Mapping[str, Any]
@@ -38,7 +38,7 @@ class AttackView:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What decided the results."""
+        """The settings that determine the results."""
         settings = self.header.get("settings")
         return settings if isinstance(settings, Mapping) else {}
 
@@ -49,30 +49,30 @@ class AttackView:
 
     @property
     def resources(self) -> Mapping[str, str]:
-        """Word lists and models the attack used, by what they were used for."""
+        """Word lists and models the attack used, by role."""
         return _texts(self.settings.get("resources"))
 
     @property
     def preset(self) -> str | None:
-        """Name of the limits put on the attack."""
+        """Name of the preset of constraints."""
         preset = self.settings.get("preset")
         return str(preset) if preset else None
 
     @property
     def goal(self) -> Mapping[str, Any]:
-        """What the attack was after."""
+        """The goal of the attack."""
         goal = self.settings.get("goal")
         return goal if isinstance(goal, Mapping) else {}
 
     @property
     def question(self) -> tuple[Any, ...]:
-        """What the attack's figures answer: attacks that agree in it can be seen together."""
+        """Goal, model and data: attacks that agree in it can be combined."""
         settings = self.settings
         return self.goal, self.threshold, settings.get("data"), settings.get("model"), settings.get("victim")
 
     @property
     def threshold(self) -> float | None:
-        """The detection threshold of an evasion goal, as it was given or chosen."""
+        """The detection threshold of an evasion goal, given or chosen."""
         value = self.header.get("threshold")
         return float(value) if isinstance(value, int | float) else None
 
@@ -99,21 +99,21 @@ class AttackView:
 
     @property
     def is_of_images(self) -> bool:
-        """Whether pixels were moved, and not words."""
+        """Whether pixels were perturbed instead of words."""
         return any(result.linf is not None for result in self.results)
 
     @property
     def successes(self) -> list[AttackResult]:
-        """Results in which the classifier was fooled, in the order of the sample: not picked."""
+        """Results in which the classifier was fooled, in the order of the sample, not selected."""
         return [result for result in self.results if result.outcome == "succeeded"]
 
     @property
     def is_randomised(self) -> bool:
-        """Whether any result tells of fresh draws."""
+        """Whether any result has fresh draws."""
         return any(result.fresh or result.clean for result in self.results)
 
     def without_candidates(self) -> dict[str, int]:
-        """Examples for which the attack had nothing to try, by why."""
+        """Numbers of examples without candidates, by reason."""
         counts = {"no words": 0, "budget": 0, "candidates": 0}
         for result in filter(without_candidates, self.results):
             why = "no words" if not result.words else "budget" if result.budget_spent else "candidates"
@@ -122,7 +122,7 @@ class AttackView:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every example asked for has its result."""
+        """Whether every requested example has its result."""
         return len(self.results) >= int(self.header.get("n") or 0)
 
     def label(self, index: Any) -> str:
@@ -132,7 +132,7 @@ class AttackView:
         return "?" if index is None else str(index)
 
     def reasons(self) -> list[tuple[str, int]]:
-        """Why examples ended without a verdict, commonest first."""
+        """Reasons for examples without a result, most frequent first."""
         counts: dict[str, int] = {}
         for result in self.results:
             if result.outcome in ("error", "timed_out"):
@@ -152,11 +152,11 @@ class RunView:
     log: Sequence[Mapping[str, Any]]
     evaluations: tuple[EvaluationView, ...] = ()
     embeddings: tuple[AttackView, ...] = ()
-    """Attacks on the embeddings of texts: nobody can send one, so they are part of no union and no headline."""
+    """Attacks on the embeddings of texts: excluded from union and headline, because nobody can send an embedding."""
 
     @cached_property
     def alike(self) -> tuple[AttackView, ...]:
-        """The attacks that can be seen together: the most that answer one question."""
+        """The largest group of attacks that can be combined."""
         views = [view for view in self.attacks if view.results]
         # Attacks with another goal, on another label or on other data answer another question.
         groups = [tuple(view for view in views if view.question == first.question) for first in views]
@@ -164,7 +164,7 @@ class RunView:
 
     @cached_property
     def together(self) -> Summary | None:
-        """Those attacks on the examples they share: an example holds only if it holds against each of them."""
+        """The union of those attacks: an example is robust only if it withstood each of them."""
         if len(self.alike) < 2:
             return None
         results = together([view.results for view in self.alike])
@@ -172,7 +172,7 @@ class RunView:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Attacks that were asked for by ``all`` and could not run, with the reason."""
+        """Attacks that ``all`` requested and that could not run, with the reason."""
         found: dict[str, str] = {}
         for view in self.attacks:
             suite = view.header.get("suite")
@@ -182,7 +182,7 @@ class RunView:
 
     @property
     def headline(self) -> Summary | None:
-        """The strongest statement the run supports: all attacks together, else the strongest one."""
+        """The strongest statement that the run supports: the union of all attacks, else the strongest attack."""
         if self.together is not None:
             return self.together
         summaries = [view.summary for view in self.attacks if view.results]
@@ -190,7 +190,7 @@ class RunView:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    """A mapping of a header as texts; empty where it is none."""
+    """A mapping of a header as strings; empty if it is not a mapping."""
     return {str(key): str(part) for key, part in value.items()} if isinstance(value, Mapping) else {}
 
 
@@ -205,7 +205,7 @@ def read_run(
     evaluations: Sequence[EvaluationView] | None = None,
     embeddings: Sequence[AttackView] | None = None,
 ) -> RunView:
-    """Everything a report shows; `attacks`, `evaluations` and `embeddings` that are at hand are not read again."""
+    """Everything a report shows; given `attacks`, `evaluations` and `embeddings` are not read again."""
     if attacks is None:
         attacks = [read_attack(file) for file in folder.attack_files()]
     if evaluations is None:

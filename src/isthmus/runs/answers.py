@@ -1,4 +1,4 @@
-"""How well a model answers the questions of a data set: exact match and F1, with intervals, question by question.
+"""Question answering on a data set: exact match and F1, with intervals, question by question.
 
     mean over the questions           of the figures of `core.answers`, 0 to 1, with a bootstrap interval
     worst variant (Adversarial SQuAD) mean over the original questions of the variant with the least F1
@@ -43,7 +43,7 @@ class AnswerFigures:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """One question: what was answered, and how well."""
+    """One question: the predicted answer and its scores."""
 
     id: str
     base: str
@@ -64,7 +64,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerEvaluation:
-    """What `evaluate_answers` found."""
+    """Result of `evaluate_answers`."""
 
     overall: AnswerFigures
     """Over all questions, variants included."""
@@ -74,11 +74,11 @@ class AnswerEvaluation:
     """Over the worst variant of every question (AddSent's figure); None where the data have no variants."""
     rows: tuple[AnswerRow, ...]
     rejected: int
-    """Rows of the data that could not be used, and are in no figure."""
+    """Rows of the data that could not be used, and are excluded from all figures."""
 
     @property
     def predictions(self) -> dict[str, str]:
-        """The answers as the official evaluation script reads them: id -> text."""
+        """The answers in the format of the official evaluation script: id -> text."""
         return {row.id: row.prediction for row in self.rows}
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def evaluate_answers(
 
 
 def evaluation(data: Dataset, predictions: Sequence[Prediction], *, seed: int = 0) -> AnswerEvaluation:
-    """Score answers that are there already."""
+    """Score given answers."""
     ids = [example.id for example in data]
     rows = tuple(
         _row(example, base, prediction)

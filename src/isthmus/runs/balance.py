@@ -3,7 +3,7 @@
 With n_c examples of class c in the sample, of which k_c are right (clean) or right and not fooled (robust):
 
     balanced accuracy   mean over the classes in the sample of k_c / n_c
-    majority share      max n_c / Σ n_c: what always answering the commonest class would score
+    majority share      max n_c / Σ n_c: what always answering the most frequent class would score
 
 Examples of different classes are drawn independently, so the interval of the mean is put together from the Wilson
 intervals (low_c, high_c) of the C rates p_c (Zou and Donner's method, MOVER):
@@ -86,12 +86,12 @@ class Balance:
 
     @property
     def majority(self) -> ClassCounts | None:
-        """The commonest class."""
+        """The most frequent class."""
         return max(self.classes, key=lambda each: each.n, default=None)
 
     @property
     def majority_share(self) -> float:
-        """Accuracy of a classifier that always answers the commonest class."""
+        """Accuracy of a classifier that always answers the most frequent class."""
         return self.majority.n / sum(each.n for each in self.classes) if self.majority else math.nan
 
     @property
@@ -163,10 +163,10 @@ def majority_warning(only: str | None, accuracy: float, majority: str, share: fl
     """A constant answer, or an accuracy that one would reach, in words; empty where there is neither."""
     judge = f"Judge {instead} instead."
     if only is not None:
-        return f"Every prediction is {only}: the model does not tell the classes apart. {judge}"
+        return f"Every prediction is {only}: the model does not separate the classes. {judge}"
     if accuracy <= share:
         return (
-            f"Clean accuracy {100 * accuracy:.1f} % is not above {100 * share:.1f} %, what always answering {majority} "
-            f"would score. {judge}"
+            f"Clean accuracy {100 * accuracy:.1f} % is not above {100 * share:.1f} %, the score of always "
+            f"predicting {majority}. {judge}"
         )
     return ""

@@ -67,15 +67,15 @@ class Substitutes:
     """How much there was to substitute in the certified texts."""
 
     none: int
-    """Texts without a word that can be substituted: certified by any classifier that answers them rightly."""
+    """Texts without a word that can be substituted: certified for any classifier that classifies them correctly."""
     whole: int | None
-    """Texts with such words whose sets all overlap wholly (product of q = 1): the bound asks only for p > 1/2."""
+    """Texts with such words whose sets all overlap completely (product of q = 1): the bound needs only p > 1/2."""
     words: float
     """The median text's words."""
     substitutable: float
-    """Of which so many have synonyms."""
+    """Number of its words with synonyms."""
     synonyms: float
-    """In all so many."""
+    """Total number of synonyms."""
     overlap: float | None
     """The median product of q."""
 
@@ -96,7 +96,7 @@ class CertificateSummary:
     levels: tuple[Level, ...]
     """From the clean text on."""
     challenged: int
-    """Adversarial texts, and points of its own attack, that were held against it."""
+    """Adversarial texts, and points of its own attack, that were checked against it."""
     attacks: tuple[str, ...]
     """The attacks they come from."""
 

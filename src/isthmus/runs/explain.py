@@ -128,7 +128,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
             return None
         folder = self._folder
         if folder is None:
-            raise UsageError(f"{self.request.model} is no run: name the run that keeps the explanations by --run")
+            raise UsageError(f"{self.request.model} is not a run: name the run that keeps the explanations with --run")
         folder.record()
         return folder
 
@@ -139,13 +139,13 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
     def explained(self) -> Iterator[Explained]:
         """Every text in order."""
         if is_image_model(Path(self.source.spec)):
-            raise UsageError(f"{self.source.shown} reads images, and explanations are of words: give a text classifier")
+            raise UsageError(f"{self.source.shown} reads images, and explanations are for texts: use a text classifier")
         if self.request.attack is not None:
             return self._attacked()
         if self.request.texts:
             return self._plain(self._given(), {})
         if self.request.data is None and self.source.run is None:
-            raise UsageError('nothing to explain: give a text ("…"), --data FILE, or --attack NAME of a run')
+            raise UsageError('nothing to explain: pass a text ("…"), --data FILE, or --attack NAME of a run')
         n = 5 if self.request.n is None else self.request.n
         sample = [example for example in self.first(n).aligned(self.victim.labels) if _has_words(example)]
         if not sample:
@@ -225,7 +225,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
     def _attack_file(self) -> AttackFile:
         folder = self._folder
         if folder is None:
-            raise UsageError(f"{self.request.model} is no run: name the run that holds the attack by --run")
+            raise UsageError(f"{self.request.model} is not a run: name the run that holds the attack with --run")
         files = {file.key: file for file in folder.attack_files()}
         name = str(self.request.attack)
         if name not in files:

@@ -161,7 +161,7 @@ class AttackFile:
 
     @property
     def challenges_path(self) -> Path:
-        """One JSON line per adversarial text that was held against a certificate."""
+        """One JSON line per adversarial text that was checked against a certificate."""
         return self.folder / f"{self.key}.challenges.jsonl"
 
     @property

@@ -97,16 +97,16 @@ def suspicion(check: LabelCheck, labels: Sequence[str], names: Sequence[str]) ->
     )
     if check.renaming is None:
         return (
-            f"{found} No renaming of its classes would be much better: is it trained for this data, and is --label the "
-            "right column? --no-label-check goes on all the same."
+            f"{found} No other order of its classes is much better: was it trained for this data, and is --label the "
+            "right column? --no-label-check continues anyway."
         )
     swaps = [
-        f"what the model calls {labels[column]!r} is {names[meant]!r} in the data"
+        f"the model's {labels[column]!r} is {names[meant]!r} in the data"
         for column, meant in enumerate(check.renaming)
         if column != meant
     ]
     mended = ",".join(names[meant] for meant in check.renaming)
     return (
-        f"{found} Suspected mapping: {'; '.join(swaps[:6])} (that way {check.renamed_right} of {check.n} are right). "
-        f"If so, name the model's outputs in order: --labels {mended}"
+        f"{found} Suspected mapping: {'; '.join(swaps[:6])} (that way {check.renamed_right} of {check.n} are correct). "
+        f"If so, pass the dataset label names in the model's class order: --labels {mended}"
     )

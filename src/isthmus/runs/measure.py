@@ -92,7 +92,7 @@ def _check(request: MeasureRequest, methods: Sequence[Measure]) -> None:
     for option, flag in _OPTIONS.items():
         if option in given and not any(method.heeds(option) for method in methods):
             names = ", ".join(method.name for method in methods)
-            raise UsageError(f"{names} makes nothing of {flag}: leave it out (isthmus show {methods[0].name})")
+            raise UsageError(f"{names} does not use {flag}: remove it (isthmus show {methods[0].name})")
 
 
 def _folder(run: str) -> RunFolder:
@@ -104,7 +104,7 @@ def _folder(run: str) -> RunFolder:
 def _methods(request: MeasureRequest) -> list[Measure]:
     """The measures with the parameters each of them knows; one that none of them knows is an error."""
     if not request.measures:
-        raise UsageError(f"say what to measure: --measure {','.join(catalog.names('measures'))}")
+        raise UsageError(f"no measure named: --measure {','.join(catalog.names('measures'))}")
     entries = [catalog.find("measures", name) for name in request.measures]
     known = {parameter.name for entry in entries for parameter in entry.parameters}
     for key in request.parameters:

@@ -50,7 +50,7 @@ class PreparedModel(Generic[Asked]):
     def __init__(self, request: Asked, observer: Observer) -> None:
         self.request, self.observer = request, observer
         self.probe_queries = 0
-        """Texts the model was asked for to know it again."""
+        """Queries made to check that the model is unchanged."""
         self._counted = 0
         self._probed: Probed | None = None
         self._held = ExitStack()
@@ -77,8 +77,8 @@ class PreparedModel(Generic[Asked]):
         found = self.source.fingerprint()
         if found is not None and VERSION in self.request.victim:
             raise UsageError(
-                f"-V version: {self.source.shown} is known by the content of its files. A version is for functions, "
-                "pipelines and services"
+                f"-V version: {self.source.shown} is identified by the content of its files. A version is for "
+                "functions, pipelines and services"
             )
         return found
 
@@ -114,8 +114,8 @@ class PreparedModel(Generic[Asked]):
         self._probed = found.entry
         if found.entry.is_labels_only and version is None:
             self.observer.note(
-                f"{self.source.shown} answers with labels only: eight of them hide most changes of a model. "
-                "-V version=… tells two models apart"
+                f"{self.source.shown} returns labels only, and eight labels hide most changes of a model. "
+                "Use -V version=… to mark versions"
             )
 
     def probe_effort(self) -> dict[str, float]:
@@ -156,7 +156,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         if self.request.data is not None:
             return self.request.data
         if self.source.run is None:
-            raise UsageError(f"{self.request.model} is not a run folder: give one, or --data to try it on")
+            raise UsageError(f"{self.request.model} is not a run folder: pass one, or pass --data")
         return DataRequest.from_record(self.source.run.record().data)
 
     @cached_property

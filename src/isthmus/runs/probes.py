@@ -192,7 +192,7 @@ def read_probes(path: Path) -> dict[str, Probed]:
         entries = [Probed.from_json(entry) for entry in read_json(path)["models"]]
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
-            f"{path} is damaged ({error}), so nobody knows which model the rows beside it are of: choose another --out"
+            f"{path} is damaged ({error}), so the model of the rows beside it is unknown: choose another --out"
         ) from error
     return {entry.key: entry for entry in entries}
 
@@ -300,25 +300,25 @@ class Stranger:
 
     def _random(self, differ: float, reason: str | None) -> UsageError:
         how = (
-            f"two askings of the same {PROBES} texts differ by up to {differ:.3g}"
+            f"two queries of the same {PROBES} texts differ by up to {differ:.3g}"
             if np.isfinite(differ)
             else f"asked twice for the same {PROBES} texts, it had no answer to one of them only once ({reason})"
         )
         if differ <= REPEATABLE:
             how = "as -V stochastic=true says"
         return UsageError(
-            f"{self.shown} answers at random: {how}. So its scores cannot tell whether it has changed since. Say which "
+            f"{self.shown} has random predictions: {how}. So its scores cannot show whether it has changed. Say which "
             "version of it this is, such as -V version=1, and give another version when it changes"
         )
 
     def _changed(self, folder: Path, what: str) -> RunError:
         remedy = (
-            "Choose another --out for the new one, or tell the two apart by -V version=…"
+            "Choose another --out for the new one, or mark it with -V version=…"
             if self.version is None
             else "Give the new one another -V version=…"
         )
         return RunError(
-            f"{self.shown} is not the model that the results in {folder} are of: {what}. {remedy}; "
+            f"{self.shown} is not the model of the results in {folder}: {what}. {remedy}; "
             f"isthmus report {folder} shows the old results"
         )
 

@@ -28,7 +28,7 @@ class ModelRequest:
     seed: int = 0
     out: Path | None = None
     labels: tuple[str, ...] | None = None
-    """What the data calls the model's outputs, in the order of the outputs."""
+    """Dataset label names, in the model's class order."""
     victim: Mapping[str, Any] = field(default_factory=dict)
     """Options of the victim's class: time-out, batch size, requests per second, headers."""
     precision: str = "fp32"
@@ -91,11 +91,11 @@ class EvaluateRequest(ModelRequest):
     n: int | None = None
     """Examples of each set."""
     draws: int = 12
-    """Draws to average of a model that draws random numbers."""
+    """Random draws to average, for a stochastic model."""
     latency: int | None = None
     """Texts whose answers are timed one by one; 0: none. None: a usual number where the model runs in this process, and
     none of a service or a function, which would be asked for nothing but that."""
     price_per_hour: float | None = None
     """Of the machine, for the cost of 1,000 texts."""
     task: TaskName | None = None
-    """None: what the run was trained for; classification where the model is no run."""
+    """None: what the run was trained for; classification where the model is not a run."""

@@ -61,7 +61,7 @@ class RowsReport(Generic[Result]):
     folder: RunFolder
     outcomes: tuple[RowsDone[Result], ...]
     probe_queries: int = 0
-    """Texts the model was asked for to know it again."""
+    """Queries made to check that the model is unchanged."""
 
 
 @dataclass(eq=False)

@@ -119,7 +119,7 @@ class ModelSource:
                     f"with --out {given}"
                 )
             raise RunError(
-                f"{given} is a run without a finished model: the same `isthmus train` command again finishes it"
+                f"{given} is a run without a finished model: run the same `isthmus train` command to finish it"
             )
         return cls(given, folder)
 

@@ -76,8 +76,8 @@ def load_run_model(folder: RunFolder, device: str | None = None) -> Classifier:
 
     if folder.record().training is None:
         raise RunError(
-            f"{folder.path} holds attacks on a model that was not trained here, so there is none to measure: train one "
-            "with `isthmus train --out …`"
+            f"{folder.path} holds attacks on a model that was not trained here, so there is no model to measure: train "
+            "one with `isthmus train --out …`"
         )
     return load_model(
         ModelSource.of(str(folder.path)).spec, device=device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -98,7 +98,7 @@ class Summary:
     queries: int
     physical_queries: int
     turned: int = 0
-    """Examples that were right and that the attack turned."""
+    """Examples that were classified correctly and fooled by the attack."""
     no_candidates: int = 0
     no_words: int = 0
     abstained_before: int = 0
@@ -111,7 +111,7 @@ class Summary:
     l2: Interval | None = None
     """Images: mean length of the change over the successes."""
     blind: int = 0
-    """Images on which the gradient was zero at the first step: masked gradients are suspected."""
+    """Images on which the gradient was zero at the first step: gradients are probably masked."""
 
     @property
     def balanced_sacc(self) -> Interval:

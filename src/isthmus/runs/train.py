@@ -35,7 +35,7 @@ class TrainRequest:
     parameters: Mapping[str, str] = field(default_factory=dict)
     settings: TrainingSettings | None = None
     limit: int | None = None
-    """Train on the first so many examples of a stratified order; None trains on all."""
+    """Train on the first N examples of a stratified order; None trains on all."""
     seed: int = 0
     out: Path | None = None
     device: str | None = None

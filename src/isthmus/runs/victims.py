@@ -71,7 +71,7 @@ def _load(source: ModelSource, labels: Sequence[str] | None, given: Mapping[str,
         unknown = [key for key in given if repr(key) in str(error)]
         if not unknown:
             raise
-        raise UsageError(f"-V {unknown[0]} is no option of this kind of model") from error
+        raise UsageError(f"-V {unknown[0]} is not a valid option for this model") from error
 
 
 def check_inputs(victim: Victim, source: ModelSource, data: Dataset) -> None:

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights over the steps of a training, beside the weights themselves.
+"""An exponential moving average of the weights over the training steps.
 
     a_0 = w_0,     a_t = d a_{t-1} + (1 - d) w_t          after every step t, with the decay d
 

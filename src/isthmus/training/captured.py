@@ -1,4 +1,4 @@
-"""Steps of one shape, recorded once as a CUDA graph and replayed: a GPU then waits for nothing the host does.
+"""Training steps recorded once as a CUDA graph and replayed, so that the GPU does not wait for the host.
 
     first sight of a shape      an ordinary step, which warms up
     second                      an ordinary step in which torch reports every wait for the GPU, then the recording

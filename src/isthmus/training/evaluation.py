@@ -1,4 +1,4 @@
-"""Accuracy, cross-entropy and calibration on the development data, and the choice of the best weights by them."""
+"""Accuracy, cross-entropy and calibration on development data, and the selection of the best weights."""
 
 from __future__ import annotations
 

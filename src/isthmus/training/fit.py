@@ -325,11 +325,11 @@ class _Session:
         length = 1 if self.defence.replaces_examples or plan != Plan() else epochs
         first, steps = (start.position.stage, start.position.steps_before) if start else (0, 0)
         optimizer = make_optimizer(run.model, self.settings)
-        initial = _on_host(run.model.state_dict()) if plan.anew else {}
+        initial = _on_host(run.model.state_dict()) if plan.again else {}
         encoded: EncodedExamples | None = None
         for epoch in range(first, epochs, length):
             resumed = start if epoch == first else None
-            starts_over = resumed is None and epoch in plan.anew
+            starts_over = resumed is None and epoch in plan.again
             if starts_over:
                 processes.wait()
                 run.selection.restore(run.model)

@@ -4,7 +4,7 @@
                               ^ kept in memory, so that hundreds of epochs take seconds
 
 The vectors are what the bottleneck reads where there is one, else what the last linear layer reads. Encoder and dropout
-stand still, so nothing is lost but the defences that move embeddings, which are refused.
+are frozen, so nothing is lost but the defences that move embeddings, which are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model lets through, noted after every epoch on the development data and on a sample of the training data.
+"""Information figures after every epoch, on development data and a sample of the training data.
 
     spread              tr cov(t), t the tokens as they leave the embedding block: I(X;T) of InfoBERT, up to a constant
     rate                E KL(p(z|x) ‖ N(0, I)) ≥ I(X;Z), in nats, of a model with a Gaussian bottleneck

@@ -80,7 +80,7 @@ def seed_everything(seed: int) -> None:
 
 @contextlib.contextmanager
 def thawed_afterwards(model: nn.Module) -> Iterator[None]:
-    """Let what is frozen in the block move again, so that the next training of the same model is not held by it."""
+    """Unfreeze afterwards what is frozen in the block, for the next training of the same model."""
     moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         yield
@@ -139,7 +139,7 @@ def _undecayed(model: nn.Module) -> set[str]:
 
 
 def digest(tensors: Mapping[str, Any]) -> str:
-    """16 hex digits that tell two sets of named tensors apart."""
+    """16 hex digits that identify a set of named tensors."""
     import torch
 
     total = hashlib.blake2b(digest_size=8)

@@ -1,4 +1,4 @@
-"""How to train: everything but the data, the model and the defence."""
+"""Training settings: everything but the data, the model and the defence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Schedule = Literal["linear", "constant", "staircase"]
 
 
 class Progress(Protocol):
-    """Told about every optimiser step; the command line shows a bar, a test counts."""
+    """Called after every optimiser step; the command line shows a bar, a test counts."""
 
     def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
         """`step` of about `total` is done; `metrics` are the latest figures known."""
@@ -23,7 +23,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a training run. The defaults suit encoders the size of MiniLM; larger ones want a smaller step.
+    """Settings of a training run. The defaults suit encoders the size of MiniLM; larger ones need a lower rate.
 
     >>> from isthmus import TrainingSettings
     >>> TrainingSettings(epochs=5).batch_size
@@ -157,7 +157,7 @@ _IMAGES: dict[str, Any] = {
 
 
 def settings_for(task: str, backbone: object = None, **given: Any) -> TrainingSettings:
-    """Settings where nothing else is `given`.
+    """The settings, with defaults where nothing is `given`.
 
     For question answering those of the InfoBERT paper: two epochs, batches of 32, a largest step of 3e-5 that falls
     from the start, windows of 384 tokens, a stride of 128. Word-level networks, which begin with fresh weights, take

@@ -1,4 +1,4 @@
-"""How much of the gradient each term of the loss has: at the first step, and at every hundredth.
+"""The share of the gradient of each loss term, at the first step and at every hundredth.
 
     share(term) = ‖∇ term‖ / ‖∇ task‖         over the weights that the task's own term reaches
 

@@ -69,7 +69,7 @@ def test_a_stochastic_run_has_three_ways_that_repeat(runs: dict[str, RunFolder],
 
 def test_ways_cannot_be_chosen_twice(runs: dict[str, RunFolder], tmp_path: Path) -> None:
     for key, value in {"latent": "sample", "draws": 3}.items():
-        with pytest.raises(UsageError, match="--draws sets how many draws"):
+        with pytest.raises(UsageError, match="--draws sets the number of draws"):
             evaluate(on(runs["vib"], out=tmp_path / key, victim={key: value}))
 
 
@@ -111,7 +111,7 @@ def test_the_trained_data_are_pointed_out(runs: dict[str, RunFolder], tmp_path: 
 
     source = runs["standard"].record().data.source
     evaluate(on(runs["standard"], source, split=("train",), out=tmp_path / "run"), Listener())
-    assert any("is what this model was trained on" in note for note in notes)
+    assert any("is the training data of this model" in note for note in notes)
 
 
 def test_changed_data_are_not_taken_for_the_runs_own(runs: dict[str, RunFolder]) -> None:

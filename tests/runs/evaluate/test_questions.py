@@ -83,7 +83,7 @@ def test_variants_are_shown_and_judged_by_the_worst(place: Path, capsys: pytest.
 
     report = evaluate(request(place, "shown"))
     view = EvaluationView("addsent", report.outcomes[0].header)
-    assert [line.name for line in question_lines(view)] == ["addsent", "as they were asked", "worst variant of each"]
+    assert [line.name for line in question_lines(view)] == ["addsent", "original questions", "worst variant of each"]
     worst = view.summary["questions"]["worst"]["f1"]["estimate"]
     assert view.rates["f1"].estimate == worst
     assert Bar({"f1": 0.99}).judge_evaluations(Console(quiet=True), [view]) == FAILED
@@ -100,7 +100,7 @@ def test_models_and_tasks_must_fit(place: Path) -> None:
 
     training_toys.classifier().save(place / "classifier")
     sets = SetRequest(on=(str(place / "addsent.jsonl"),))
-    with pytest.raises(UsageError, match="answers no questions"):
+    with pytest.raises(UsageError, match="does not answer questions"):
         evaluate(EvaluateRequest(str(place / "classifier"), sets, task="qa", out=place / "b", device="cpu"))
     with pytest.raises(UsageError, match="fp32"):
         evaluate(request(place, "c", precision="bf16"))

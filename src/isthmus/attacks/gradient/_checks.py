@@ -44,7 +44,7 @@ def checked_labels(name: str, labels: Tensor, inputs: Tensor) -> Tensor:
 
 
 def checked_logits(logits: Tensor, labels: Tensor, targets: Tensor | None) -> None:
-    """An error where a model's first answer does not fit the labels, or is no number."""
+    """An error where a model's first answer does not fit the labels, or is not a number."""
     classes = logits.shape[-1]
     if logits.dim() != 3 or logits.shape[0] != len(labels):
         raise VictimError(

@@ -50,7 +50,7 @@ def _most(reached: Tensor) -> Tensor:
 
 
 def _numbers(values: Tensor) -> Tensor:
-    """The values with zeros for what is no number, in place."""
+    """The values with zeros for what is not a number, in place."""
     # On a CPU one sum tells that nothing is to be done, at a third of the price; a GPU would have to be waited for.
     if values.device.type == "cpu" and math.isfinite(float(values.sum())):
         return values
@@ -169,7 +169,7 @@ class Problem:
         return ahead.detach(), _numbers(found)
 
     def rivals(self, most: int) -> Tensor:
-        """The classes that each row could become, the likeliest first where not all are looked at [rows, k]."""
+        """The classes that each row could become, the most likely first where not all are looked at [rows, k]."""
         if self.goal.targeted:
             return self.goal.label.unsqueeze(1)
         if self.classes - 1 <= most:
@@ -188,7 +188,7 @@ class Problem:
         return (found,)
 
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        """Remember the rows whose first gradient was zero, or not a number; what is no number becomes zero."""
+        """Remember the rows whose first gradient was zero, or not a number; what is not a number becomes zero."""
         whole = None if self._seen is None else gradient.flatten(1).isfinite().all(dim=1)
         usable = self._usable(rows, gradient)
         if self._seen is not None and whole is not None:

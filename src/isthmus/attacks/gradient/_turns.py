@@ -67,6 +67,6 @@ def take_turn(
 
 
 def classes_in_turn(logits: Tensor, label: Tensor) -> Tensor:
-    """The classes other than the label, the likeliest first [rows, classes - 1]."""
+    """The classes other than the label, the most likely first [rows, classes - 1]."""
     others = logits.scatter(1, label.unsqueeze(1), -math.inf)
     return others.sort(dim=1, descending=True, stable=True).indices[:, : logits.shape[1] - 1]

@@ -26,7 +26,7 @@ _SURE = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(GradientAttack):
-    """Four attacks one after the other, each on what the ones before left: a row is robust if it withstood all.
+    """Four attacks in turn, each on the rows that withstood the ones before: a row is robust if it withstood all.
 
         APGD    ascent on log Σ_i e^{f_i} - f_y,  then on  f_t - f_y  for each rival t;  step sizes of its own
         FAB     walk towards f_t = f_y for each rival t, the smallest move inside the box
@@ -65,7 +65,7 @@ class Auto(GradientAttack):
     restarts: int = 1
     """Random starting points of the ascent on the cross-entropy; each later ascent has one."""
     rivals: int = 9
-    """Other classes that are aimed at, the likeliest of the input."""
+    """Other classes that are aimed at, the most likely of the input."""
     queries: int = 5000
     """Of Square."""
 
@@ -80,7 +80,7 @@ class Auto(GradientAttack):
         check_radius(self.epsilon, self.norm, inputs, settings.bounds)
 
     def search(self, problem: Problem) -> Tensor:
-        """One attack after the other on what is left."""
+        """Run one attack after the other on the remaining rows."""
         ball = Ball(self.norm, self.epsilon, problem.inputs, problem.space)
         left = problem.every
         found, score = problem.inputs.clone(), torch.full_like(left, -torch.inf, dtype=torch.float64)

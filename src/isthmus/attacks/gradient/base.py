@@ -1,4 +1,4 @@
-"""What every gradient attack shares. A new attack writes `search`, and nothing else.
+"""The base class of gradient attacks. A new attack only writes `search`.
 
     result = PGD(epsilon=0.3).run(model, images, labels)
     result = CW(c=0.1).run(model, images, labels, targets=targets, seed=1)
@@ -40,7 +40,7 @@ _NUMBERS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class GradientSettings:
-    """Everything about running a gradient attack that is not the attack itself."""
+    """Settings for running a gradient attack, apart from the attack's own parameters."""
 
     bounds: Bounds | None = (0.0, 1.0)
     """Least and largest value of an input; None where there is no box (embeddings)."""
@@ -50,7 +50,7 @@ class GradientSettings:
     fresh: int = 20
     """Draws of a randomised model that judge, before and after; the search never sees them."""
     skip_wrong: bool = True
-    """Whether rows that are answered wrongly already are left alone; adversarial training attacks them too."""
+    """Whether rows that are misclassified already are left alone; adversarial training attacks them too."""
     rows: int = 512
     """Rows attacked at once, fewer where rows are large; for a randomised model every draw counts as one."""
 
@@ -64,11 +64,11 @@ class GradientSettings:
 
 @dataclass(frozen=True, slots=True)
 class GradientResult:
-    """What an attack made of every row."""
+    """The result of an attack for every row."""
 
     adversarial: Tensor  # [rows, ...]; a row that was skipped is as it was
     success: Tensor  # whether a row that was right before is answered as wanted [rows]
-    skipped: Tensor  # whether a row was not attacked: answered wrongly before, or with the target already [rows]
+    skipped: Tensor  # whether a row was not attacked: misclassified before, or with the target already [rows]
     fooled: Tensor  # share of fresh draws that are answered as wanted; 0 or 1 for a model that does not draw [rows]
     predicted: Tensor  # the class of the mean probability over fresh draws [rows]
     blind: Tensor  # masked gradient suspected: the first gradient was zero everywhere, or not a number [rows]
@@ -79,13 +79,13 @@ class GradientResult:
 
     @property
     def robust(self) -> Tensor:
-        """Right before, and not fooled: its mean is the robust accuracy."""
+        """Correct before and not fooled: its mean is the robust accuracy."""
         return ~self.skipped & ~self.success
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientAttack(ABC):
-    """Base of the attacks on tensors. Subclasses are frozen dataclasses of their hyper-parameters."""
+    """Base class of attacks on tensors. Subclasses are frozen dataclasses of their hyper-parameters."""
 
     takes_targets: ClassVar[bool] = True
     """Whether it can be told which class to reach."""
@@ -95,7 +95,7 @@ class GradientAttack(ABC):
         """The points found for all rows of the problem [rows, ...]."""
 
     def check(self, inputs: Tensor, settings: GradientSettings) -> None:  # noqa: B027 (most have nothing to check)
-        """Raise `UsageError` where the parameters do not fit the inputs."""
+        """Raise `UsageError` if the parameters do not fit the inputs."""
 
     @final
     def run(
@@ -266,7 +266,7 @@ def _keys(keys: Tensor | None, inputs: Tensor, seed: int) -> Tensor:
 
 
 def check_epsilon(epsilon: float, norm: Norm) -> None:
-    """Raise `UsageError` for what can never be a radius."""
+    """Raise `UsageError` for an impossible radius."""
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise UsageError(f"epsilon is a radius, 0 or more, not {epsilon}")
     if norm not in ("linf", "l2"):
@@ -274,7 +274,7 @@ def check_epsilon(epsilon: float, norm: Norm) -> None:
 
 
 def check_radius(epsilon: float, norm: Norm, inputs: Tensor, bounds: Bounds | None) -> None:
-    """Raise `UsageError` for a ball larger than the box, which most often is one in other units."""
+    """Raise `UsageError` for a ball larger than the box, usually a mistake in the unit."""
     if bounds is None:
         return
     side = bounds[1] - bounds[0]

@@ -13,7 +13,7 @@ from isthmus.attacks.gradient._spaces import Ball
 
 @dataclass(frozen=True, kw_only=True)
 class BIM(Steps):
-    """Small steps along the sign of the gradient, each followed by a projection, beginning at the input.
+    """Small steps along the sign of the gradient, each followed by a projection, starting at the input.
 
         x_0 = x,     x_{t+1} = Π_ε( x_t + α sign ∇ CE(f(x_t), y) )          l2:  α g / ‖g‖₂ in place of α sign g
 

@@ -1,4 +1,4 @@
-"""Carlini and Wagner's attack: the smallest move, by Adam."""
+"""Carlini and Wagner's attack: the smallest perturbation, by Adam."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's
 
 @dataclass(frozen=True, kw_only=True)
 class CW(GradientAttack):
-    """The shortest move that changes the answer, by Adam on the move and the margin together.
+    """The smallest perturbation that changes the prediction, by Adam on its size and the margin together.
 
         minimise  ‖x' - x‖₂² + c max( f_y - max_{i != y} f_i + κ, 0 ),    x' = lower + (upper - lower) (tanh w + 1) / 2
         towards t:  max_{i != t} f_i - f_t  in place of  f_y - max_{i != y} f_i;   without a box  x' = x + w
@@ -76,7 +76,7 @@ class CW(GradientAttack):
             raise UsageError(f"confidence is 0 or more, not {self.confidence}")
 
     def search(self, problem: Problem) -> Tensor:
-        """One optimisation for each c; what no c turned stays at its input."""
+        """One optimisation for each c; rows that no c fooled stay at their input."""
         work = _Search(self, problem)
         for number in range(self.searches):
             if number == self.searches - 1 and self.searches >= 10:

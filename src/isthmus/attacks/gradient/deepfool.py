@@ -1,4 +1,4 @@
-"""DeepFool: walk to the nearest linearised boundary, again and again."""
+"""DeepFool: steps to the nearest linearised boundary until it is crossed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ for ever and never close."""
 
 @dataclass(frozen=True, kw_only=True)
 class DeepFool(GradientAttack):
-    """The nearest point beyond the boundary, as if the model were affine, until it is beyond the true one.
+    """The nearest point beyond the boundary of a linearised model, repeated until the true boundary is crossed.
 
         w_k = ∇(f_k - f_y)(x_t),     k* = argmin_k |f_k - f_y| / ‖w_k‖,     r_t = |f_k* - f_y| / ‖w_k*‖² · w_k*
         x_{t+1} = clip( x + (1 + η) Σ_{s <= t} r_s )
@@ -52,7 +52,7 @@ class DeepFool(GradientAttack):
     overshoot: float = 0.02
     """η: how far beyond the boundary, as a share of the move."""
     rivals: int = 9
-    """Other classes whose boundaries are looked at, the likeliest of the input."""
+    """Other classes whose boundaries are looked at, the most likely of the input."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "rivals"):
@@ -62,7 +62,7 @@ class DeepFool(GradientAttack):
             raise UsageError(f"overshoot is a share of the move, 0 or more, not {self.overshoot}")
 
     def search(self, problem: Problem) -> Tensor:
-        """Step by step, rows that are fooled left out."""
+        """Step by step; rows that are fooled are left out."""
         rows, rivals = problem.every, problem.rivals(self.rivals)
         found, inputs, total = problem.inputs.clone(), problem.inputs, torch.zeros_like(problem.inputs)
         points = inputs
@@ -84,7 +84,7 @@ class DeepFool(GradientAttack):
 
 
 def nearest(ahead: Tensor, slopes: Tensor, further: float) -> Tensor:
-    """The shortest move to a boundary where f_k = f_y, were they affine, and `further` beyond it [rows, ...].
+    """The shortest step to a boundary where f_k = f_y, if they were affine, and `further` beyond it [rows, ...].
 
     Zero where nothing has a slope.
     """

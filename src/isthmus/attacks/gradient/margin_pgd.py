@@ -1,4 +1,4 @@
-"""Projected gradient descent on the margin to one class after the other."""
+"""Projected gradient descent on the margin to each other class in turn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from isthmus.core.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class MarginPGD(Steps):
-    """Small steps on the difference of two logits, towards one class after the other, the likeliest first.
+    """Small steps on the difference of two logits, towards each other class in turn, the most likely first.
 
         x_0 = x,     x_{t+1} = Π_ε( x_t + α sign g ),   g = 1/k Σ_j ∇ (f_c - f_y)(x_t, ω_j)        l2:  α g / ‖g‖₂
 
@@ -57,7 +57,7 @@ class MarginPGD(Steps):
             raise UsageError(f"restarts must be at least 1, not {self.restarts}")
 
     def search(self, problem: Problem) -> Tensor:
-        """One turn after the other."""
+        """One target class after the other."""
         ball, rows = Ball(self.norm, self.epsilon, problem.inputs, problem.space), problem.every
         order = classes_in_turn(problem.logits(rows, problem.inputs).mean(dim=1), problem.goal.label)
         best = Best.unknown(problem.inputs)

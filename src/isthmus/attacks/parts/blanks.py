@@ -1,4 +1,4 @@
-"""Proposals from a masked language model: what it would write into a blank, as edits.
+"""Proposals of a masked language model for a blank, as edits.
 
 A blank stands in place of a word (replace), before it (insert), or in place of it and the next (merge). All blanks of a
 text are asked for in one request, and what comes back is turned into edits by array operations.
@@ -29,10 +29,10 @@ def filled(
     min_confidence: float = 0.0,
     strip: bool = True,
 ) -> Generator[Request, Any, Edits]:
-    """The words a masked language model puts at each position, as one candidate each, the likeliest first.
+    """The words a masked language model proposes at each position, one candidate each, the most likely first.
 
     Words less likely than `min_confidence`, without a Latin letter, or equal to the word that is there are left out of
-    the `most` likeliest. With `strip` pieces of words count as words.
+    the `most` most likely. With `strip` pieces of words count as words.
     """
     if not len(positions):
         return NO_EDITS

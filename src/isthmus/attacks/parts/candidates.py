@@ -1,4 +1,4 @@
-"""The candidates of one step of a search, and how rules thin them out.
+"""The candidates of one step of a search, and how rules filter them.
 
 A rule says for every candidate whether it may stand. Most are plain functions on arrays:
 
@@ -43,7 +43,7 @@ class Candidates:
         return len(self.edits) == self.count and bool((self.edits[:, 0] == np.arange(self.count)).all())
 
     def kept(self, mask: Bools) -> Candidates:
-        """The candidates for which the mask is true, numbered anew."""
+        """The candidates for which the mask is true, numbered again."""
         if mask.all():
             return self
         if self.single:
@@ -82,28 +82,28 @@ class Candidates:
 
 @runtime_checkable
 class PlainRule(Protocol):
-    """A rule that can tell from the words alone.
+    """A rule that needs only the words.
 
     One that has `cannot_fail(trial)` is not asked where that is true: nothing of what is proposed now would break it.
     """
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
-        """Which candidates may stand [count]."""
+        """Which candidates are allowed [count]."""
 
 
 @runtime_checkable
 class AskingRule(Protocol):
-    """A rule that has to ask a model."""
+    """A rule that queries a model."""
 
     def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
-        """Which candidates may stand [count]; it may note their similarity."""
+        """Which candidates are allowed [count]; it may record their similarity."""
 
 
 Rule = PlainRule | AskingRule
 
 
 def by_kind(rules: Sequence[Rule]) -> tuple[tuple[PlainRule, ...], tuple[AskingRule, ...]]:
-    """The plain rules, and those that ask."""
+    """The plain rules, and those that query a model."""
     # What `isinstance` asks of a protocol, at a tenth of its time: every text begins with this.
     plain = tuple([cast("PlainRule", rule) for rule in rules if hasattr(rule, "holds")])
     return plain, tuple([cast("AskingRule", rule) for rule in rules if hasattr(rule, "ask")])
@@ -112,7 +112,7 @@ def by_kind(rules: Sequence[Rule]) -> tuple[tuple[PlainRule, ...], tuple[AskingR
 def allowed(
     trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()
 ) -> Generator[Request, Any, Candidates]:
-    """The candidates that satisfy every rule of the trial: the plain rules first, the models see only what is left.
+    """The candidates that satisfy every rule of the trial: plain rules first, models see only the rest.
 
     Rules of the types in `passing` are seen to by whoever proposes.
     """
@@ -127,7 +127,7 @@ def allowed(
 
 
 def plainly_allowed(trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()) -> Candidates:
-    """The candidates that satisfy the plain rules; they are counted by whoever has asked the others."""
+    """The candidates that satisfy the plain rules; the caller of the other rules counts them."""
     for rule in trial.plain_rules:
         if not candidates.count:
             return candidates

@@ -1,4 +1,4 @@
-"""Words written with characters that a reader does not see.
+"""Words written with invisible characters.
 
 A `Mark` is one such disturbance of a word. Marks of one word are put together by `disguised`, and whatever is put
 together looks like the word: skeleton(disguised(word, marks)) == skeleton(word).
@@ -26,7 +26,7 @@ Kind = Literal["invisible", "homoglyph", "reorder", "delete"]
 
 
 class Mark(NamedTuple):
-    """One disturbance of a word: at which character, and with what."""
+    """One disturbance of a word: its position and its kind."""
 
     kind: Kind
     at: int
@@ -53,7 +53,7 @@ def disguised(word: str, marks: Sequence[Mark]) -> str:
 
 
 def marks_of(word: str, kinds: Sequence[Kind], rng: random.Random) -> Iterator[Mark]:
-    """Every place of a word, disturbed in each of these ways.
+    """Every position of a word, disturbed in each of these ways.
 
     Which invisible character it is matters little to a tokenizer that keeps them, but some drop a few of them: the
     first stands everywhere, each of the others at one random place.

@@ -1,4 +1,4 @@
-"""What an attack wants, how far a candidate is towards it, and which examples are worth attacking.
+"""Goals of an attack, progress towards them, and which examples to attack.
 
     Untargeted      any class but the true one           progress = 1 - p(true)     margin = max p(other) - p(true)
     Targeted(t)     class t                              progress = p(t)            margin = p(t) - max p(other)
@@ -8,7 +8,7 @@ A class is given by its number or by its name; names are looked up among the vic
 (`bound`), and a class that the victim does not have is refused.
 
 A detector has a direction and a threshold: `Evasion` attacks only what it flags (p(c) >= τ), and an evasion counts when
-p(c) < τ, whatever class is then the likeliest.
+p(c) < τ, whatever class is then the most likely.
 
 A victim that may decline to answer has a column for that (`abstains`): declining is no wrong answer, and reaches
 nothing.
@@ -33,33 +33,33 @@ Bools = Any
 
 
 class Goal(Protocol):
-    """What an attack wants.
+    """The goal of an attack.
 
     `scores` are class probabilities, one row or many; `label` is the true class, one for all rows or one each.
     """
 
     def progress(self, scores: Floats, label: int) -> Floats:
-        """How far each row is towards the goal: larger is further."""
+        """Progress of each row towards the goal: larger is better."""
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
-        """Which rows fulfil the goal (for one row: whether it does)."""
+        """Which rows reach the goal (for one row: whether it does)."""
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """How far each row is beyond the goal: above 0 where it is fulfilled, below 0 where it is not."""
+        """Distance of each row beyond the goal: above 0 if it is reached, below 0 if not."""
 
     def loss(self, label: int) -> tuple[int, int]:
-        """The class whose loss matters, and whether it is to rise (1) or to fall (-1)."""
+        """The class whose loss matters, and whether it should rise (1) or fall (-1)."""
 
     def right(self, scores: Floats, label: Labels) -> Bools:
-        """Which rows of a clean text's scores are right about it; one that declines to answer is not."""
+        """Which rows of clean scores are correct; an abstention is not."""
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """Whether an example with these clean scores (one row) is to be attacked at all."""
+        """Whether an example with these clean scores (one row) should be attacked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untargeted:
-    """Any class but the true one; examples the victim already gets wrong are skipped."""
+    """Any class but the true one; examples that are already misclassified are skipped."""
 
     abstains: int | None = None
 
@@ -68,32 +68,32 @@ class Untargeted:
         return 1 - scores[..., label]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
-        """Another class is the likeliest."""
+        """Another class is the most likely."""
         if scores.ndim == 1 and self.abstains is None:
             return int(scores.argmax()) != label
         top = scores.argmax(axis=-1)
         return top != label if self.abstains is None else (top != label) & (top != self.abstains)
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """The likeliest other class against the true one; against declining, where that is likelier."""
+        """The most likely other class against the true one, or against abstention if that is more likely."""
         return _lead(scores, [label] if self.abstains is None else [label, self.abstains])
 
     def loss(self, label: int) -> tuple[int, int]:
-        """That of the true class rises."""
+        """The loss of the true class rises."""
         return label, 1
 
     def right(self, scores: Floats, label: Labels) -> Bools:
-        """The true class is the likeliest."""
+        """The true class is the most likely."""
         return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """The clean prediction is right."""
+        """The clean prediction is correct."""
         return int(scores.argmax()) == label
 
 
 @dataclass(frozen=True, slots=True)
 class Targeted:
-    """One given class; examples of that class, or already taken for it, are skipped."""
+    """One given class; examples of that class, or already classified as it, are skipped."""
 
     target: int | str
     """Number or name of the class."""
@@ -109,26 +109,26 @@ class Targeted:
         return scores[..., self.column]
 
     def reached(self, scores: Floats, label: Labels) -> Bools:
-        """The target is the likeliest class."""
+        """The target is the most likely class."""
         del label
         return scores.argmax(axis=-1) == self.column
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """The target against the likeliest of all others."""
+        """The target against the most likely of all others."""
         del label
         return _lead(scores, [index for index in range(scores.shape[-1]) if index != self.column])
 
     def loss(self, label: int) -> tuple[int, int]:
-        """That of the target falls."""
+        """The loss of the target falls."""
         del label
         return self.column, -1
 
     def right(self, scores: Floats, label: Labels) -> Bools:
-        """The true class is the likeliest."""
+        """The true class is the most likely."""
         return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """The clean prediction is right and not the target."""
+        """The clean prediction is correct and not the target."""
         return int(scores.argmax()) == label != self.column
 
 
@@ -162,13 +162,13 @@ class Evasion:
         return below if self.abstains is None else below & (scores.argmax(axis=-1) != self.abstains)
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """How far below the threshold; where it may decline, no more than it is from that."""
+        """Distance below the threshold; if it may abstain, at most the distance to abstention."""
         del label
         below = self.threshold - scores[..., self.column]
         return below if self.abstains is None else np.minimum(below, _lead(scores, [self.abstains]))
 
     def loss(self, label: int) -> tuple[int, int]:
-        """That of the flagged class rises."""
+        """The loss of the flagged class rises."""
         del label
         return self.column, 1
 
@@ -184,13 +184,13 @@ class Evasion:
 
 
 def _lead(scores: Floats, against: Sequence[int]) -> Floats:
-    """The largest score of any other class, less the largest of those it is held against."""
+    """The largest score of any other class, less the largest of those it is checked against."""
     others = [index for index in range(scores.shape[-1]) if index not in against]
     return np.asarray(scores[..., others].max(axis=-1) - scores[..., list(against)].max(axis=-1))
 
 
 def bound(goal: Goal, labels: Sequence[str]) -> Goal:
-    """The goal against a victim with these labels, which may be one that declines to answer.
+    """The goal for a victim with these labels, which may be one that abstains.
 
     Class names become numbers. A class that is none of the victim's is an error: no example would ever be attacked.
     """

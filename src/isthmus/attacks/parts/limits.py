@@ -1,4 +1,4 @@
-"""Limits that a user puts on any attack, on top of its own rules; three presets.
+"""Constraints that a user adds to any attack; three presets.
 
 `textdefender-2021` is the shared attack surface of Li et al. (2021): at most 30 % of the words, 50 candidates a word,
 sentence similarity 0.84 (angular), 50 queries per word. `strict` holds to what Morris et al. (2020) found people to
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a candidate must keep to, whatever the attack; None asks for nothing."""
+    """Constraints on candidates, for every attack; None sets no constraint."""
 
     max_share: float | None = None
     """Share of words that may change."""
@@ -56,7 +56,7 @@ class Limits:
     """Tagger by which old and new word must agree: wordnet, spacy or nltk."""
     misspelling: bool = False
     """Whether a misspelling counts as the word it is read as, whatever tagger and vectors say; a word without a vector
-    that is no misspelling is then refused."""
+    that is not a misspelling is then refused."""
     no_antonyms: bool = False
     """Whether words that mean the opposite are refused."""
     keep_negations: bool = False
@@ -75,7 +75,7 @@ class Limits:
     """Queries per word of the text."""
 
     def rules(self) -> tuple[Rule, ...]:
-        """The limits as rules."""
+        """The constraints as rules."""
         rules: list[Rule] = []
         if self.most_per_word is not None:
             rules.append(MostPerWord(self.most_per_word))
@@ -108,7 +108,7 @@ class Limits:
         return tuple(rules)
 
     def resources(self) -> Mapping[str, str]:
-        """What they use, by name."""
+        """Resources that they use, by name."""
         used = {}
         if self.min_cosine is not None:
             from isthmus.lexicon.neighbours import load_neighbours
@@ -149,7 +149,7 @@ PRESETS: Mapping[str, Limits] = {
 
 
 def preset(name: str) -> Limits:
-    """Limits by name."""
+    """Constraints by name."""
     if name not in PRESETS:
         raise UnknownName("preset", name, list(PRESETS))
     return PRESETS[name]

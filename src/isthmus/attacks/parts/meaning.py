@@ -1,4 +1,4 @@
-"""Rules by which a reader's answer should stay what it was; the preset `meaning` is made of them.
+"""Rules that keep the label of a text for a reader; the preset `meaning` consists of them.
 
     NoAntonyms          no word is replaced by its opposite; none is put in that is the opposite of a word of the text
     KeepNegations       words that negate are neither replaced, nor taken out, nor put in
@@ -40,7 +40,7 @@ class NoAntonyms:
     reader: Reader
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
-        """Look at every edit."""
+        """Check every edit."""
         mask = np.ones(candidates.count, bool)
         for change in changes(trial, candidates):
             against = change.old or tuple(trial.original.words)
@@ -55,12 +55,12 @@ class NoAntonyms:
 
 @dataclass(frozen=True, slots=True)
 class KeepNegations:
-    """Words that negate stay, and none is put in."""
+    """Negations are neither removed nor inserted."""
 
     reader: Reader
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
-        """Look at every edit."""
+        """Check every edit."""
         mask = np.ones(candidates.count, bool)
         for change in changes(trial, candidates):
             same = len(change.old) == 1 and self.reader.alike(change.old[0], change.new)
@@ -70,10 +70,10 @@ class KeepNegations:
 
 @dataclass(frozen=True, slots=True)
 class SameContent:
-    """Words are put in or merged only where that says nothing new and leaves nothing out, by word vectors.
+    """Words are inserted or merged only if that adds and removes no content, by word vectors.
 
-    A word that replaces none is no function word (only, but, if) and close to some word of the text. A word in place of
-    two is close to each of them that is no function word, or to both. Only function words are taken out.
+    A word that replaces none is not a function word (only, but, if) and close to some word of the text. A word in place
+    of two is close to each of them that is not a function word, or to both. Only function words are taken out.
     """
 
     neighbours: Neighbours
@@ -131,7 +131,7 @@ class KindOfWord:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One edit, as words: what stood there in the original text, and what stands there now."""
+    """One edit as words: the original words at its position, and the new ones."""
 
     index: int
     """Of the candidate."""

@@ -1,4 +1,4 @@
-"""What an evader must leave as it is: links, addresses and numbers, found in running text.
+"""The payload that an evasion must keep: links, addresses and numbers, found in running text.
 
 A pattern errs on the side of the attacker. ``great.it was`` is a missing space and no link, so an ending that is also
 an English word counts only with a path behind it (``bit.is/x``).
@@ -31,7 +31,7 @@ KINDS = {
     # From the start of a run of such characters alone: from each of them it would take time in the square of the run.
     "email": rf"(?<![\w.+-])[\w.+-]++@{_LABEL}(?:\.{_LABEL})+",
     "phone": (
-        # A decimal fraction is no number to ring.
+        # A decimal fraction is not a number to ring.
         r"(?<![\w.])(?!\d+\.\d+(?!\d|[.()/-]|[ ]\d))\+?\(?\d(?:[ \t().\-/]{0,2}\d){6,14}(?!\w)"
         r"|(?<![\w.,])\d{5,6}(?!\w|[.,]\d)"
     ),
@@ -41,7 +41,7 @@ fifteen digits however they are set apart, and short codes of five or six."""
 
 
 def check_kinds(kinds: tuple[str, ...]) -> None:
-    """Refuse a kind that is not known."""
+    """Refuse an unknown kind."""
     for kind in kinds:
         if kind not in KINDS:
             raise UnknownName("kind to protect", kind, KINDS)

@@ -1,4 +1,4 @@
-"""The genetic search: a population of texts is bred for the goal, generation after generation.
+"""The genetic search: a population of texts evolves towards the goal.
 
     parent  ~ exp(±progress / temperature)           + : the fitter, - : the weaker (as TextAttack has it)
     child   = crossover(parent, parent)              word by word, or cut at one place
@@ -56,7 +56,7 @@ class Population:
 
     @classmethod
     def of_original(cls, trial: Trial, size: int, weights: Weights) -> Population:
-        """The original text, so many times."""
+        """The original text, repeated."""
         return cls(
             np.tile(trial.original.ids, (size, 1)),
             np.tile(weights, (size, 1)),
@@ -69,7 +69,7 @@ class Population:
         return Population(self.words[rows], self.weights[rows], self.scores[rows], self.progress[rows])
 
     def put(self, rows: Int64, others: Population) -> None:
-        """Set others in the place of some members."""
+        """Replace some members by others."""
         self.words[rows], self.weights[rows] = others.words, others.weights
         self.scores[rows], self.progress[rows] = others.scores, others.progress
 

@@ -3,13 +3,13 @@
 A search stops at the first draw that goes its way, and a lucky draw is no adversarial text; nor is a text robust
 because one draw went the victim's way. So
 
-    second looks   the attack asks again, at the price of queries, and begins anew where its success was luck
-    new beginnings it begins anew after a search that failed, too
+    second looks   the attack asks again, at the price of queries, and restarts where its success was luck
+    new beginnings it restarts after a search that failed, too
     fresh draws    whoever judges looks at draws that the attack never saw, at whatever text it ended with: the attack
                    has succeeded if more than half of them say so, and reached / draws is the probability that the
                    text fools the victim
     the clean side as many fresh draws of the unattacked text: right / draws is the probability that it is answered
-                   rightly, so that the noise of the model can be told from the effect of the attack
+                   correctly, so that the noise of the model can be told from the effect of the attack
 
 Scores an attack has seen are selected for being favourable; fresh ones are not.
 """
@@ -42,7 +42,7 @@ class Attempts:
         self.clean = trial.scores
 
     def begin(self, rng: random.Random, rules: Sequence[Rule]) -> Trial:
-        """Begin anew from the original text."""
+        """Begin again from the original text."""
         first = self.trials[0]
         trial = Trial(first.goal, first.label, first.original, self.clean, rng, rules)
         self.trials.append(trial)
@@ -72,7 +72,7 @@ class Attempts:
 def insist(
     attempts: Attempts, search: Callable[[Trial], Search], rules: Sequence[Rule], streams: Iterable[random.Random]
 ) -> Search:
-    """Look again at a success, and search anew with the next stream until more than half of the looks confirm one.
+    """Look again at a success, and search again with the next stream until more than half of the looks confirm one.
 
     Second looks are queries like any other. Where there is nothing to try, nothing is tried again.
     """

@@ -11,7 +11,7 @@ from isthmus.core.types import Example
 
 
 def readable(example: Example) -> dict[str, str]:
-    """Its texts. What is no text, or none that a tokenizer can read, is refused before it is laid out.
+    """Its texts. What is not a text, or none that a tokenizer can read, is refused before it is laid out.
 
     Left out instead, it would leave nothing to attack, and an attack without a candidate fails: the example would count
     as robust.

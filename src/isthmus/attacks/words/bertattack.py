@@ -25,11 +25,11 @@ class BertAttack(WordAttack):
     """Replace words in the order of their importance by what a masked language model expects there, unmasked.
 
         importance(i) = 1 - p(y | x with x_i unknown)
-        candidates(i) = the k likeliest tokens at x_i, given the whole text x, where x_i is one sub-word;
-                        else words joined of the k likeliest tokens at each of its sub-words t_1 … t_m
+        candidates(i) = the k most likely tokens at x_i, given the whole text x, where x_i is one sub-word;
+                        else words joined of the k most likely tokens at each of its sub-words t_1 … t_m
 
     Of the k^m words that can be joined, k are tried: the first ones in the order of the tokens, or with `ranked` the
-    likeliest ones, by  -(1 / m) * sum_j log p(t_j | x). At most 40 % of the words change, and the text keeps a cosine
+    most likely ones, by  -(1 / m) * sum_j log p(t_j | x). At most 40 % of the words change, and the text keeps a cosine
     of 0.2 to the original.
 
     References:
@@ -121,7 +121,7 @@ def _first(tokens: Ints, most: int) -> Ints:
 
 
 def _likeliest(probabilities: Floats, most: int) -> Ints:
-    """The likeliest ways [most, pieces] to choose a token for each piece, found piece by piece."""
+    """The most likely ways [most, pieces] to choose a token for each piece, found piece by piece."""
     logarithms = np.log(np.maximum(probabilities.astype(np.float64), np.finfo(np.float64).tiny))
     ways, sums = np.zeros((1, 0), np.int64), np.zeros(1)
     for own in logarithms:

@@ -1,4 +1,4 @@
-"""Genetic: a population of texts with near words put in is bred for the goal (Alzantot et al., 2018)."""
+"""Genetic: genetic search over near words (Alzantot et al., 2018)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WITHIN_REACH = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Genetic(WordAttack):
-    """Breed texts in which words are replaced by near ones, each word once, until one of them fools the victim.
+    """Evolve texts in which words are replaced by near ones, each word once, until one of them fools the victim.
 
         first     each member: the original with one word mutated
         parents   drawn with p ∝ exp(-score / T)  (textattack),  exp(+score / T)  (paper)
@@ -83,7 +83,7 @@ class Genetic(WordAttack):
     check_children: bool | None = None
     """Whether the share holds for children of a crossover too; by default as the semantics have it."""
     masked_lm: str | None = "minilm"
-    """Language model that keeps the likeliest neighbours; none: all of them are tried."""
+    """Language model that keeps the most likely neighbours; none: all of them are tried."""
 
     def __post_init__(self) -> None:
         self._breeding()
@@ -99,7 +99,7 @@ class Genetic(WordAttack):
         }
 
     def search(self, trial: Trial) -> Search:
-        """Breed from as many mutations of the original as the population has members."""
+        """Start from as many mutations of the original as the population has members."""
         substitutes = yield from self._substitutes(trial)
         if not len(substitutes):
             return

@@ -25,7 +25,7 @@ Place = Literal["end", "start"]
 
 @dataclass(frozen=True, kw_only=True)
 class GoodWords(WordAttack):
-    """Add benign words to the text, which itself stays as it is, until the label flips.
+    """Add benign words until the prediction changes; the text itself stays unchanged.
 
         rank(w)  =  1 - p(y | x + w)                                           for every word w of the list, once
         x_{k+1}  =  x_k + argmax of  1 - p(y | x_k + w)  over the `look` best-ranked words left
@@ -37,7 +37,7 @@ class GoodWords(WordAttack):
 
     Where we depart:
         The paper first finds good words with a message that the filter barely lets through, then adds the best of them
-        to every spam; we rank the words anew for each text, and look again at each step, since a neural classifier is
+        to every spam; we rank the words again for each text, and look again at each step, since a neural classifier is
         not linear in its words. With ``look=1`` words are added in the order of their rank.
         The shipped words are harmless to a filter of spam or abuse; some of them (pleased, sorry) speak for a
         sentiment, and added to a review they change what it says: give a list that suits the task.

@@ -1,4 +1,4 @@
-"""HardLabel: fool a victim that shows nothing but its label (Maheshwary et al., 2021)."""
+"""HardLabel: fool a victim that returns only a label (Maheshwary et al., 2021)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_AT_ONCE = 32
 
 @dataclass(frozen=True, kw_only=True)
 class HardLabel(WordAttack):
-    """Find any text that flips the label, then make it as similar to the original as it will go.
+    """Find any text that changes the label, then make it as similar to the original as possible.
 
         start      replace the first 1, 2, … words of a random order by random neighbours until the label flips
         reduce     put original words back, the one that restores most similarity first, while the label stays flipped
@@ -108,7 +108,7 @@ class HardLabel(WordAttack):
 
     @cached_property
     def near(self) -> NearWords:
-        """The neighbours that may be put in."""
+        """The neighbours that may be inserted."""
         return NearWords(self.neighbours, self.most, self.min_cosine, tagger=word_tagger(self.part_of_speech))
 
     def search(self, trial: Trial) -> Search:

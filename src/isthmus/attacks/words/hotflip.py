@@ -1,4 +1,4 @@
-"""HotFlip: replace the words whose exchange raises the loss most, by the gradient (Ebrahimi et al., 2018)."""
+"""HotFlip: replace the words whose replacement raises the loss most, by the gradient (Ebrahimi et al., 2018)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GAINS_AT_ONCE = 1 << 23
 
 @dataclass(frozen=True, kw_only=True)
 class HotFlip(WordAttack):
-    """Exchange words where the gradient promises the largest loss, keeping a beam of the best texts.
+    """Replace words where the gradient predicts the largest loss, keeping a beam of the best texts.
 
         gain(i, w) = (e_w - e_{x_i}) · ∂ loss(x, y) / ∂ e_{x_i}
 

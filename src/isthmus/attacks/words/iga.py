@@ -1,4 +1,4 @@
-"""IGA: the genetic search that may replace a word again, from the best swap of every word (Wang et al., 2019)."""
+"""IGA: genetic search that may replace a word repeatedly, from the best swap of every word (Wang et al., 2019)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from isthmus.lexicon.stopwords import stop_words
 
 @dataclass(frozen=True, kw_only=True)
 class IGA(WordAttack):
-    """Breed texts in which words are replaced by near ones, and those by words near them, up to five times.
+    """Evolve texts in which words are replaced by near ones, and those by words near them, up to five times.
 
         first     member i: the original with its i-th word replaced by the neighbour that helps most
         parents   drawn with p ∝ exp(-score / T)  (textattack),  exp(+score / T)  (paper)
@@ -96,7 +96,7 @@ class IGA(WordAttack):
         return () if self.semantics == "textattack" else ("premise",)
 
     def search(self, trial: Trial) -> Search:
-        """Breed from the best swap of every word."""
+        """Start from the best swap of every word."""
         source = _WhatIsNear(trial, NearWords(self.neighbours, self.most, max_distance=self.max_distance))
         if not source.available(trial.original.ids[None]).any():
             return

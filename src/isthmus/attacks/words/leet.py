@@ -1,4 +1,4 @@
-"""Leet: letters as digits and signs that people read all the same."""
+"""Leet: letters as digits and signs that stay readable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.lexicon.stopwords import stop_words
 
 @dataclass(frozen=True, kw_only=True)
 class Leet(WordAttack):
-    """Write important words in leet (4 for a, 3 for e, 0 for o), each the way that hurts most.
+    """Write important words in leet (4 for a, 3 for e, 0 for o), each in the spelling that lowers the score most.
 
         importance(i)  = 1 - p(y | x with x_i unknown)
         candidates(i)  : one letter as each of its signs; one letter wherever it occurs; the first 2, 3, … letters that
@@ -65,7 +65,7 @@ class Leet(WordAttack):
         return replacing(position, trial.vocabulary.ids(dict.fromkeys(self.spellings(trial.draft.word(position)))))
 
     def spellings(self, word: str) -> Iterator[str]:
-        """The word written otherwise, lightly and less lightly."""
+        """The word in leet, with few and with more letters changed."""
         most = math.floor(self.max_letters * len(word))
         places = [at for at, letter in enumerate(word) if letter.lower() in LEET]
         if most:

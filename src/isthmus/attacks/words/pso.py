@@ -1,4 +1,4 @@
-"""PSO: a swarm of texts with words of the same sememes put in flies towards the goal (Zang et al., 2020)."""
+"""PSO: particle swarm over words with the same sememes (Zang et al., 2020)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from isthmus.text.words import Words
 
 @dataclass(frozen=True, kw_only=True)
 class PSO(WordAttack):
-    """Let texts move word by word towards the best ones found, mutating on the way, each word replaced at most once.
+    """Move texts word by word towards the best ones found, with mutation, each word replaced at most once.
 
         v_d    <- w v_d + (1 - w) (I(x_d, own best_d) + I(x_d, best of all_d)),   I = -v_max if equal, +v_max if not
         turn    to its own best with a probability that falls from .8 to .2, to the best of all with one that rises;
@@ -68,7 +68,7 @@ class PSO(WordAttack):
         return {"sememes": load_sememes(self.sememes).name}
 
     def search(self, trial: Trial) -> Search:
-        """Look up what every word may become, and fly."""
+        """Look up the substitutes of every word, and run the swarm."""
         most = most_per_word(trial)
         original = trial.original
         found = {at: self.swaps(trial, int(original.ids[at]))[:most] for at in trial.positions(stop_words()).tolist()}

@@ -22,7 +22,7 @@ from isthmus.lexicon.synonyms import load_table
 
 @dataclass(frozen=True, kw_only=True)
 class PWWS(WordAttack):
-    """Replace words by synonyms, those first whose absence and whose best synonym both hurt the most.
+    """Replace words by synonyms, ordered by word saliency times the effect of the best synonym.
 
         H(i) = softmax(S)_i * best_i
         S_i    = 1 - p(y | x with x_i unknown)                saliency

@@ -1,4 +1,4 @@
-"""Random: blind substitution of words by their neighbours, the floor that every search must beat."""
+"""Random: random substitution of words by their neighbours, the baseline that every search must beat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isthmus.lexicon.stopwords import stop_words
 
 @dataclass(frozen=True, kw_only=True)
 class Random(WordAttack):
-    """Put random neighbours in the place of random words until the label happens to flip.
+    """Replace random words by random neighbours until the label changes.
 
         walk     x_0 = x;  x_{t+1} = x_t with a random word that is still the original's replaced by a random
                  neighbour that satisfies the rules;  when no word is left, a new walk starts from x
@@ -89,11 +89,11 @@ class Random(WordAttack):
 
     @cached_property
     def near(self) -> NearWords:
-        """The neighbours that may be put in."""
+        """The neighbours that may be inserted."""
         return NearWords(self.neighbours, self.most, self.min_cosine, tagger=word_tagger(self.part_of_speech))
 
     def search(self, trial: Trial) -> Search:
-        """Walk until the goal is reached or the tries are used up."""
+        """Continue until the goal is reached or the tries are used up."""
         self.near.prefetch(trial.original)
         positions = trial.positions(stop_words("textfooler"))
         choices = {at: self.near.words(trial, int(trial.original.ids[at])) for at in positions.tolist()}

@@ -22,7 +22,7 @@ Importance = Literal["delete", "gradient"]
 
 @dataclass(frozen=True, kw_only=True)
 class TextBugger(WordAttack):
-    """Write important words with a bug, or as one of their nearest neighbours, whichever hurts most.
+    """Write important words with a bug, or as one of their nearest neighbours, whichever lowers the score most.
 
         importance(i)   delete     1 - p(y | x without x_i)
                         gradient   | mean over the tokens of x_i of  d loss / d embedding |_1          (white box)
@@ -77,11 +77,11 @@ class TextBugger(WordAttack):
 
     @cached_property
     def near(self) -> NearWords:
-        """The neighbours that may be put in."""
+        """The neighbours that may be inserted."""
         return NearWords(self.neighbours, self.most)
 
     def search(self, trial: Trial) -> Search:
-        """Rank the words, then write them wrongly in that order."""
+        """Rank the words, then misspell them in that order."""
         self.near.prefetch(trial.draft)
         positions = trial.positions(stop_words())
         if self.importance == "gradient":

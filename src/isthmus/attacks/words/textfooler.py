@@ -22,7 +22,7 @@ from isthmus.lexicon.stopwords import stop_words
 
 @dataclass(frozen=True, kw_only=True)
 class TextFooler(WordAttack):
-    """Replace words in the order of their importance, each by the neighbour that hurts most.
+    """Replace words in the order of their importance, each by the neighbour that lowers the score most.
 
         importance(i)  textattack   1 - p(y | x without x_i)
                        paper        p(y | x) - p(y | x without x_i), and where that makes the prediction z instead
@@ -87,7 +87,7 @@ class TextFooler(WordAttack):
 
     @cached_property
     def near(self) -> NearWords:
-        """The neighbours that may be put in."""
+        """The neighbours that may be inserted."""
         usual = 0.7 if self.semantics == "paper" else 0.5
         least = usual if self.min_cosine is None else self.min_cosine
         return NearWords(self.neighbours, self.most, least, tagger=word_tagger(self.part_of_speech))

@@ -1,4 +1,4 @@
-"""What a foreign victim may answer, turned into one row of probabilities per text.
+"""Parse the answers of a foreign victim into one row of probabilities per text.
 
     [n, classes] numbers      probabilities, or logits (softmax makes them probabilities)
     [n] or [n, 1] fractions   the probability of the second of two classes
@@ -112,7 +112,7 @@ class Reader:
             for record in listed:
                 row[self._position(record["label"])] = self._score(record["score"])
             missing = len(row) - len(listed)
-            if missing > 0:  # Only the likeliest was returned: the others share what is left.
+            if missing > 0:  # Only the most likely was returned: the others share what is left.
                 named = [self._position(record["label"]) for record in listed]
                 row[[index for index in range(len(row)) if index not in named]] = (1.0 - row.sum()) / missing
         return rows

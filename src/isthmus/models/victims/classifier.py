@@ -1,4 +1,4 @@
-"""A classifier of ours, or any transformers classifier, seen as a victim that takes token ids.
+"""A classifier of isthmus or transformers, as a victim that takes token ids.
 
 On the CPU rows of equal length get the same bits whatever they are batched with (`isthmus.models.machine`); batches
 too small for that are filled up by repeating a row. Nothing here is ever in training mode: a dropout or a sampling
@@ -228,7 +228,7 @@ class ClassifierVictim:
                 yield _averaged(model, self._keyed(inputs._replace(rows=count)), draws)
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; texts of equal length are scored together, so the bits do not depend on company."""
+        """Class probabilities; texts of equal length share a pass, so results do not depend on the rest of it."""
         if not texts:
             return np.empty((0, len(self.labels)), dtype=np.float32)
         columns, most = columns_of(texts, self.fields), MOST_ROWS.get(self.device_type, MOST_ROWS["cpu"])

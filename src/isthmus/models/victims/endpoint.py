@@ -42,7 +42,7 @@ _LONGEST_WAIT = 60.0
 
 
 class HttpVictim:
-    """A service behind an address.
+    """A service at a URL.
 
     Results do not depend on `concurrency`: answers are read in the order of the texts. A redirect is followed within
     the same scheme, host and port only.

@@ -1,4 +1,4 @@
-"""What classifies images, as a victim: a classifier of ours, a torch module, any function on arrays, an ONNX file.
+"""Image classifiers as victims: ours, a torch module, a function on arrays, an ONNX file.
 
 Inputs are mappings with one array each, as `Example.inputs` has them; a model sees them as one array of float32,
 [images, channels, height, width] with pixels in [0, 1], or [vectors, width].

@@ -1,4 +1,4 @@
-"""An ONNX file with its tokenizer beside it, as a victim that takes token ids."""
+"""An ONNX file with its tokenizer, as a victim that takes token ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classifier that answers by two-step Monte-Carlo inference, as a victim that takes token ids.
+"""A classifier with two-step Monte-Carlo inference, as a victim that takes token ids.
 
 The draws of many texts run as one batch; on a GPU so do the second steps of texts of similar lengths. What precedes
 the first noise layer is computed once per masked text: in the second step, too, where fewer sets of words can be masked

@@ -1,4 +1,4 @@
-"""The models an attack may need beside its victim: a sentence encoder and a masked language model.
+"""The auxiliary models of an attack: a sentence encoder and a masked language model.
 
 Each is known by name, loaded when the first attack needs it, and shared by all attacks of a command.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Names:
-    """Which models an attack works with; None where it needs none."""
+    """Names of the auxiliary models of an attack; None if it needs none."""
 
     encoder: str | None = None
     masked_lm: str | None = None

@@ -1,4 +1,4 @@
-"""Evasion seen from the detector's side: what is still caught, at what price.
+"""Evasion from the detector's side: true- and false-positive rates.
 
 With s the score of the attacked class, N the clean examples of the other classes and t the threshold:
 
@@ -6,8 +6,8 @@ With s the score of the attacked class, N the clean examples of the other classe
     true-positive rate  = share of the attacked class with s >= t, before and after the attack
     AUC                 = P(s of the attacked class > s of N), ties counted half, before and after
 
-Where no threshold is given, the likeliest class decides instead of s >= t. After the attack an example counts with the
-text that the attack ended with. One without a result (error, time-out, abstention) counts as missed, and is in no AUC.
+If no threshold is given, the most likely class decides instead of s >= t. After the attack an example counts with the
+last text of the attack. One without a result (error, time-out, abstention) counts as missed, and is in no AUC.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
 
 NEGATIVES = 1_000
-"""At most so many examples of other classes are scored."""
+"""Maximum number of examples of other classes that are scored."""
 
 
 @dataclass(frozen=True)
 class Detector:
-    """The decision an evasion is measured against."""
+    """The decision rule that an evasion is measured against."""
 
     label: int
     threshold: float | None
@@ -45,7 +45,7 @@ class Detector:
     """Clean examples of the other classes that the model had no answer to; they are in no rate."""
 
     def flags(self, scores: Sequence[float]) -> bool:
-        """Whether an example with these class probabilities is caught."""
+        """Whether an example with these class probabilities is flagged."""
         if self.threshold is None:
             return int(np.argmax(scores)) == self.label
         return scores[self.label] >= self.threshold
@@ -53,7 +53,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Detection:
-    """What the attack did to the detector."""
+    """Effect of the attack on the detector."""
 
     detector: Detector
     fpr: Interval
@@ -96,7 +96,7 @@ def choose_threshold(victim: Victim, splits: Splits, label: int, seed: int, at_f
     if "dev" not in splits:
         raise UsageError(
             f"--at-fpr chooses the threshold on a development split, and {splits.name} has none "
-            f"(it has {', '.join(splits)}): give --threshold instead, or data with a dev split"
+            f"(it has {', '.join(splits)}): pass --threshold instead, or data with a dev split"
         )
     scores = _answered(_scores_of_others(victim, splits.dev.aligned(victim.labels), label, seed))
     if not len(scores):

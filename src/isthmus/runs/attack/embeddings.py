@@ -34,7 +34,7 @@ _TOKENS = 1 << 12
 
 
 def divide(request: AttackRequest) -> tuple[AttackRequest | None, AttackRequest | None]:
-    """What a command about texts asks of attacks that edit words, and of attacks on embeddings."""
+    """Split a request about texts into word attacks and attacks on embeddings."""
     every = gradient_attacks()
     named = {name: catalog.find("attacks", name).name for name in request.attacks if name != ALL}
     gradient = tuple(name for name in named.values() if name in every)
@@ -104,7 +104,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         return self.folder.embedding_file(name, settings)
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:
-        """What decides the rows of an attack."""
+        """The settings that determine the rows of an attack."""
         return {**super().settings(name, search_draws), "space": "embeddings"}
 
     def one(self) -> Tensor:
@@ -123,17 +123,17 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
 
     @cached_property
     def victim(self) -> Victim:
-        """The model, loaded; one whose embeddings cannot be moved is refused."""
+        """The loaded model; one without accessible embeddings is refused."""
         victim = super().victim
         reader = _reader(victim)
         if not hasattr(reader, "logits_at"):
             raise UsageError(
-                f"{self.source.shown} has no embeddings that could be moved: attacks on embeddings need a classifier "
+                f"{self.source.shown} has no accessible embeddings: attacks on embeddings need a classifier "
                 "of isthmus or transformers that reads each text as one sequence"
             )
         if ABSTAINS in reader.labels:
             raise UsageError(
-                f"{self.source.shown} may decline to answer, which no gradient leads to: attack it without abstention"
+                f"{self.source.shown} may abstain, and abstention has no gradient: attack it without abstention"
             )
         return victim
 
@@ -144,7 +144,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
 
     @cached_property
     def embedding_length(self) -> float:
-        """Mean Euclidean length of a token's embedding in the first cohort: what a radius compares with."""
+        """Mean Euclidean length of a token's embedding in the first cohort, the scale of a radius."""
         target = self._target(list(self.first(None).examples[:COHORT]))
         moved = target.movable.squeeze(-1)
         return float(f"{float(target.inputs.norm(dim=-1)[moved].mean()):.4g}")

@@ -1,4 +1,4 @@
-"""Gradient attacks of a command, whatever they move: what images and the embeddings of texts share.
+"""Gradient attacks of a command: what images and text embeddings share.
 
 Rows are attacked in cohorts: blocks of `COHORT` rows of the one seeded order that every sample is cut from. A cohort is
 attacked as a whole, even where only some of its rows are asked for, so that no row depends on how often the command was
@@ -61,7 +61,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
     """What they move."""
 
     def check(self) -> None:
-        """Find everything that is wrong before anything is loaded or written."""
+        """Find all errors before anything is loaded or written."""
         request = self.request
         for name, option in OF_WORDS.items():
             if getattr(request, name):
@@ -108,7 +108,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
             try:
                 attack.check(one, self.gradient_settings())
                 if self.request.goal.target_label is not None and not attack.takes_targets:
-                    raise UsageError("it looks for any wrong class, and --target-label asks for one")
+                    raise UsageError("it is untargeted, and --target-label asks for one class")
                 chosen.append(name)
             except UsageError as error:
                 if ALL not in self.request.attacks:
@@ -121,7 +121,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
 
     @cached_property
     def search_draws(self) -> int:
-        """Gradient attacks share draws by themselves."""
+        """Gradient attacks always use fixed draws."""
         return 0
 
     @property
@@ -134,7 +134,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
         """What an attack of the command gets."""
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:
-        """What decides the rows of an attack."""
+        """The settings that determine the rows of an attack."""
         del search_draws
         request = self.request
         return {
@@ -206,7 +206,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
         own: bool,
         tokens: int | None = None,
     ) -> AttackResult:
-        """What became of the example at a place of a cohort; `own`: its class is the one asked for."""
+        """The result of one example of a cohort; `own`: its class is the target."""
         from isthmus.attacks.result import AttackResult, Fresh
 
         assert isinstance(example.label, int)
@@ -241,7 +241,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
 
 
 def _prediction(scores: list[float], label: int, wrong: bool) -> int:
-    """The likeliest class; of a randomised model that is wrong on most draws, the likeliest other than the label."""
+    """The most likely class; if a randomised model is wrong on most draws, the most likely other than the label."""
     order = np.argsort(scores)[::-1].tolist()
     return int(next(index for index in order if index != label)) if wrong else int(order[0])
 

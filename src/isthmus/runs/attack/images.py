@@ -54,7 +54,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
         task = self.data.task
         if isinstance(task, ImageClassification) and not task.has_pixels:
             raise UsageError(
-                f"{self.data.name} holds features, whose scale nobody knows: gradient attacks move pixels in [0, 1]"
+                f"{self.data.name} holds features of unknown scale: gradient attacks need pixels in [0, 1]"
             )
 
     def one(self) -> Tensor:
@@ -171,9 +171,7 @@ def read_images(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         arrays = load_npz(path)
         return dict(zip(map(str, arrays["ids"].tolist()), arrays["images"], strict=True))
     except (DataError, KeyError, ValueError) as error:
-        raise RunError(
-            f"{error}. Delete {path}: the same attack again makes its images again and keeps the rows"
-        ) from error
+        raise RunError(f"{error}. Delete {path}: the same command makes its images again and keeps the rows") from error
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""An attack's command made ready: its methods, their limits and goal, and what decides their rows."""
+"""A prepared attack command: its methods, constraints and goal, and the settings that determine its rows."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     def __init__(self, request: AttackRequest, observer: Observer) -> None:
         super().__init__(request, observer)
         self.unavailable: dict[str, str] = {}
-        """Attacks that could not even be made, with the reason."""
+        """Attacks that could not be built, with the reason."""
 
     def check(self) -> None:
-        """Find everything that is wrong before anything is loaded or written."""
+        """Find all errors before anything is loaded or written."""
         check_precision(self.request.precision)
         _ = self.preset, self.methods
         self._refuse_questions()
@@ -62,7 +62,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         run = self.source.run
         if run is not None and run.record().data.options.get("task") == "qa":
             raise UsageError(
-                f"{run.path} answers questions, and attacks are on classifiers: they look for another class. To see "
+                f"{run.path} answers questions, and attacks are for classifiers. To see "
                 f"how it does on adversarial questions, evaluate it: isthmus evaluate {run.path} --on addsent.json"
             )
 
@@ -91,13 +91,13 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     @cached_property
     def preset(self) -> Limits:
-        """The limits that the command names."""
+        """The preset that the command names."""
         from isthmus.attacks.parts.limits import Limits, preset
 
         return Limits() if self.request.preset is None else preset(self.request.preset)
 
     def model_names(self, name: str) -> Names:
-        """The models an attack needs beside the victim."""
+        """Names of the auxiliary models of an attack."""
         return names_of(self.methods[name], self.preset, self.request.encoder)
 
     def limits(self, name: str) -> Limits:
@@ -105,7 +105,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         return self.model_names(name).within(self.preset)
 
     def resources(self, name: str) -> dict[str, str]:
-        """What an attack is made with, by name, its limits included."""
+        """Resources of an attack, by name, including those of its constraints."""
         found = {**self.methods[name].resources(), **self.limits(name).resources()}
         if self.request.encoder is not None and not hasattr(self.methods[name], "encoder"):
             found.setdefault("similarity", self.request.encoder)
@@ -130,7 +130,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     @cached_property
     def detector(self) -> Detector | None:
-        """The decision an evasion is measured against; None for other goals."""
+        """The decision rule that an evasion is measured against; None for other goals."""
         goal = self.request.goal
         if not goal.is_evasion:
             return None
@@ -148,7 +148,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     @cached_property
     def search_draws(self) -> int:
-        """Draws that the searches of the command share; 0 where there are none. The model is loaded if it must be."""
+        """Number of fixed draws of the searches; 0 if there are none. Loads the model if needed."""
         asked, known = self.request.search_draws, "stochastic" in self.request.victim
         if asked in (0, 1) or (asked is None and not (SEARCH_DRAWS and (known or self.source.may_draw))):
             return 0
@@ -156,7 +156,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     @cached_property
     def companions(self) -> Companions:
-        """The models beside the victim."""
+        """The auxiliary models."""
         return Companions(self.request.device, self.observer)
 
     @cached_property
@@ -166,12 +166,12 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     @property
     def searches(self) -> tuple[int, ...]:
-        """How each attack searches: over so many shared draws, or not (0). Of a randomised model ``all`` tries both."""
+        """How each attack searches: number of fixed draws, or 0. For a randomised model ``all`` does both."""
         both = self.search_draws and self.request.search_draws is None and "all" in self.request.attacks
         return (self.search_draws, 0) if both else (self.search_draws,)
 
     def attack_settings(self, name: str, search_draws: int, trace: Any = None) -> AttackSettings:
-        """What an attack of the command gets; `trace` is told every query."""
+        """The settings of an attack; `trace` receives every query."""
         from isthmus.attacks.base import AttackSettings
         from isthmus.engine.scheduler import EngineSettings
 
@@ -191,7 +191,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         )
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:
-        """What decides the rows of an attack."""
+        """The settings that determine the rows of an attack."""
         request = self.request
         data: dict[str, Any] = {"split": self.data.split, "fingerprint": self.data.fingerprint}
         if request.goal.at_fpr is not None:
@@ -229,7 +229,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         }
 
     def key(self, example: Example) -> int:
-        """By which the engine knows an example."""
+        """The engine's key of an example."""
         return derive(self.request.seed, "victim", example.id)
 
     def file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
@@ -270,7 +270,7 @@ def parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]
 
 
 def name_models(request: AttackRequest, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, str]]) -> None:
-    """Add to the parameters `given` the models the command names, for attacks that have a parameter for one."""
+    """Add the models that the command names to the parameters of attacks that take one."""
     for key, model in (("encoder", request.encoder), ("masked_lm", request.masked_lm)):
         takers = [name for name, entry in entries.items() if key in {each.name for each in entry.parameters}]
         # An encoder is of use to every attack: it measures how similar the texts are.

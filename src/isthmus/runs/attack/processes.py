@@ -1,4 +1,4 @@
-"""`--processes`: the attack of a command by several processes, with one journal, which this one keeps."""
+"""`--processes`: a command's attack in several processes, with one journal written by this one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CommandSource:
 
     @classmethod
     def of(cls, ready: PreparedAttacks) -> CommandSource:
-        """What a command says of its models."""
+        """The models that a command names."""
         request = ready.request
         return cls(
             request.model,
@@ -58,7 +58,7 @@ class CommandSource:
         return victim
 
     def models(self, names: Names) -> Mapping[str, Any]:
-        """The models beside it."""
+        """The auxiliary models."""
         if self._companions is None:
             self._companions = Companions(self.device, Silent())
         return self._companions.of(names)
@@ -70,13 +70,13 @@ def check_processes(request: AttackRequest) -> None:
         return
     if request.model.startswith(("http://", "https://")):
         raise UsageError(
-            "--processes is for models that run on this machine: every process would ask the service at the rate that "
-            "was meant for one. -V concurrency=… asks it several things at once"
+            "--processes is for models that run on this machine: every process would query the service at full rate. "
+            "Use -V concurrency=… for parallel requests"
         )
 
 
 def start_workers(ready: PreparedAttacks) -> Workers:
-    """The processes of a command; each starts when there is something for it to do."""
+    """The processes of a command; each starts when it has work."""
     assert ready.request.processes is not None
     return Workers(CommandSource.of(ready), ready.request.processes)
 

@@ -1,4 +1,4 @@
-"""Which attacks of a command can run, found out before the first one does.
+"""Which attacks of a command can run, checked before the first one starts.
 
 Every attack with work to do is rehearsed: it attacks one made-up text that cannot be turned, so that the word lists and
 models it needs are looked for now and not an hour later. An attack that was named and cannot run is an error; of
@@ -79,7 +79,7 @@ class _Unmoved:
 
 
 def rehearse(ready: PreparedAttacks, name: str) -> str | None:
-    """Why an attack cannot run; None where it can."""
+    """Why an attack cannot run; None if it can."""
     problem = _try(ready, name, _Unmoved())
     if problem is not None and isinstance(ready.victim, Differentiable):
         problem = _try(ready, name, ready.victim)

@@ -61,7 +61,7 @@ class Trace:
             self._stream = self.path.open("ab", buffering=_BUFFER)
 
     def note(self, key: int, texts: Mapping[str, str], scores: Any) -> None:
-        """Write one query down."""
+        """Write one query."""
         assert self._stream is not None
         name = self._ids[key]
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
@@ -70,7 +70,7 @@ class Trace:
             self._stream.write(sealed(row))
 
     def flush(self) -> None:
-        """Hand everything noted so far to the system."""
+        """Flush the file."""
         if self._stream is not None:
             with appending(self.path):
                 self._stream.flush()
@@ -87,7 +87,7 @@ class Trace:
             _copy(self.path, spans)
 
     def close(self) -> None:
-        """Write out what is buffered and let go of the file."""
+        """Flush and close the file."""
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.close()
@@ -95,7 +95,7 @@ class Trace:
 
 
 def is_traced(result: AttackResult, lines: int) -> bool:
-    """Whether every query of a result was written down; of one that broke off nobody knows how many came."""
+    """Whether every query of a result was recorded."""
     return lines == result.logical_queries or result.outcome in ("error", "timed_out")
 
 

@@ -1,4 +1,4 @@
-"""What attacks found, held against certificates.
+"""What attacks found, checked against certificates.
 
 Every adversarial text of the run that lies within the certificate's threat model is shown to the certified classifier:
 one that it answers otherwise within the reach of a certificate refutes it. So does a point that the certificate's own
@@ -49,7 +49,7 @@ def challenge(ready: PreparedCertificate, file: AttackFile, results: Sequence[Ce
     with Journal(file.challenges_path) as journal:
         fresh = [each for each in found if each["id"] not in journal.rows]
         if fresh:
-            ready.observer.note(f"holding {len(fresh)} adversarial texts against the certificates")
+            ready.observer.note(f"checking {len(fresh)} adversarial texts against the certificates")
         for start in range(0, len(fresh), _AT_ONCE):
             for answered in _answers(ready, fresh[start : start + _AT_ONCE]):
                 journal.append(_without_image(answered))
@@ -170,13 +170,13 @@ def broken(file: AttackFile, refuted: ChallengeRows) -> BrokenCertificate:
     first = refuted[0]
     thing = "text" if "perturbed" in first else "point"
     what = (
-        "the certified classifier answers it otherwise"
+        "the certified classifier changes its prediction"
         if first["refutes"]
-        else "the model does not answer it otherwise, so the attack's row cannot be right"
+        else "the model does not change its prediction, so the attack's row is wrong"
     )
     more = f" ({len(refuted)} such {thing}s in all)" if len(refuted) > 1 else ""
     return BrokenCertificate(
         f"example {first['example']}: {first['attack']} found a {thing} within its certificate (it needs "
-        f"{first['needs']:g}), and {what}{more}. A certificate or an attack is wrong, which is a bug: please report it "
+        f"{first['needs']:g}), and {what}{more}. A certificate or an attack is wrong. This is a bug: please report it "
         f"with {file.rows_path} and {file.challenges_path}"
     )

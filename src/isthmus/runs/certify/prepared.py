@@ -61,7 +61,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         given = sorted(deciding(self.request.victim).items())
         asked = ", ".join(f"{key}={str(value).lower()}" for key, value in given)
         if asked:
-            statement["classifier"] += f" (asked with {asked})"
+            statement["classifier"] += f" (with {asked})"
         if spared := self._spared:
             statement["threat_model"] += f"; {spared} cannot be substituted"
         return statement

@@ -6,7 +6,7 @@
     cross_entropy   mean of -log p(true class), in nats
     brier           mean of Σ_classes (p - y)²
     balanced_accuracy, majority, only_prediction
-                    mean accuracy of the classes, the commonest one and its share, and the only class predicted, if
+                    mean accuracy of the classes, the most frequent one and its share, and the only class predicted, if
                     there is but one (`isthmus.runs.balance`)
     calibration     expected and maximum calibration error (`isthmus.core.calibration`)
     difference      accuracy on the adversarial texts less accuracy on the originals, over the pairs both of which were
@@ -47,7 +47,7 @@ def summarise(results: Sequence[Evaluated], labels: Sequence[str], ways: Sequenc
 
 
 def reasons(results: Sequence[Evaluated]) -> list[dict[str, Any]]:
-    """Why texts have no answer, commonest first."""
+    """Why texts have no answer, most frequent first."""
     counts: dict[str, int] = {}
     for result in results:
         for reason in (result.reason, result.original.reason if result.original else None):

@@ -42,7 +42,9 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         if request.price_per_hour is not None and not 0 <= request.price_per_hour < math.inf:
             raise UsageError(f"--price-per-hour is a price and at least 0, not {request.price_per_hour}")
         if "latent" in request.victim:
-            raise UsageError("-V latent: a stochastic model is evaluated in every way; --draws sets how many draws")
+            raise UsageError(
+                "-V latent: a stochastic model is evaluated in every inference mode; --draws sets the number of draws"
+            )
         self._check_task()
         _ = self.source, self.sets, self.folder
 
@@ -50,9 +52,9 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         asked, trained = self.request.task, _task_of(self.source)
         if asked is not None and trained is not None and asked != trained:
             what = "answers questions" if trained == "qa" else "classifies texts"
-            raise UsageError(f"{self.source.shown} {what}: leave --task {asked} away")
+            raise UsageError(f"{self.source.shown} {what}: remove --task {asked}")
         if self.task == "qa" and self.request.precision != "fp32":
-            raise UsageError("questions are answered in fp32: leave --precision away")
+            raise UsageError("questions are answered in fp32: remove --precision")
 
     @cached_property
     def sets(self) -> tuple[EvaluationSet, ...]:
@@ -61,8 +63,8 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         for part in sets:
             if self._was_trained_on(part):
                 self.observer.note(
-                    f"{part.source} is what this model was trained on: without --on it is evaluated on the part that "
-                    "was kept aside"
+                    f"{part.source} is the training data of this model: without --on it is evaluated on the part that "
+                    "was held out"
                 )
         return sets
 
@@ -145,7 +147,9 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         """The ways in which it can be seen."""
         ways = Ways(self.victim, self.request.draws, self.request.seed)
         if "draws" in self.request.victim and "mean" in ways.names:
-            raise UsageError("-V draws: one draw and the average are evaluated anyway; --draws sets how many draws")
+            raise UsageError(
+                "-V draws: one draw and the average are evaluated anyway; --draws sets the number of draws"
+            )
         return ways
 
     def settings(self, part: EvaluationSet) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
 
 
 def _task_of(source: ModelSource) -> TaskName | None:
-    """What a run was trained for; None where the model is no run of ours."""
+    """What a run was trained for; None where the model is not a run of ours."""
     if source.run is None or source.run.record().training is None:
         return None
     return "qa" if source.run.record().data.options.get("task") == "qa" else "classification"

@@ -34,8 +34,8 @@ class QuestionEvaluation(Evaluation):
         task = self.ready.answerer.task
         if task.name != "qa":
             raise UsageError(
-                f"{self.ready.source.shown} chooses one of {', '.join(task.labels)} and answers no questions: leave "
-                "--task qa away, or name a model trained with it"
+                f"{self.ready.source.shown} chooses one of {', '.join(task.labels)} and does not answer questions: "
+                "remove --task qa, or name a model trained with it"
             )
 
     def of_model(self) -> dict[str, Any]:

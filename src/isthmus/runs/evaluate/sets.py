@@ -100,9 +100,9 @@ def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classif
 def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
     """The data a run was made with, cut as training cut it."""
     if model.run is None:
-        raise UsageError(f"{model.given} is not a run folder: say what to evaluate it on with --on")
+        raise UsageError(f"{model.given} is not a run folder: pass the data to evaluate on with --on")
     if request.text or request.label or request.pair:
-        raise UsageError("--text, --label and --pair name columns of --on, which is not given")
+        raise UsageError("--text, --label and --pair name columns of --on, but --on is missing")
     record = model.run.record()
     splits = load_run_data(record)
     chosen = _chosen(splits, request.split)
@@ -231,9 +231,9 @@ def _refuse_columns(path: Path, request: SetRequest) -> None:
     if len(request.on) > 1:
         return
     if request.text or request.label or request.pair:
-        raise UsageError(f"{path} holds rows of an attack, whose columns are known: leave --text, --label, --pair away")
+        raise UsageError(f"{path} holds rows of an attack, whose columns are known: remove --text, --label, --pair")
     if request.split:
-        raise UsageError(f"{path} holds rows of an attack and has no splits: leave --split away")
+        raise UsageError(f"{path} holds rows of an attack and has no splits: remove --split")
 
 
 def _attacked(rows: Rows, attempted: int | None = None, attack: Any = None, model: Any = None) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _nothing(path: Path, results: Sequence[AttackResult], wanted: Rows) -> str:
     for result in results:
         counts[result.outcome] = counts.get(result.outcome, 0) + 1
     shown = ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "no rows"
-    remedy = "; --rows all takes what was attempted without success too" if wanted == "successes" else ""
+    remedy = "; --rows all also takes failed attempts" if wanted == "successes" else ""
     return f"{path} has nothing to evaluate on ({shown}){remedy}"
 
 

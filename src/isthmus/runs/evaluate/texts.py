@@ -103,8 +103,8 @@ class TextEvaluation(Evaluation):
             return self.part.data.aligned(labels)
         except DataError as error:
             raise DataError(
-                f"{self.part.source} calls its labels {', '.join(self.part.data.labels[:12])}, the model its outputs "
-                f"{', '.join(labels[:12])}: name the model's outputs as the set calls them, in order, with --labels"
+                f"{self.part.source} has the labels {', '.join(self.part.data.labels[:12])}, the model "
+                f"{', '.join(labels[:12])}: pass --labels: dataset label names, in the model's class order"
             ) from error
 
     @cached_property
