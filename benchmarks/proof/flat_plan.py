@@ -60,7 +60,8 @@ _SEARCHED = "search"
 def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
     """Every unit, in the order of its worth; `points` texts of each round, None: all of them."""
     found = [
-        *_search(), *_headline(), *_frozen(), *_more_lstm(), *_ablation(), *_pwws(), *_pairs("integrated_gradients", pairs),
+        *_search(), *_headline(), *_frozen(), *_more_lstm(), *_ablation(), *_pwws(),
+        *_pairs("integrated_gradients", pairs),
         *_transfer(("bae",), TEXTS), *_vocabulary(), *_textdefender(), *_transfer(("genetic", "iga", "pso"), 300),
         *_transfer(("clare",), 300), *_more_minilm(), *_pairs("lime", pairs), *_other("trec6", None, 500),
         *_other("ag_news", 2000, 1000),
