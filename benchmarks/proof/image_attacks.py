@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import copied, keyed, mix64
 from isthmus.attacks.gradient._ascent import random_start
 from isthmus.attacks.gradient._losses import margin, towards
 from isthmus.attacks.gradient._problem import Problem
@@ -22,7 +23,6 @@ from isthmus.attacks.gradient.cw import CW
 from isthmus.attacks.gradient.deepfool import DeepFool
 from isthmus.attacks.gradient.fgsm import FGSM
 from isthmus.attacks.gradient.pgd import PGD
-from isthmus.models.randomness import copied, keyed, mix64
 from isthmus.runs.settings import plain
 
 DRAWS, FRESH, AVERAGED = 10, 20, 12

@@ -12,6 +12,8 @@ import torch
 import training_toys
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import keyed_normal
+from isthmus.arithmetic.transfer import on_device
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates import Gaussian
 from isthmus.certificates._gaussian_noise import Reader
@@ -22,8 +24,6 @@ from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap
 from isthmus.models.backbones import Encoded
 from isthmus.models.masking import embedding_gradient
-from isthmus.models.randomness import keyed_normal
-from isthmus.models.transfer import on_device
 from isthmus.models.words import word_tokenizer
 
 QUICK = {"n0": 50, "n": 2000, "alpha": 0.001}

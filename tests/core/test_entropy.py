@@ -6,7 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from isthmus.core.entropy import (
+from isthmus.core.errors import UsageError
+from isthmus.information.entropy import (
     approximation,
     count_symbols,
     jackknife_interval,
@@ -16,7 +17,6 @@ from isthmus.core.entropy import (
     unique_share,
     wu_yang_entropy,
 )
-from isthmus.core.errors import UsageError
 
 
 def draws(symbols: int, n: int, seed: int) -> np.ndarray:

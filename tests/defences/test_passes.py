@@ -13,9 +13,9 @@ from defence_toys import close
 from torch import Tensor
 
 from isthmus import defences
+from isthmus.arithmetic.randomness import Stream
 from isthmus.defences import Batch, Defence, _smoothness
-from isthmus.models.information import spread
-from isthmus.models.randomness import Stream
+from isthmus.information.mutual_information import spread
 from isthmus.training.walk import walk
 
 SIZE = 12

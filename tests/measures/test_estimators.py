@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from isthmus.core.statistics import Interval
-from isthmus.measures._estimators import (
+from isthmus.information.features import Features
+from isthmus.information.fitted_estimators import (
     Critics,
     Fitting,
     bootstrap_spread,
@@ -18,8 +19,7 @@ from isthmus.measures._estimators import (
     nce_values,
     one_of_each,
 )
-from isthmus.measures._features import Features
-from isthmus.models.information import (
+from isthmus.information.mutual_information import (
     entropy_rate,
     gaussian_entropy,
     mixture_information,

@@ -10,6 +10,7 @@ import training_toys as toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.statistics import wilson
+from isthmus.information.mutual_information import spread
 from isthmus.measures import AnchoredInformation, Information, InformationPlane, Subject, TradeOff
 from isthmus.measures.base import Adversarial, Asked, Facts, Robustness
 from isthmus.measures.information import (
@@ -29,7 +30,6 @@ from isthmus.measures.information import (
 )
 from isthmus.measures.trade_off import pooled
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.information import spread
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.measure import MeasureRequest, measure
 from isthmus.runs.subject import make_subject
@@ -193,7 +193,7 @@ def test_information_of_anchored_words_and_the_difference_between_runs(vib, plai
 
 def test_the_others_are_the_true_complement(monkeypatch):
     """Every token is in exactly one of the two groups, and the critic sees no other."""
-    from isthmus.measures import _estimators
+    from isthmus.information import fitted_estimators as _estimators
 
     seen = []
     honest = _estimators.Nce.values

@@ -137,7 +137,7 @@ def test_sentences_and_blanks_wait_for_nothing(encoder: Callable[[str], Path], t
 
 
 def test_normal_draws_of_one_kernel_are_those_of_many_to_the_bit():
-    from isthmus.models import randomness
+    from isthmus.arithmetic import randomness
 
     keys = torch.randint(-(2**62), 2**62, (37,), device="cuda")
     at_once = randomness._drawn_at_once(keys, 33 * 64, 5)

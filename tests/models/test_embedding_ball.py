@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import branch, copied
+from isthmus.arithmetic.transfer import Inputs, on_device
 from isthmus.attacks.gradient._embedding_ascent import Ascent
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Classification, TokenBatch
@@ -18,8 +20,6 @@ from isthmus.models import Classifier, ClassifierVictim, wrap
 from isthmus.models.embedding_ball import answers, movable, random_directions
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import embedding_gradient
-from isthmus.models.randomness import branch, copied
-from isthmus.models.transfer import Inputs, on_device
 from isthmus.models.two_step import TwoStep
 
 sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]

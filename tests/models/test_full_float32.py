@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from isthmus.arithmetic.machine import full_float32
 from isthmus.models import Classifier, wrap
-from isthmus.models.machine import full_float32
 
 BACKENDS: Any = torch.backends
 SWITCHES = (BACKENDS.cudnn.conv, BACKENDS.cudnn.rnn, BACKENDS.cuda.matmul, BACKENDS.mkldnn.matmul)

@@ -21,9 +21,9 @@ from transformers import (
     RobertaConfig,
 )
 
+from isthmus.arithmetic.packed import MOST_TOKENS, Packing, in_passes
 from isthmus.core.types import TokenBatch
 from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder
-from isthmus.models.packed import MOST_TOKENS, Packing, in_passes
 from isthmus.models.pretrained import from_transformers
 from isthmus.models.victims import ClassifierVictim
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from isthmus.arithmetic.padding import BLOCKS, padding_keeps_bits
 from isthmus.core.types import Pending, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim
-from isthmus.models.padding import BLOCKS, padding_keeps_bits
 
 LABELS = ("negative", "positive")
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, copied, mix64
+from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
-from isthmus.models.machine import fewest_rows
 from isthmus.models.masking import Candidates
-from isthmus.models.randomness import branch, copied, mix64
-from isthmus.models.transfer import Inputs
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted
 from isthmus.models.victims import two_step
 from isthmus.models.victims.classifier import MOST_TOKENS
@@ -474,7 +474,7 @@ def test_draws_of_a_single_pass_share_what_precedes_the_noise(classifier, name, 
 
 
 def _mixed(draw: int) -> np.ndarray:
-    from isthmus.models.randomness import mix64
+    from isthmus.arithmetic.randomness import mix64
 
     return mix64(torch.from_numpy(KEYS.astype(np.int64)) + draw).numpy().view(np.uint64)
 

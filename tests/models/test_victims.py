@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isthmus.arithmetic.machine import fewest_rows
 from isthmus.core.errors import ModelError, UsageError, VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Differentiable, TokenBatch, TokenVictim, Victim
@@ -33,7 +34,6 @@ from isthmus.models import (
     wrap,
 )
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.machine import fewest_rows
 from isthmus.models.victims.answers import Reader, softmax
 
 LABELS = ("negative", "positive")

@@ -190,7 +190,7 @@ class Dice:
     def __init__(self, model: Classifier) -> None:
         import torch
 
-        from isthmus.models.randomness import Stream
+        from isthmus.arithmetic.randomness import Stream
 
         self.streams = [module for module in model.modules() if isinstance(module, Stream)]
         self.counts = [stream.count for stream in self.streams]

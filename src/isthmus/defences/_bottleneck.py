@@ -102,7 +102,7 @@ class StochasticBottleneck(Ascent, ABC):
             return
         from torch import nn
 
-        from isthmus.models._hub import seeded
+        from isthmus.arithmetic.randomness import seeded
         from isthmus.models.bottleneck import GaussianBottleneck
 
         needs_one_vector(self.name, model)

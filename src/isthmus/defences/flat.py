@@ -136,7 +136,7 @@ class FLAT(Adversarial):
     def _mask(self, model: Classifier) -> VariationalWordMask:
         import torch
 
-        from isthmus.models._hub import seeded
+        from isthmus.arithmetic.randomness import seeded
         from isthmus.models.word_mask import VariationalWordMask
 
         block = model.backbone.embedding_block() if self.mode == "released" else None

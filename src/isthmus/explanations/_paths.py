@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isthmus.arithmetic.transfer import any_shape
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Example, Victim
 from isthmus.engine.gradients import with_positions
 from isthmus.explanations.base import Explanation, Weights
-from isthmus.models.transfer import any_shape
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 

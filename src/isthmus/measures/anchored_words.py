@@ -154,7 +154,7 @@ def _cut(
     model: Classifier, example: Example, kinds: Sequence[str], ranks: Sequence[int]
 ) -> tuple[list[Piece], list[dict[str, Any]]]:
     """The texts of an example, word by word; a word behind the model's limit has no kind."""
-    from isthmus.models.batching import columns_of
+    from isthmus.arithmetic.batching import columns_of
     from isthmus.text.words import Words
 
     encoded = model.tokenizer(

@@ -18,10 +18,10 @@ from isthmus.measures.base import Measure, Measurement, Option, Subject
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from isthmus.arithmetic.transfer import Inputs
     from isthmus.attacks.gradient._embedding_ascent import Ascent
     from isthmus.data import Dataset
     from isthmus.models.embedding_ball import Answering
-    from isthmus.models.transfer import Inputs
 
 _TEXTS = 200
 _ROWS = 64
@@ -114,8 +114,8 @@ class EmbeddingPGD(Measure):
         )
 
     def _curve(self, subject: Subject, name: str, data: Dataset, radii: Sequence[float]) -> Curve:
-        from isthmus.models.batching import batches_of, columns_of
-        from isthmus.models.transfer import any_shape, on_device
+        from isthmus.arithmetic.batching import batches_of, columns_of
+        from isthmus.arithmetic.transfer import any_shape, on_device
 
         reader, model = _reader(subject), subject.model
         if not len(data):
@@ -181,8 +181,8 @@ class _Group:
         """Some of the texts, with keys for another purpose."""
         import torch
 
-        from isthmus.models.randomness import branch
-        from isthmus.models.transfer import picked
+        from isthmus.arithmetic.randomness import branch
+        from isthmus.arithmetic.transfer import picked
 
         chosen = picked(self.inputs, torch.from_numpy(rows).to(self.inputs.ids.device))
         assert chosen.keys is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isthmus.models.machine import ask_for_strict_arithmetic
+from isthmus.arithmetic.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier

@@ -50,18 +50,6 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded(seed: int, *key: str | int) -> Iterator[None]:
-    """Initialise parameters from (seed, key) without touching torch's global stream."""
-    import torch
-
-    from isthmus.core.seeds import derive
-
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive(seed, *key))
-        yield
-
-
-@contextlib.contextmanager
 def reading(source: str | Path) -> Iterator[None]:
     """Turn whatever transformers raises about `source` into one `ModelError`."""
     try:

@@ -128,8 +128,8 @@ def _start(
 ) -> Pending:
     import torch
 
-    from isthmus.models.machine import full_float32
-    from isthmus.models.transfer import pending
+    from isthmus.arithmetic.machine import full_float32
+    from isthmus.arithmetic.transfer import pending
 
     inputs = {name: tensor.to(model.device) for name, tensor in _padded(model, windows, batch).items()}
     with torch.inference_mode(), autocast(), full_float32(), model.keyed(keys):

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, copied, keyed_normal
+from isthmus.arithmetic.transfer import Inputs, picked
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Ints
-from isthmus.models.machine import fewest_rows
-from isthmus.models.randomness import branch, copied, keyed_normal
-from isthmus.models.transfer import Inputs, picked
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.batching import batches_of
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
+from isthmus.arithmetic.transfer import Inputs, any_shape, attention_mask, on_device, pending
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
 from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.models._hub import locate, read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import encoder_blocks, mean_pool
-from isthmus.models.batching import batches_of
-from isthmus.models.machine import fewest_rows
-from isthmus.models.packed import Trial, can_pack, in_passes, packed
 from isthmus.models.pretrained import token_limit
-from isthmus.models.transfer import Inputs, any_shape, attention_mask, on_device, pending
 
 
 def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:

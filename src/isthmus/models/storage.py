@@ -23,11 +23,12 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
-from isthmus.models._hub import quiet, read_config, read_tokenizer, seeded
+from isthmus.models._hub import quiet, read_config, read_tokenizer
 from isthmus.models._weights import check_inside
 from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from isthmus.core.hashing import Keys, splitmix
 from isthmus.core.types import Ints, Texts
-from isthmus.engine.scoring import splitmix
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.text.words import Words
 
-Keys = NDArray[np.uint64]
 _PLACES = np.uint64(0xD1B54A32D192ED03)
 
 

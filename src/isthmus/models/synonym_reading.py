@@ -12,12 +12,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from isthmus.core.errors import VictimError
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenVictim, Victim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.packing import distinct, packed
 from isthmus.engine.requests import Edits, Score
 from isthmus.lexicon.synonyms import SynonymTable
-from isthmus.models.synonym_draws import DrawnText, Keys, chosen
+from isthmus.models.synonym_draws import DrawnText, chosen
 from isthmus.text.draft import REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
 

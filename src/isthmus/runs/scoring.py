@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError, VictimTimeout
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Floats, Texts, Victim
 
 _AT_ONCE = 256
-Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import branch, copied, keyed_uniform
+from isthmus.arithmetic.transfer import Inputs, picked
 from isthmus.attacks.gradient._turns import Best, Slope, classes_in_turn, take_turn
 from isthmus.core.errors import UsageError
 from isthmus.models.embedding_ball import (
@@ -32,8 +34,6 @@ from isthmus.models.embedding_ball import (
     random_directions,
     unit,
 )
-from isthmus.models.randomness import branch, copied, keyed_uniform
-from isthmus.models.transfer import Inputs, picked
 
 _INSIDE = 1.0 - 1e-6
 """Share of the radius that is used, so that no rounding leaves the ball."""

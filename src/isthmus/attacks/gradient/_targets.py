@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import Stream, keyed
+from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import UsageError, VictimError
-from isthmus.models.randomness import Stream, keyed
-from isthmus.models.transfer import Inputs
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
@@ -50,7 +50,7 @@ Attackable = GradientTarget | nn.Module | Callable[[Tensor], Tensor]
 class ModuleTarget:
     """A torch module, or a function, from inputs to logits [rows, classes].
 
-    A module that draws from `isthmus.models.randomness.Stream` and says so (`stochastic`) is asked once for every draw.
+    A module that draws from `isthmus.arithmetic.randomness.Stream` and says so (`stochastic`) is asked once for every draw.
     Any other randomness comes from torch's global generator: pass ``stochastic=True``, and every draw is computed under
     a seed of its own. Such noise is shared out by the place in the batch, so that a row's result then depends on the
     other rows.

@@ -19,15 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.core.errors import UsageError, VictimError
-from isthmus.core.seeds import derive
-from isthmus.core.types import ABSTAINS, Floats, Ints, Pending, TokenBatch
-from isthmus.models import masking
-from isthmus.models.classifier import Classifier
-from isthmus.models.machine import fewest_rows
-from isthmus.models.masking import Candidates
-from isthmus.models.randomness import branch, copied, mix64
-from isthmus.models.transfer import (
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, copied, mix64
+from isthmus.arithmetic.transfer import (
     Inputs,
     any_shape,
     copied_rows,
@@ -38,6 +32,12 @@ from isthmus.models.transfer import (
     pending,
     picked,
 )
+from isthmus.core.errors import UsageError, VictimError
+from isthmus.core.seeds import derive
+from isthmus.core.types import ABSTAINS, Floats, Ints, Pending, TokenBatch
+from isthmus.models import masking
+from isthmus.models.classifier import Classifier
+from isthmus.models.masking import Candidates
 from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 

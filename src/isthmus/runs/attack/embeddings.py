@@ -208,8 +208,8 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         """Class probabilities, of a randomised model by one draw."""
         import torch
 
+        from isthmus.arithmetic.randomness import branch
         from isthmus.attacks.gradient._targets import Draws, at_rest
-        from isthmus.models.randomness import branch
 
         rows = torch.arange(len(points), device=points.device)
         with torch.no_grad(), at_rest(target):

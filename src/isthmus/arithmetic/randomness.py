@@ -253,3 +253,15 @@ def keyed(model: nn.Module, keys: Tensor | None) -> Iterator[None]:
     finally:
         for stream in streams:
             stream.keys = None
+
+
+@contextlib.contextmanager
+def seeded(seed: int, *key: str | int) -> Iterator[None]:
+    """Initialise parameters from (seed, key) without touching torch's global stream."""
+    import torch
+
+    from isthmus.core.seeds import derive
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, *key))
+        yield

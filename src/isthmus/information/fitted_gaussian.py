@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from isthmus.models.information import gaussian_log_density, partners
+from isthmus.information.mutual_information import gaussian_log_density, partners
 
 _BETAS = (0.9, 0.999)
 

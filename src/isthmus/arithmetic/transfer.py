@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from isthmus.arithmetic.machine import fewest_rows, full_float32
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, Pending, TokenBatch
-from isthmus.models.machine import fewest_rows, full_float32
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.crossed import crossed_mean
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import Interval
-from isthmus.measures._features import Features
-from isthmus.models._hub import seeded
-from isthmus.models.information import Critic, gaussian_log_density
+from isthmus.information.features import Features
+from isthmus.information.mutual_information import Critic, gaussian_log_density
 
 Chosen = TypeVar("Chosen")
 

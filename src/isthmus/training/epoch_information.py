@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
+from isthmus.arithmetic.randomness import keyed
 from isthmus.core.seeds import derive
 from isthmus.core.types import Output
 from isthmus.defences.base import Batch
 from isthmus.models import Classifier
 from isthmus.models.bottleneck import GaussianLatent
-from isthmus.models.randomness import keyed
 from isthmus.training.numerics import Autocast
 
 if TYPE_CHECKING:
