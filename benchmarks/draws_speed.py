@@ -24,7 +24,7 @@ from isthmus.core.types import TokenBatch
 from isthmus.defences import RSMI
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import Classifier, ClassifierVictim
-from isthmus.models.smoothing import SmoothedVictim
+from isthmus.inference.smoothing import SmoothedVictim
 
 
 def arguments() -> argparse.Namespace:

@@ -19,7 +19,7 @@ from isthmus.defences import Batch, Defence
 from isthmus.defences._smoothness import symmetric_kl
 from isthmus.defences.base import cross_entropy
 from isthmus.models import load_model
-from isthmus.models.answering import answer
+from isthmus.inference.question_answering import answer
 from isthmus.training import TrainingSettings, train
 
 ON: dict[str, Defence] = {

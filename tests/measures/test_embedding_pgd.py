@@ -21,7 +21,7 @@ from isthmus.measures import EmbeddingPGD, Subject
 from isthmus.measures.base import Asked
 from isthmus.models import ClassifierVictim, wrap
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-from isthmus.models.two_step import TwoStep
+from isthmus.inference.two_step import TwoStep
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "certificates")]
 

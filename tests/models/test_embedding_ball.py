@@ -20,7 +20,7 @@ from isthmus.models import Classifier, ClassifierVictim, wrap
 from isthmus.models.embedding_ball import answers, movable, random_directions
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import embedding_gradient
-from isthmus.models.two_step import TwoStep
+from isthmus.inference.two_step import TwoStep
 
 sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
 

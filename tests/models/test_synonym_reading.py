@@ -11,9 +11,9 @@ import pytest
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import Classifier, ClassifierVictim
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.models.smoothing import SmoothedVictim
-from isthmus.models.synonym_draws import DrawnText, draw_keys
-from isthmus.models.synonym_reading import ReadsRows
+from isthmus.inference.smoothing import SmoothedVictim
+from isthmus.inference.synonym_draws import DrawnText, draw_keys
+from isthmus.inference.synonym_reading import ReadsRows
 
 TABLE = SynonymTable.of_links(
     {"film": ["movie", "story"], "fine": ["moving", "quiet"], "dull": ["long", "longly"], "saw": ["is"]}
@@ -82,7 +82,7 @@ def test_equal_draws_are_read_once(encoder: Callable[[str], Path]):
 def test_forgetting_words_changes_nothing(encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch):
     rows = ReadsRows(ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes"))), TABLE)
     before = rows.scores(TEXTS, KEYS)
-    monkeypatch.setattr("isthmus.models.synonym_reading._MOST_WORDS", 3)
+    monkeypatch.setattr("isthmus.inference.synonym_reading._MOST_WORDS", 3)
     assert np.array_equal(rows.scores(TEXTS, KEYS), before)
     assert len(rows.vocabulary) > 3
 

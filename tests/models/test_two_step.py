@@ -20,10 +20,10 @@ from isthmus.defences import RSMI, Batch
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
-from isthmus.models.two_step import TwoStep, averaged, undecided, voted
-from isthmus.models.victims import two_step
+from isthmus.inference.two_step import TwoStep, averaged, undecided, voted
+from isthmus.inference import two_step_victim as two_step
 from isthmus.models.victims.classifier import MOST_TOKENS
-from isthmus.models.victims.two_step import TwoStepVictim
+from isthmus.inference.two_step_victim import TwoStepVictim
 
 ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5")
 ALL = (*ENCODERS, "lstm", "cnn")

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 from isthmus.core.types import Answer, Example
-from isthmus.models.answering import predictions
-from isthmus.models.windows import cut_windows
+from isthmus.inference.question_answering import predictions
+from isthmus.inference.question_windows import cut_windows
 
 CORPUS = [
     "the quiet film was, in 1990, shown twice",

@@ -10,7 +10,7 @@ from isthmus.core.errors import DataError, UsageError
 from isthmus.core.statistics import wilson
 from isthmus.core.types import Answer, Classification, Example, QuestionAnswering
 from isthmus.data import Dataset, Rejected
-from isthmus.models.answering import Candidate, Prediction
+from isthmus.inference.question_answering import Candidate, Prediction
 from isthmus.runs.answers import evaluate_answers, evaluation
 
 

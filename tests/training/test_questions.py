@@ -15,7 +15,7 @@ from isthmus.core.errors import DataError, UsageError
 from isthmus.core.types import Answer, Example
 from isthmus.defences import Defence
 from isthmus.models import load_model
-from isthmus.models.answering import answer
+from isthmus.inference.question_answering import answer
 from isthmus.runs.answers import evaluate_answers
 from isthmus.training import TrainingSettings, train
 from isthmus.training.examples import ExampleStore

@@ -20,7 +20,7 @@ from isthmus.core.hashing import Keys
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import clopper_pearson_lower
 from isthmus.core.types import Ints
-from isthmus.models.synonym_draws import draw_keys
+from isthmus.inference.synonym_draws import draw_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Composed(Defence):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Every part in order; a front end stays before what answers."""
-        from isthmus.models.chained import chained
+        from isthmus.inference.chained import chained
 
         own = None
         for part in self.parts:

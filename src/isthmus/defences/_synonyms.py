@@ -68,7 +68,7 @@ class SynonymDraws(Defence):
         """Every text with its words drawn from their perturbation sets."""
         if self.rate == 0:
             return None
-        from isthmus.models.synonym_draws import DrawnText
+        from isthmus.inference.synonym_draws import DrawnText
 
         table = self.synonyms()
         drawn = []

@@ -85,7 +85,7 @@ class Normalise(Defence):
         """Learn the known words, and let the model read through the normaliser from here on."""
         from isthmus.data import Dataset
         from isthmus.lexicon.normaliser import known_words
-        from isthmus.models.normalised import Normalised
+        from isthmus.inference.normalised import Normalised
 
         if self._is_off:
             return

@@ -61,7 +61,7 @@ class SAFER(SynonymDraws):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Let the trained classifier answer by draws."""
-        from isthmus.models.smoothing import SynonymSmoothing
+        from isthmus.inference.smoothing import SynonymSmoothing
 
         super().prepare(model, data)
         model.deployment = SynonymSmoothing(self.draws, self.answer, self.synonyms())

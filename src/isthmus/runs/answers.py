@@ -25,7 +25,7 @@ from isthmus.core.types import Answer, Example
 if TYPE_CHECKING:
     from isthmus.data import Dataset
     from isthmus.models import Classifier
-    from isthmus.models.answering import Prediction
+    from isthmus.inference.question_answering import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def evaluate_answers(
     model: Classifier, data: Dataset, *, seed: int = 0, batch_size: int = 32, n_best: int = 20
 ) -> AnswerEvaluation:
     """Answer every question of `data` and score the answers."""
-    from isthmus.models.answering import answer
+    from isthmus.inference.question_answering import answer
 
     if not len(data):
         raise UsageError(f"the {data.split} split of {data.name} has no questions to evaluate on")

@@ -12,7 +12,7 @@ import question_toys as toys
 
 from isthmus.core.answers import score
 from isthmus.core.errors import UnknownName, UsageError
-from isthmus.models.answering import answer
+from isthmus.inference.question_answering import answer
 from isthmus.report.evaluations import EvaluationView
 from isthmus.report.page import render
 from isthmus.report.questions import question_lines

@@ -18,7 +18,7 @@ from isthmus.core.errors import UsageError
 from isthmus.defences import SAFER
 from isthmus.models import wrap
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.models.two_step import TwoStep
+from isthmus.inference.two_step import TwoStep
 from isthmus.runs.evaluate import EvaluateRequest, evaluate
 from isthmus.runs.evaluate.speed import TEXTS, cost_of_thousand, measure
 from isthmus.runs.folder import RunFolder

@@ -15,7 +15,7 @@ from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Floats, Texts
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.normalised import Normalised, NormalisedVictim
+from isthmus.inference.normalised import Normalised, NormalisedVictim
 from isthmus.models.victims import ClassifierVictim
 from isthmus.runs.evaluate.ways import Ways, shown
 

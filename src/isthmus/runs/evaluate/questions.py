@@ -19,7 +19,7 @@ from isthmus.runs.journal import Journal
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
-    from isthmus.models.answering import Prediction
+    from isthmus.inference.question_answering import Prediction
     from isthmus.runs.answers import AnswerFigures
 
 _GROUP = 128
@@ -44,7 +44,7 @@ class QuestionEvaluation(Evaluation):
 
     def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
         """Answers to the groups that are not whole."""
-        from isthmus.models.answering import answer
+        from isthmus.inference.question_answering import answer
 
         del journal
         asked = set(self.asked)
@@ -58,7 +58,7 @@ class QuestionEvaluation(Evaluation):
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The model, window by window."""
-        from isthmus.models.answering import answer
+        from isthmus.inference.question_answering import answer
 
         model, seed = self.ready.answerer, self.ready.request.seed
         by_id = {example.id: example for example in self.part.data}
@@ -110,7 +110,7 @@ def _answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
 
 
 def _prediction(result: AnsweredQuestion) -> Prediction:
-    from isthmus.models.answering import Prediction
+    from isthmus.inference.question_answering import Prediction
 
     return Prediction(result.id, result.prediction, ())
 

@@ -18,7 +18,7 @@ import numpy as np
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Answer, Example, Floats, Pending, QuestionAnswering
-from isthmus.models.windows import Span, Window, best_spans, cut_windows
+from isthmus.inference.question_windows import Span, Window, best_spans, cut_windows
 
 if TYPE_CHECKING:
     import torch

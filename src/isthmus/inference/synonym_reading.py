@@ -18,7 +18,7 @@ from isthmus.engine.assembly import Assembler
 from isthmus.engine.packing import distinct, packed
 from isthmus.engine.requests import Edits, Score
 from isthmus.lexicon.synonyms import SynonymTable
-from isthmus.models.synonym_draws import DrawnText, chosen
+from isthmus.inference.synonym_draws import DrawnText, chosen
 from isthmus.text.draft import REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
 

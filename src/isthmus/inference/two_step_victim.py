@@ -38,7 +38,7 @@ from isthmus.core.types import ABSTAINS, Floats, Ints, Pending, TokenBatch
 from isthmus.models import masking
 from isthmus.models.classifier import Classifier
 from isthmus.models.masking import Candidates
-from isthmus.models.two_step import TwoStep, averaged, undecided, voted, votes_of
+from isthmus.inference.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
 _WASTE = 1.25
@@ -52,7 +52,7 @@ _LIKE_COPIES = 8
 
 
 class TwoStepVictim(ClassifierVictim):
-    """See `isthmus.models.two_step`.
+    """See `isthmus.inference.two_step`.
 
     ``draws`` averages over so many independent answers of the whole procedure; ``fixed`` gives every query the same
     draws. `asked` and `second` count the texts answered so far and those of them that needed the second step.

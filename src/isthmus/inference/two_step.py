@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.models.classifier import Classifier
-    from isthmus.models.victims.two_step import TwoStepVictim
+    from isthmus.inference.two_step_victim import TwoStepVictim
 
 Masking = Literal["gradient", "random", "none"]
 AcceptRule = Literal["released", "greater", "min_count"]
@@ -98,7 +98,7 @@ class TwoStep(Deployment):
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> TwoStepVictim:
         """The classifier that answers so; `draws` and `fixed` as for any randomised classifier."""
-        from isthmus.models.victims.two_step import TwoStepVictim
+        from isthmus.inference.two_step_victim import TwoStepVictim
 
         how = {name: options.pop(name) for name in ("draws", "fixed") if name in options}
         settings = self.changed(options)

@@ -25,11 +25,11 @@ from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Floats, Pending, Texts, Victim
 from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
-from isthmus.models.synonym_draws import draw_keys
+from isthmus.inference.synonym_draws import draw_keys
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
-    from isthmus.models.synonym_reading import Reader
+    from isthmus.inference.synonym_reading import Reader
 
 Voice = Literal["vote", "mean"]
 _TEXTS_AT_ONCE = 8_192
@@ -154,7 +154,7 @@ class SmoothedVictim:
 
     @functools.cached_property
     def _reader(self) -> Reader:
-        from isthmus.models.synonym_reading import reader_of
+        from isthmus.inference.synonym_reading import reader_of
 
         return reader_of(self.base, self.table)
 
