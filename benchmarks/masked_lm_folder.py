@@ -11,7 +11,7 @@ from pathlib import Path
 
 def write(folder: Path) -> Path:
     """A folder that `AutoModelForMaskedLM` loads, with the same weights as `minilm` in isthmus."""
-    from isthmus.models.minilm_mlm import load_minilm_mlm
+    from isthmus.auxiliary.minilm_mlm import load_minilm_mlm
 
     if not (folder / "model.safetensors").exists():
         from transformers import AutoTokenizer

@@ -13,15 +13,9 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertCon
 from isthmus.core import assets
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch, TokenEncoder, TokenMaskedLM
-from isthmus.models import (
-    TransformerMaskedLM,
-    TransformerSentenceEncoder,
-    load_encoder,
-    load_masked_lm,
-    masked,
-    sentence,
-)
-from isthmus.models.minilm_mlm import load_minilm_mlm
+from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder, load_encoder, load_masked_lm
+from isthmus.auxiliary import masked_lm as masked, sentence_encoder as sentence
+from isthmus.auxiliary.minilm_mlm import load_minilm_mlm
 
 TEXTS = ["a fine film", "", "the story was dull, and nobody saw it twice", "fine", "dull film !"]
 
@@ -127,7 +121,7 @@ def test_any_number_of_blanks_a_row(masked_folder: Path, monkeypatch: pytest.Mon
     found = ours.launch_likelihood(batches, rows, places, wanted)()
     assert np.allclose(found, chances.log()[np.arange(len(rows)), wanted], atol=1e-5)
     # The same bits whatever is filled together.
-    monkeypatch.setattr("isthmus.models.masked._AT_ONCE", {False: (8, 1)})
+    monkeypatch.setattr("isthmus.auxiliary.masked_lm._AT_ONCE", {False: (8, 1)})
     apart, alone = ours.launch_fill(batches, rows, places, 4, allowed)()
     assert np.array_equal(apart, tokens)
     assert np.array_equal(alone, weights)

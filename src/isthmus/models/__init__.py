@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
     from isthmus.models.images import ImageClassifier
     from isthmus.models.importance import WordImportance, fold_word_mask, importance_of, word_importance
-    from isthmus.models.masked import TransformerMaskedLM, load_masked_lm
+    from isthmus.auxiliary.masked_lm import TransformerMaskedLM, load_masked_lm
     from isthmus.models.pretrained import from_transformers
-    from isthmus.models.sentence import TransformerSentenceEncoder, load_encoder
+    from isthmus.auxiliary.sentence_encoder import TransformerSentenceEncoder, load_encoder
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
     from isthmus.models.storage import load_model
     from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap

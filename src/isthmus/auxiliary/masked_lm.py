@@ -20,7 +20,7 @@ from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import Bools, Filling, Floats, Ints, Pending, TokenBatch
 from isthmus.models._hub import read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import encoder_blocks
-from isthmus.models.minilm_mlm import MAX_TOKENS, load_minilm_mlm
+from isthmus.auxiliary.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.models.pretrained import token_limit
 
 if TYPE_CHECKING:

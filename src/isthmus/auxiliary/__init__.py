@@ -1,0 +1,1 @@
+"""The models beside the victim that attacks use: sentence encoders and masked language models."""
