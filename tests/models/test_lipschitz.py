@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import UsageError
-from isthmus.models._operators import convolution_stretch
+from isthmus.measures._layer_stretch import convolution_stretch
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.lipschitz import (
+from isthmus.measures._network_stretch import (
     bottleneck_constants,
     jacobian_norms,
     lipschitz_constant,

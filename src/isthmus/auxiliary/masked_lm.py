@@ -18,7 +18,7 @@ from isthmus.arithmetic.packed import MOST_TOKENS, Packing, Trial, can_pack, in_
 from isthmus.arithmetic.transfer import any_shape, attention_mask, index_tensor, on_device, pending
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import Bools, Filling, Floats, Ints, Pending, TokenBatch
-from isthmus.models._hub import read_config, read_tokenizer, read_weights
+from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import encoder_blocks
 from isthmus.auxiliary.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.models.pretrained import token_limit

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import ModelError
-from isthmus.models._hub import read_config, read_weights
+from isthmus.models.transformers_files import read_config, read_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

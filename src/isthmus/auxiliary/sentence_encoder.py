@@ -20,7 +20,7 @@ from isthmus.arithmetic.transfer import Inputs, any_shape, attention_mask, on_de
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
 from isthmus.core.types import Floats, Pending, TokenBatch
-from isthmus.models._hub import locate, read_config, read_tokenizer, read_weights
+from isthmus.models.transformers_files import locate, read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import encoder_blocks, mean_pool
 from isthmus.models.pretrained import token_limit
 

@@ -55,7 +55,7 @@ class SynonymSmoothing(Deployment):
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
         """The smoothed classifier; with `fixed` every query is answered by the same draws."""
-        from isthmus.models.victims._options import flag
+        from isthmus.models.victims.options import flag
         from isthmus.models.victims.classifier import ClassifierVictim
 
         fixed = flag("fixed", options.pop("fixed", False))

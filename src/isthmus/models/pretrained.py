@@ -11,7 +11,7 @@ from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._folder_checks import NO_LIMIT
-from isthmus.models._hub import read_config, read_tokenizer, read_weights
+from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
 

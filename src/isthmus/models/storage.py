@@ -28,7 +28,7 @@ from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
-from isthmus.models._hub import quiet, read_config, read_tokenizer
+from isthmus.models.transformers_files import quiet, read_config, read_tokenizer
 from isthmus.models._weights import check_inside
 from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier

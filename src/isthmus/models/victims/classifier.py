@@ -41,7 +41,7 @@ from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
 from isthmus.models.masking import Gradient, embedding_gradient
-from isthmus.models.victims._options import flag, whole
+from isthmus.models.victims.options import flag, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

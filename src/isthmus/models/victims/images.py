@@ -22,8 +22,8 @@ from isthmus.core.types import Example, Floats
 from isthmus.data.images import pixels
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.images import ImageClassifier
-from isthmus.models.victims._options import flag, whole
-from isthmus.models.victims.answers import Outputs, Reader
+from isthmus.models.victims.options import flag, whole
+from isthmus.models.victims.answer_parsing import Outputs, Reader
 
 Inputs = Mapping[str, Any]
 _AT_ONCE = 256
@@ -137,7 +137,7 @@ class ArrayVictim:
     """A torch module, or any function, from an array of images to scores.
 
     A module gets a tensor and gives logits; gradient attacks go through it. A function gets a numpy array and gives
-    what `isthmus.models.victims.answers` lists; it can be evaluated, and has no gradients.
+    what `isthmus.models.victims.answer_parsing` lists; it can be evaluated, and has no gradients.
     """
 
     device_type = "cpu"

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.core.errors import UsageError
-from isthmus.models._operators import (
+from isthmus.measures._layer_stretch import (
     Shape,
     Stretch,
     average_pool_stretch,
