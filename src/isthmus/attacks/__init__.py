@@ -18,7 +18,13 @@ from isthmus.core import catalog
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun, AttackSettings, WordAttack
-    from isthmus.attacks.gradient._targets import Draws, EmbeddingTarget, EncoderTarget, GradientTarget, ModuleTarget
+    from isthmus.attacks.gradient.parts.targets import (
+        Draws,
+        EmbeddingTarget,
+        EncoderTarget,
+        GradientTarget,
+        ModuleTarget,
+    )
     from isthmus.attacks.gradient.auto import Auto
     from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientSettings
     from isthmus.attacks.gradient.bim import BIM

@@ -19,7 +19,7 @@ from torch import Tensor
 from isthmus.arithmetic.batching import columns_of
 from isthmus.arithmetic.randomness import keyed_normal
 from isthmus.arithmetic.transfer import Inputs, any_shape, index_tensor, on_device
-from isthmus.attacks.gradient._embedding_ascent import Ascent
+from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import VictimError

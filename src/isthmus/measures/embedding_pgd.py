@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.arithmetic.transfer import Inputs
-    from isthmus.attacks.gradient._embedding_ascent import Ascent
+    from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
     from isthmus.data import Dataset
-    from isthmus.models.embedding_ball import Answering
+    from isthmus.attacks.gradient.parts.embedding_ball import Answering
 
 _TEXTS = 200
 _ROWS = 64
@@ -89,7 +89,7 @@ class EmbeddingPGD(Measure):
 
     def ascent(self) -> Ascent:
         """The attack; an error where its settings make no sense."""
-        from isthmus.attacks.gradient._embedding_ascent import Ascent
+        from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 
         return Ascent(self.steps, self.step, self.restarts, self.draws, self.tokens)
 
@@ -144,7 +144,7 @@ class _Group:
     ) -> None:
         import torch
 
-        from isthmus.models.embedding_ball import movable, random_directions
+        from isthmus.attacks.gradient.parts.embedding_ball import movable, random_directions
 
         self.settings, self.reader, self.inputs, self.labels = settings, reader, inputs, labels
         self.curve, self.positions = curve, positions
@@ -190,7 +190,7 @@ class _Group:
 
     def _right(self, rows: Ints, offset: Tensor | None, purpose: str, number: int) -> Shares:
         """Shares of fresh draws whose answer is the label."""
-        from isthmus.models.embedding_ball import answers
+        from isthmus.attacks.gradient.parts.embedding_ball import answers
 
         given = answers(self.reader, self._rows(rows, purpose, number), offset, self.draws)
         found: Shares = (given == self.labels[rows][:, None]).mean(axis=1)

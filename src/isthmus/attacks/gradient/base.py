@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.randomness import branch, copied, mix64
-from isthmus.attacks.gradient._checks import checked_inputs, checked_labels, checked_logits, checked_movable
-from isthmus.attacks.gradient._problem import Goal, Passes, Problem
-from isthmus.attacks.gradient._spaces import Bounds, Norm, Space, largest, lengths
-from isthmus.attacks.gradient._targets import Attackable, Draws, GradientTarget, as_target, at_rest
+from isthmus.attacks.gradient.parts.checks import checked_inputs, checked_labels, checked_logits, checked_movable
+from isthmus.attacks.gradient.parts.problem import Goal, Passes, Problem
+from isthmus.attacks.gradient.parts.spaces import Bounds, Norm, Space, largest, lengths
+from isthmus.attacks.gradient.parts.targets import Attackable, Draws, GradientTarget, as_target, at_rest
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 

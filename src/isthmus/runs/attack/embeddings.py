@@ -24,7 +24,7 @@ from isthmus.runs.request import AttackRequest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isthmus.attacks.gradient._targets import EmbeddingTarget
+    from isthmus.attacks.gradient.parts.targets import EmbeddingTarget
     from isthmus.attacks.gradient.base import GradientAttack, GradientSettings
     from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Texts, Victim
@@ -183,7 +183,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         return found
 
     def _target(self, examples: Sequence[Example]) -> EmbeddingTarget:
-        from isthmus.attacks.gradient._targets import EmbeddingTarget
+        from isthmus.attacks.gradient.parts.targets import EmbeddingTarget
 
         return EmbeddingTarget(self.reader.model, self._encode(examples), reader=self.reader)
 
@@ -209,7 +209,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         import torch
 
         from isthmus.arithmetic.randomness import branch
-        from isthmus.attacks.gradient._targets import Draws, at_rest
+        from isthmus.attacks.gradient.parts.targets import Draws, at_rest
 
         rows = torch.arange(len(points), device=points.device)
         with torch.no_grad(), at_rest(target):

@@ -79,7 +79,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
     @cached_property
     def target(self) -> Attackable:
         """The model as gradient attacks see it; what precedes its randomness is computed once for all draws."""
-        from isthmus.attacks.gradient._targets import EncoderTarget
+        from isthmus.attacks.gradient.parts.targets import EncoderTarget
         from isthmus.models.images import ImageClassifier
 
         model = self.victim.attackable  # type: ignore[attr-defined]

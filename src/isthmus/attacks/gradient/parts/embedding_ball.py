@@ -2,7 +2,7 @@
 
 e is the flattened sequence of word embeddings of all tokens, before positions and normalisation; a text is never padded
 here. The norm is L2, so that a radius is the quantity that the Gaussian certificate calls its radius. The ascent in
-such a ball is `isthmus.attacks.gradient._embedding_ascent`.
+such a ball is `isthmus.attacks.gradient.parts.embedding_ascent`.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._losses import margin
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball, like
+from isthmus.attacks.gradient.parts.losses import margin
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, like
 
 _SHARE = 0.8
 _HALVED_AT = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)

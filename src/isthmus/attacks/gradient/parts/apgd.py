@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import better
-from isthmus.attacks.gradient._problem import Loss, Problem
-from isthmus.attacks.gradient._spaces import Ball
+from isthmus.attacks.gradient.parts.ascent import better
+from isthmus.attacks.gradient.parts.problem import Loss, Problem
+from isthmus.attacks.gradient.parts.spaces import Ball
 
 LossOf = Callable[[Tensor], Loss]
 """The loss of the rows that are named."""

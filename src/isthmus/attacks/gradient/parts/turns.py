@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._spaces import like
+from isthmus.attacks.gradient.parts.spaces import like
 
 
 class Slope(NamedTuple):

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import better
-from isthmus.attacks.gradient._losses import towards
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball, Norm, Space, largest, lengths, like
+from isthmus.attacks.gradient.parts.ascent import better
+from isthmus.attacks.gradient.parts.losses import towards
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, Norm, Space, largest, lengths, like
 
 _LEAST, _BEYOND, _BACK = 0.1, 1.05, 0.9
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._spaces import Bounds
+from isthmus.attacks.gradient.parts.spaces import Bounds
 from isthmus.core.errors import UsageError, VictimError
 
 

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from isthmus.arithmetic.randomness import branch, copied, keyed_uniform
 from isthmus.arithmetic.transfer import Inputs, picked
-from isthmus.attacks.gradient._turns import Best, Slope, classes_in_turn, take_turn
+from isthmus.attacks.gradient.parts.turns import Best, Slope, classes_in_turn, take_turn
 from isthmus.core.errors import UsageError
-from isthmus.models.embedding_ball import (
+from isthmus.attacks.gradient.parts.embedding_ball import (
     STREAM,
     Reader,
     Tokens,

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.randomness import branch, copied, keyed_normal, keyed_uniform
-from isthmus.attacks.gradient._spaces import Space, waits
-from isthmus.attacks.gradient._targets import Draws, GradientTarget
+from isthmus.attacks.gradient.parts.spaces import Space, waits
+from isthmus.attacks.gradient.parts.targets import Draws, GradientTarget
 
 Loss = Callable[[Tensor, "Goal"], Tensor]
 """From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""

@@ -15,7 +15,7 @@ import math
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.attacks.gradient._problem import Goal, Loss
+from isthmus.attacks.gradient.parts.problem import Goal, Loss
 
 
 def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
