@@ -35,7 +35,7 @@ from isthmus.defences import (
     build_defence,
     compose,
 )
-from isthmus.defences._composed import why_not
+from isthmus.defences.parts.composition import why_not
 from isthmus.defences.base import Plan, cross_entropy
 from isthmus.models import load_model
 from isthmus.models.victims import wrap

@@ -15,8 +15,8 @@ from defence_toys import batch_of, close, gradients
 from isthmus import defences
 from isthmus.arithmetic.randomness import Stream
 from isthmus.defences import Batch
-from isthmus.defences._anchors import anchored, most_anchors, ranks
-from isthmus.defences._ascent import ascended, start, within
+from isthmus.defences.parts.anchors import anchored, most_anchors, ranks
+from isthmus.defences.parts.perturbation import ascended, start, within
 from isthmus.defences.vub import label_entropy
 from isthmus.information.fitted_gaussian import AuxiliaryGaussian
 from isthmus.information.mutual_information import (

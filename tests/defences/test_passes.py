@@ -14,7 +14,8 @@ from torch import Tensor
 
 from isthmus import defences
 from isthmus.arithmetic.randomness import Stream
-from isthmus.defences import Batch, Defence, _smoothness
+from isthmus.defences import Batch, Defence
+from isthmus.defences.parts import smoothness as _smoothness
 from isthmus.information.mutual_information import spread
 from isthmus.training.walk import walk
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
-from isthmus.defences._composed import Composed, build_defence, compose
+from isthmus.defences.parts.composition import Composed, build_defence, compose
 from isthmus.defences.base import Batch, Defence, Terms
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
-from isthmus.defences._attacked import Attacked
+from isthmus.defences.parts.attacked_examples import Attacked
 from isthmus.defences.base import Made, Plan
 
 if TYPE_CHECKING:

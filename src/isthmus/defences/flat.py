@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._checks import at_least, fill, needs_words, one_of, whole
+from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 from isthmus.defences.adversarial import Adversarial, freeze
 from isthmus.defences.base import Batch, Labelled, Terms
 
@@ -165,7 +165,7 @@ class FLAT(Adversarial):
         mask = model.slots.word_mask
         if not self.masks or not isinstance(mask, VariationalWordMask):
             return {}
-        from isthmus.defences._word_terms import importance_difference, mean_entropy
+        from isthmus.defences.parts.word_terms import importance_difference, mean_entropy
 
         terms: dict[str, Tensor] = {}
         if beta := self.beta_at(batch.epoch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isthmus.defences._ascent import Lengths
+from isthmus.defences.parts.perturbation import Lengths
 from isthmus.defences.freelb import FreeLB
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._checks import at_least
+from isthmus.defences.parts.checks import at_least
 from isthmus.defences.base import Defence, Labelled
 from isthmus.lexicon.normaliser import Deletion, Form, Steps
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._synonyms import SynonymDraws
+from isthmus.defences.parts.synonyms import SynonymDraws
 from isthmus.defences.base import Labelled
 
 if TYPE_CHECKING:

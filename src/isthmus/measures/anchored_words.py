@@ -137,7 +137,7 @@ def token_kinds(norms: Tensor, lowest: float, highest: float) -> tuple[list[str]
     """Kind and rank of every token of one sentence."""
     import torch
 
-    from isthmus.defences._anchors import anchored, ranks
+    from isthmus.defences.parts.anchors import anchored, ranks
 
     gradient, mask = norms.view(1, -1, 1), torch.ones(1, len(norms))
     rank = ranks(gradient, mask)[0]

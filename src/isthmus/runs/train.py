@@ -62,7 +62,7 @@ def train(request: TrainRequest, progress: Progress | None = None, *, defence: D
     A `defence` at hand takes the place of the one that the request names.
     """
     from isthmus.defences import build_defence
-    from isthmus.defences._composed import name_of_spec, recorded
+    from isthmus.defences.parts.composition import name_of_spec, recorded
     from isthmus.training import processes
     from isthmus.training.settings import settings_for
 

@@ -49,7 +49,7 @@ class GradientShares:
 
     def add(self, model: nn.Module, batch: Batch, terms: Terms, weight: float = 1.0) -> None:
         """Differentiate every term of a yield by itself; the graph stays for the backward pass."""
-        from isthmus.defences import _ascent
+        from isthmus.defences.parts import perturbation as _ascent
 
         _ascent.is_measured = True
         try:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.core.types import Example
-from isthmus.defences._attacked import MADE_FROM, REPLACED
+from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.defences.base import Batch
 from isthmus.models.importance import pieces_of
 from isthmus.models.masking import words_of
