@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Victim
 from isthmus.engine.scheduler import Steps
-from isthmus.explanations._queries import Ask, Weighed, asked, check_absent
+from isthmus.explanations.parts.queries import Ask, Weighed, asked, check_absent
 from isthmus.explanations.base import Explainer, Explanation
 
 

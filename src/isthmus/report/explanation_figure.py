@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from isthmus.core.errors import MissingExtra, UsageError
 from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
-from isthmus.explanations._shown import changed_words
+from isthmus.explanations.parts.display import changed_words
 from isthmus.report import figures, plots
 from isthmus.report.explanations import largest_weight
 from isthmus.report.numerals import percent

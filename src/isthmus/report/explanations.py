@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
-from isthmus.explanations._shown import changed_words, html_words
+from isthmus.explanations.parts.display import changed_words, html_words
 from isthmus.report.numerals import percent
 from isthmus.runs.explained import Explained, Reading
 
