@@ -16,7 +16,7 @@ def write(folder: Path) -> Path:
     if not (folder / "model.safetensors").exists():
         from transformers import AutoTokenizer
 
-        from isthmus.core import assets
+        from isthmus import assets
 
         model = load_minilm_mlm()
         model.config.architectures = ["BertForMaskedLM"]

@@ -19,7 +19,7 @@ from isthmus.attacks.parts.limits import PRESETS, Limits, preset
 from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, SameContent
 from isthmus.attacks.parts.rules import MaxShare, PartOfSpeech, SentenceMeaning, WordMeaning
 from isthmus.attacks.result import AttackResult
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.engine.requests import INSERT, MERGE, REPLACE
 from isthmus.lexicon.antonyms import Antonyms
 from isthmus.lexicon.confusables import HOMOGLYPHS

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core import _fetch, assets, hub
-from isthmus.core._asset_table import TABLE
-from isthmus.core._asset_types import Asset, Hub, Pin, Wheel, Wheels
+from isthmus.assets import _fetch, hub
+from isthmus import assets
+from isthmus.assets._table import TABLE
+from isthmus.assets._types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
 from isthmus.core.files import used_folder
 
@@ -332,7 +333,7 @@ def test_pip_is_called_safely(tmp_path, monkeypatch):
 
 
 def test_glove_without_pyarrow_says_so(tmp_path, monkeypatch):
-    from isthmus.core._prepare import glove
+    from isthmus.assets._prepare import glove
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match="pyarrow"):
@@ -340,7 +341,7 @@ def test_glove_without_pyarrow_says_so(tmp_path, monkeypatch):
 
 
 def test_data_sets_are_prepared_the_same_every_time(tmp_path):
-    from isthmus.core import _prepare
+    from isthmus.assets import _prepare
 
     raw = tmp_path / "raw"
     raw.mkdir()
@@ -365,7 +366,7 @@ def test_data_sets_are_prepared_the_same_every_time(tmp_path):
 
 
 def test_topic_files(tmp_path):
-    from isthmus.core import _prepare
+    from isthmus.assets import _prepare
 
     raw, out = tmp_path / "raw", tmp_path / "out"
     raw.mkdir()

@@ -4,7 +4,7 @@ import urllib.request
 import huggingface_hub.constants
 import pytest
 
-from isthmus.core import hub
+from isthmus.assets import hub
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ import tarfile
 import numpy as np
 import pytest
 
-from isthmus.core import _fetch, _prepare_images, assets
-from isthmus.core._asset_table import TABLE
-from isthmus.core._asset_types import Asset, Npm, Pin
+from isthmus.assets import _fetch, _prepare_images
+from isthmus import assets
+from isthmus.assets._table import TABLE
+from isthmus.assets._types import Asset, Npm, Pin
 from isthmus.core.errors import AssetError
 from isthmus.core.npz import npz_bytes
 from isthmus.data import load_data

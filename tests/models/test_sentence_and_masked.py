@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch, TokenEncoder, TokenMaskedLM
 from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder, load_encoder, load_masked_lm

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from isthmus.core import assets, extensions
+from isthmus import assets
+from isthmus.core import extensions
 from isthmus.core.errors import DataError
 from isthmus.core.extensions import Extension
 from isthmus.data.dataset import Splits

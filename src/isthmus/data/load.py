@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
 from isthmus.data._extensions import find_extension, from_extension

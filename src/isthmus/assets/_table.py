@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isthmus.core import _prepare, _prepare_images
-from isthmus.core._asset_types import Asset, Hub, Kind, Npm, Pin, Source, Wheel, Wheels
+from isthmus.assets import _prepare, _prepare_images
+from isthmus.assets._types import Asset, Hub, Kind, Npm, Pin, Source, Wheel, Wheels
 
 _FILES: Mapping[str, Mapping[str, Pin]] = {
     "minilm": {
