@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.core.answers import AnswerScore, base_ids, exact_match, f1, normalised, score, worst_variants
+from isthmus.core.answer_scores import AnswerScore, base_ids, exact_match, f1, normalised, score, worst_variants
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import textwrap
 import pytest
 
 from isthmus.core import catalog
-from isthmus.core._convert import convert
+from isthmus.core.parameter_values import convert
 from isthmus.core.errors import UnknownName, UsageError
 
 METHOD = '''

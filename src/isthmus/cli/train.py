@@ -157,7 +157,7 @@ def training_settings(
     """Read training settings from options and ``-S`` strings."""
     import dataclasses
 
-    from isthmus.core._convert import convert
+    from isthmus.core.parameter_values import convert
     from isthmus.core.errors import UnknownName
     from isthmus.training.settings import TrainingSettings, settings_for
 

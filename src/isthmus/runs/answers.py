@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from isthmus.core.answers import AnswerScore, base_ids, score, worst_variants
+from isthmus.core.answer_scores import AnswerScore, base_ids, score, worst_variants
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.statistics import Doubles, Interval, bootstrap_ratio, wilson
 from isthmus.core.strata import linked

@@ -53,7 +53,7 @@ class DataRequest:
     def load(self) -> Splits:
         """Every split; code that a folder names is not run."""
         from isthmus.data import load_data
-        from isthmus.data._extensions import is_code
+        from isthmus.data.extension_data import is_code
 
         if self.from_run and is_code(self.source):
             raise UsageError(

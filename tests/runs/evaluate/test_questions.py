@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import question_toys as toys
 
-from isthmus.core.answers import score
+from isthmus.core.answer_scores import score
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.inference.question_answering import answer
 from isthmus.report.evaluations import EvaluationView

@@ -163,7 +163,7 @@ class AdversarialImages:
 def read_images(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The images of a file by the id of their example; none where there is no file."""
     from isthmus.core.errors import DataError
-    from isthmus.data._arrays import load_npz
+    from isthmus.data.arrays import load_npz
 
     if not path.is_file():
         return {}

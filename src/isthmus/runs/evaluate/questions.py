@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.answers import score
+from isthmus.core.answer_scores import score
 from isthmus.core.errors import UsageError
 from isthmus.runs.evaluate.base import Answered, Asking, Evaluation, restricted
 from isthmus.runs.evaluate.figures import figure, reasons
