@@ -27,7 +27,7 @@ from isthmus.core.files import read_json
 from isthmus.runs.attack import AttackRequest, attack
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.sources import DataRequest
-from isthmus.runs.summary import summarise, together
+from isthmus.summaries.attack import summarise, together
 from isthmus.runs.train import TrainRequest, train
 from isthmus.training.settings import TrainingSettings
 

@@ -34,7 +34,7 @@ from isthmus.cli.options import victim as victim_options
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar
 from isthmus.runs.attack import AttackRequest, attack
 from isthmus.runs.sources import DataRequest
-from isthmus.runs.summary import summarise, together
+from isthmus.summaries.attack import summarise, together
 
 console = Console(width=120)
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from isthmus.core.files import make_folder, read_json, write_atomic, write_json
-from isthmus.runs.answers import evaluate_answers
+from isthmus.summaries.questions import evaluate_answers
 from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import settings_for
 from proof.beside import Task, console, work_off

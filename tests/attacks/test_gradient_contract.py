@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from isthmus.attacks import FGSM, PGD, EncoderTarget, GradientAttack, GradientSettings
-from isthmus.attacks.gradient.parts import problem as _problem, spaces as _spaces
+from isthmus.attacks.gradient.parts import problem as _problem
+from isthmus.attacks.gradient.parts import spaces as _spaces
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 

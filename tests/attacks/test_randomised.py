@@ -25,7 +25,7 @@ from isthmus.core.hashing import splitmix
 from isthmus.core.types import ABSTAINS, Floats, Texts
 from isthmus.engine.requests import Edits, replacing
 from isthmus.engine.scheduler import EngineSettings
-from isthmus.runs.summary import summarise
+from isthmus.summaries.attack import summarise
 
 
 class Coin:

@@ -253,8 +253,8 @@ class LooksBehindTheMask(toys.LinearBackbone):
 
 
 def test_noise_on_a_mask_is_not_counted_twice():
-    from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
     from isthmus.inference.two_step import TwoStep
+    from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 
     tokenizer = word_tokenizer(["good fine dull"], 100, 1)
     model = Classifier(LooksBehindTheMask(len(tokenizer), 2), tokenizer, toys.TASK, max_tokens=8, seed=0).eval()

@@ -153,8 +153,8 @@ def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):
 @pytest.fixture
 def noisy(place: Path) -> Path:
     """The same network with noise inside, deployed in two steps that mask a word."""
-    from isthmus.models.gaussian_noise import GaussianNoise
     from isthmus.inference.two_step import TwoStep
+    from isthmus.models.gaussian_noise import GaussianNoise
 
     model = toys.network("cnn", 4, 0.6).fill(noise=GaussianNoise(0.1, (0,)))
     model.deployment = TwoStep(masked=1, k0=3, k1=5)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS
 from isthmus import assets
+from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS
 from isthmus.core import catalog
 from isthmus.core.errors import AssetError
 from isthmus.runs.attack.companions import Companions

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.assets import _fetch, hub
 from isthmus import assets
+from isthmus.assets import _fetch, hub
 from isthmus.assets._table import TABLE
 from isthmus.assets._types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName

@@ -9,8 +9,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from isthmus.assets import _fetch, _prepare_images
 from isthmus import assets
+from isthmus.assets import _fetch, _prepare_images
 from isthmus.assets._table import TABLE
 from isthmus.assets._types import Asset, Npm, Pin
 from isthmus.core.errors import AssetError

@@ -14,9 +14,9 @@ from torch.nn import functional
 from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.defences import Batch
+from isthmus.defences.alum import both_ways
 from isthmus.defences.parts.perturbation import Dice, start, within
 from isthmus.defences.parts.smoothness import kl, symmetric_kl
-from isthmus.defences.alum import both_ways
 
 
 @pytest.mark.parametrize("scale", ["paper", "relative"])

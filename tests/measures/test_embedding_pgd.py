@@ -17,11 +17,11 @@ from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
 from isthmus.core.types import Example, QuestionAnswering
 from isthmus.data import Dataset, Splits
+from isthmus.inference.two_step import TwoStep
 from isthmus.measures import EmbeddingPGD, Subject
 from isthmus.measures.base import Asked
 from isthmus.models import ClassifierVictim, wrap
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-from isthmus.inference.two_step import TwoStep
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "certificates")]
 

@@ -16,10 +16,10 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from isthmus import defences
 from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.types import OUTSIDE, Answer, Example, QuestionAnswering
-from isthmus.models import Classifier, Noise, WordMask, load_model, register_slot
 from isthmus.inference.question_answering import answer, predictions, window_logits, windows_of
-from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.inference.question_windows import Window, best_spans, cut_windows, most_given
+from isthmus.models import Classifier, Noise, WordMask, load_model, register_slot
+from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.training.questions import EncodedWindows
 
 Cut = Callable[..., list[Window]]

@@ -14,13 +14,13 @@ from torch import Tensor
 from isthmus.arithmetic.randomness import branch, copied
 from isthmus.arithmetic.transfer import Inputs, on_device
 from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+from isthmus.attacks.gradient.parts.embedding_ball import answers, movable, random_directions
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Classification, TokenBatch
+from isthmus.inference.two_step import TwoStep
 from isthmus.models import Classifier, ClassifierVictim, wrap
-from isthmus.attacks.gradient.parts.embedding_ball import answers, movable, random_directions
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import embedding_gradient
-from isthmus.inference.two_step import TwoStep
 
 sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import UsageError
 from isthmus.measures._layer_stretch import convolution_stretch
-from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.measures._network_stretch import (
     bottleneck_constants,
     jacobian_norms,
@@ -16,6 +15,7 @@ from isthmus.measures._network_stretch import (
     log_density_constant,
     log_printed_density_constant,
 )
+from isthmus.models.bottleneck import GaussianBottleneck
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isthmus.lexicon.synonyms import SynonymTable
-from isthmus.models import Classifier, ClassifierVictim
-from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.inference.smoothing import SmoothedVictim
 from isthmus.inference.synonym_draws import DrawnText, draw_keys
 from isthmus.inference.synonym_reading import ReadsRows
+from isthmus.lexicon.synonyms import SynonymTable
+from isthmus.models import Classifier, ClassifierVictim
+from isthmus.models.gaussian_noise import GaussianNoise
 
 TABLE = SynonymTable.of_links(
     {"film": ["movie", "story"], "fine": ["moving", "quiet"], "dull": ["long", "longly"], "saw": ["is"]}

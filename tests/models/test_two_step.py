@@ -17,13 +17,13 @@ from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch
+from isthmus.inference import two_step_victim as two_step
+from isthmus.inference.two_step import TwoStep, averaged, undecided, voted
+from isthmus.inference.two_step_victim import TwoStepVictim
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
-from isthmus.inference.two_step import TwoStep, averaged, undecided, voted
-from isthmus.inference import two_step_victim as two_step
 from isthmus.models.victims.classifier import MOST_TOKENS
-from isthmus.inference.two_step_victim import TwoStepVictim
 
 ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5")
 ALL = (*ENCODERS, "lstm", "cnn")

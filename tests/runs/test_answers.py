@@ -11,7 +11,7 @@ from isthmus.core.statistics import wilson
 from isthmus.core.types import Answer, Classification, Example, QuestionAnswering
 from isthmus.data import Dataset, Rejected
 from isthmus.inference.question_answering import Candidate, Prediction
-from isthmus.runs.answers import evaluate_answers, evaluation
+from isthmus.summaries.questions import evaluate_answers, evaluation
 
 
 def questions(answers: dict[str, list[str]], rejected: int = 0) -> Dataset:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.certificates.base import Certified
-from isthmus.runs.certificates import certified_at, grid, is_fooled, levels, summarise_certificate
+from isthmus.summaries.certificate import certified_at, grid, is_fooled, levels, summarise_certificate
 
 
 def row(key: int, outcome: str, strength: float | str | None, label: int = 1) -> dict:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import wilson
-from isthmus.runs import summary as figures
-from isthmus.runs.summary import OUTCOMES
+from isthmus.summaries import attack as figures
+from isthmus.summaries.attack import OUTCOMES
 
 MakeRow = Callable[..., dict[str, Any]]
 Rows = Sequence[dict[str, Any] | AttackResult]

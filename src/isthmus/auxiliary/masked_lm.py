@@ -16,12 +16,12 @@ from torch import Tensor
 from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.packed import MOST_TOKENS, Packing, Trial, can_pack, in_passes, packed
 from isthmus.arithmetic.transfer import any_shape, attention_mask, index_tensor, on_device, pending
+from isthmus.auxiliary.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import Bools, Filling, Floats, Ints, Pending, TokenBatch
-from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import encoder_blocks
-from isthmus.auxiliary.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.models.pretrained import token_limit
+from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -20,9 +20,9 @@ from isthmus.arithmetic.transfer import Inputs, any_shape, attention_mask, on_de
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
 from isthmus.core.types import Floats, Pending, TokenBatch
-from isthmus.models.transformers_files import locate, read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import encoder_blocks, mean_pool
 from isthmus.models.pretrained import token_limit
+from isthmus.models.transformers_files import locate, read_config, read_tokenizer, read_weights
 
 
 def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:

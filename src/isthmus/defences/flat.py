@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 from isthmus.defences.adversarial import Adversarial, freeze
 from isthmus.defences.base import Batch, Labelled, Terms
+from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences.parts.anchors import Band, anchored, most_anchors
-from isthmus.defences.parts.perturbation import Ascent, Climb
-from isthmus.defences.parts.checks import at_least, fill, one_of
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
+from isthmus.defences.parts.anchors import Band, anchored, most_anchors
+from isthmus.defences.parts.checks import at_least, fill, one_of
+from isthmus.defences.parts.perturbation import Ascent, Climb
 
 if TYPE_CHECKING:
     from torch import Tensor

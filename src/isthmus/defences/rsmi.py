@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.defences.parts.checks import at_least, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
+from isthmus.defences.parts.checks import at_least, needs_words, one_of, whole
 from isthmus.inference.two_step import AcceptRule, Aggregate, Masking, TwoStep
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from isthmus.core.errors import UsageError
-from isthmus.defences.parts.synonyms import SynonymDraws
 from isthmus.defences.base import Labelled
+from isthmus.defences.parts.synonyms import SynonymDraws
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

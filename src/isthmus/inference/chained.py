@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Texts
-from isthmus.models.deployment import Deployment, build_deployment
 from isthmus.inference.normalised import Normalised, NormalisedVictim
+from isthmus.models.deployment import Deployment, build_deployment
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Floats, Pending, Texts, Victim
+from isthmus.inference.synonym_draws import draw_keys
 from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
-from isthmus.inference.synonym_draws import draw_keys
 
 if TYPE_CHECKING:
-    from isthmus.models.classifier import Classifier
     from isthmus.inference.synonym_reading import Reader
+    from isthmus.models.classifier import Classifier
 
 Voice = Literal["vote", "mean"]
 _TEXTS_AT_ONCE = 8_192
@@ -55,8 +55,8 @@ class SynonymSmoothing(Deployment):
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
         """The smoothed classifier; with `fixed` every query is answered by the same draws."""
-        from isthmus.models.victims.options import flag
         from isthmus.models.victims.classifier import ClassifierVictim
+        from isthmus.models.victims.options import flag
 
         fixed = flag("fixed", options.pop("fixed", False))
         own = self.changed(options)

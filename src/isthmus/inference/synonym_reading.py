@@ -17,8 +17,8 @@ from isthmus.core.types import Floats, Ints, Pending, Texts, TokenVictim, Victim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.packing import distinct, packed
 from isthmus.engine.requests import Edits, Score
-from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.inference.synonym_draws import DrawnText, chosen
+from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.text.draft import REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
 

@@ -29,8 +29,8 @@ from isthmus.models.deployment import Deployment
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isthmus.models.classifier import Classifier
     from isthmus.inference.two_step_victim import TwoStepVictim
+    from isthmus.models.classifier import Classifier
 
 Masking = Literal["gradient", "random", "none"]
 AcceptRule = Literal["released", "greater", "min_count"]

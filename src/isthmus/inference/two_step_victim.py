@@ -35,10 +35,10 @@ from isthmus.arithmetic.transfer import (
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import ABSTAINS, Floats, Ints, Pending, TokenBatch
+from isthmus.inference.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models import masking
 from isthmus.models.classifier import Classifier
 from isthmus.models.masking import Candidates
-from isthmus.inference.two_step import TwoStep, averaged, undecided, voted, votes_of
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
 _WASTE = 1.25

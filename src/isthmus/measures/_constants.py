@@ -10,8 +10,8 @@ import torch
 from isthmus.core.errors import UsageError
 from isthmus.data.images import is_image_task
 from isthmus.measures._layer_stretch import spectral_norm
-from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.measures._network_stretch import EncoderConstants, LayerStretch, bottleneck_constants, lipschitz_constant
+from isthmus.models.bottleneck import GaussianBottleneck
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from isthmus.arithmetic.transfer import Inputs
     from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
-    from isthmus.data import Dataset
     from isthmus.attacks.gradient.parts.embedding_ball import Answering
+    from isthmus.data import Dataset
 
 _TEXTS = 200
 _ROWS = 64

@@ -106,8 +106,8 @@ def local_norms(model: Any, data: Dataset, step: Any = lambda _: None) -> Tensor
     import torch
 
     from isthmus.measures._codes import batches_of
-    from isthmus.models.bottleneck import GaussianLatent
     from isthmus.measures._network_stretch import jacobian_norms
+    from isthmus.models.bottleneck import GaussianLatent
 
     rows, norms = [], []
     for batch in batches_of(model, data):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from isthmus.arithmetic.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
+    from isthmus.auxiliary.masked_lm import TransformerMaskedLM, load_masked_lm
+    from isthmus.auxiliary.sentence_encoder import TransformerSentenceEncoder, load_encoder
     from isthmus.models.classifier import Classifier
     from isthmus.models.images import ImageClassifier
     from isthmus.models.importance import WordImportance, fold_word_mask, importance_of, word_importance
-    from isthmus.auxiliary.masked_lm import TransformerMaskedLM, load_masked_lm
     from isthmus.models.pretrained import from_transformers
-    from isthmus.auxiliary.sentence_encoder import TransformerSentenceEncoder, load_encoder
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
     from isthmus.models.storage import load_model
     from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap

@@ -11,9 +11,9 @@ from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._folder_checks import NO_LIMIT
-from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
+from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

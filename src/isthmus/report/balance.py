@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.balance import majority_warning
-from isthmus.runs.summary import Summary
+from isthmus.summaries.balance import majority_warning
+from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isthmus.report.numerals import percent
-from isthmus.runs.certificates import CertificateSummary, is_fooled
+from isthmus.summaries.certificate import CertificateSummary, is_fooled
 
 if TYPE_CHECKING:
     from isthmus.report.certificates import CertificateView

@@ -13,7 +13,7 @@ import numpy as np
 from isthmus.report import figures
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent
-from isthmus.runs.certificates import (
+from isthmus.summaries.certificate import (
     CertificateSummary,
     ChallengeRows,
     Level,

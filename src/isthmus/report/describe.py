@@ -12,7 +12,7 @@ from isthmus.core.errors import UnknownName
 from isthmus.report.balance import constants
 from isthmus.report.shares import hardly_trained
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.summary import Summary
+from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.core.statistics import Interval
 from isthmus.report import figures
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.summary import FreshSummary, clean_probabilities, holding_probabilities
+from isthmus.summaries.attack import FreshSummary, clean_probabilities, holding_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

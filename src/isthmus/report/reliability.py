@@ -17,7 +17,7 @@ from isthmus.report.evaluations import EvaluationView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import read_interval, three, three_bounds
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.evaluate.figures import calibration_json
+from isthmus.summaries.evaluation import calibration_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

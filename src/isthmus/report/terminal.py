@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from isthmus.core.statistics import Interval
-    from isthmus.runs.summary import Summary
+    from isthmus.summaries.attack import Summary
 
 _OF_TEXTS = "No candidates: examples without any candidate edit; counted as robust."
 _OF_IMAGES = "Largest change, l2: mean size of the perturbation, over successes."

@@ -13,7 +13,7 @@ from typing import Any
 
 from isthmus.report.numerals import percent, read_interval
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.summary import Summary
+from isthmus.summaries.attack import Summary
 
 SEVERITIES = (
     (1 / 3, "severe", "attacks change most correct predictions"),

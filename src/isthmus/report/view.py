@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.report.evaluations import EvaluationView, read_evaluations
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
-from isthmus.runs.summary import (
+from isthmus.summaries.attack import (
     BudgetCurve,
     Summary,
     budget_curve,

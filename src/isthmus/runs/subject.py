@@ -16,7 +16,7 @@ from isthmus.measures.base import Adversarial, Asked, Facts, Pair, Pairs, Robust
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord, is_attack_file
 from isthmus.runs.provenance import fingerprint
 from isthmus.runs.sources import DataRequest, ModelSource
-from isthmus.runs.summary import is_correct
+from isthmus.summaries.attack import is_correct
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -167,7 +167,7 @@ def _complete(
 def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:
     """How sure the finished model is of the development data, and how often it is right."""
     from isthmus.models import ImageClassifier
-    from isthmus.runs.evaluate.figures import calibration_json
+    from isthmus.summaries.evaluation import calibration_json
     from isthmus.training.encoded import EncodedExamples
     from isthmus.training.evaluation import answers
     from isthmus.training.images import resident_images

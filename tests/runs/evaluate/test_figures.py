@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isthmus.core.statistics import wilson
-from isthmus.runs.evaluate import figures
+from isthmus.summaries import evaluation as figures
 from isthmus.runs.evaluate.results import Evaluated
 
 LABELS = ["negative", "positive"]

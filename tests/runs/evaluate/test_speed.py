@@ -16,9 +16,9 @@ import measure_toys as toys
 
 from isthmus.core.errors import UsageError
 from isthmus.defences import SAFER
+from isthmus.inference.two_step import TwoStep
 from isthmus.models import wrap
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.inference.two_step import TwoStep
 from isthmus.runs.evaluate import EvaluateRequest, evaluate
 from isthmus.runs.evaluate.speed import TEXTS, cost_of_thousand, measure
 from isthmus.runs.folder import RunFolder

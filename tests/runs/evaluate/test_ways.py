@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Floats, Texts
-from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.inference.normalised import Normalised, NormalisedVictim
+from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.victims import ClassifierVictim
 from isthmus.runs.evaluate.ways import Ways, shown
 

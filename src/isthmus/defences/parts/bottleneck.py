@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Output, Task
-from isthmus.defences.parts.perturbation import Ascent, Climb
-from isthmus.defences.parts.checks import at_least, finite, needs_one_vector, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
+from isthmus.defences.parts.checks import at_least, finite, needs_one_vector, needs_words, one_of, whole
+from isthmus.defences.parts.perturbation import Ascent, Climb
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from isthmus.core.types import Output
-from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled
+from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 
 if TYPE_CHECKING:
     import torch

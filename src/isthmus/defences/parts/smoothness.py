@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.types import Output
-from isthmus.defences.parts.perturbation import Dice, valid
-from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled
+from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
+from isthmus.defences.parts.perturbation import Dice, valid
 
 if TYPE_CHECKING:
     import torch

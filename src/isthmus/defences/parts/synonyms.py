@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.types import Example
-from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.defences.base import Defence, Labelled
+from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset

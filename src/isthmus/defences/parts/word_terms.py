@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.core.types import Example
-from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.defences.base import Batch
+from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.models.importance import pieces_of
 from isthmus.models.masking import words_of
 from isthmus.models.word_mask import VariationalWordMask

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
-from isthmus.models.victims.options import flag, number, whole
 from isthmus.models.victims.answer_parsing import Outputs, Reader
+from isthmus.models.victims.options import flag, number, whole
 
 TIMEOUT = 120.0
 """Seconds a function may take for one batch before it counts as hung."""

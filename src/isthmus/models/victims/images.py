@@ -22,8 +22,8 @@ from isthmus.core.types import Example, Floats
 from isthmus.data.images import pixels
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.images import ImageClassifier
-from isthmus.models.victims.options import flag, whole
 from isthmus.models.victims.answer_parsing import Outputs, Reader
+from isthmus.models.victims.options import flag, whole
 
 Inputs = Mapping[str, Any]
 _AT_ONCE = 256

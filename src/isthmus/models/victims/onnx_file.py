@@ -14,8 +14,8 @@ from isthmus.core.errors import MissingExtra, ModelError, UsageError, VictimErro
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models._folder_checks import label_names
 from isthmus.models.transformers_files import read_tokenizer
-from isthmus.models.victims.options import whole
 from isthmus.models.victims.answer_parsing import Outputs, Reader
+from isthmus.models.victims.options import whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

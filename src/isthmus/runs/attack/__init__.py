@@ -41,7 +41,7 @@ from isthmus.runs.prepared import ids
 from isthmus.runs.request import AttackRequest
 from isthmus.runs.rows_file import RowsDone, RowsJob, RowsReport
 from isthmus.runs.settings import plain
-from isthmus.runs.summary import summarise
+from isthmus.summaries.attack import summarise
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun

@@ -24,8 +24,8 @@ from isthmus.runs.request import AttackRequest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isthmus.attacks.gradient.parts.targets import EmbeddingTarget
     from isthmus.attacks.gradient.base import GradientAttack, GradientSettings
+    from isthmus.attacks.gradient.parts.targets import EmbeddingTarget
     from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Texts, Victim
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.certificates.base import Certified, failed
 from isthmus.core.errors import VictimError
-from isthmus.runs.certificates import ChallengeRows, alternatives, summarise_certificate
+from isthmus.summaries.certificate import ChallengeRows, alternatives, summarise_certificate
 from isthmus.runs.certify.challenges import Challenges, broken, challenge
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.folder import AttackFile

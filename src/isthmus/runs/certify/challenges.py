@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import BrokenCertificate
-from isthmus.runs.certificates import ChallengeRows
+from isthmus.summaries.certificate import ChallengeRows
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.certify.probing import probe
 from isthmus.runs.folder import AttackFile

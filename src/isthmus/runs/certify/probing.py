@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isthmus.certificates.base import Certified, Probe
-from isthmus.runs.certificates import grid, is_fooled
+from isthmus.summaries.certificate import grid, is_fooled
 from isthmus.runs.certify.prepared import PreparedCertificate
 from isthmus.runs.journal import Journal
 

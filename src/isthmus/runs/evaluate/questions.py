@@ -1,4 +1,4 @@
-"""A model that answers questions on SQuAD-like sets: exact match and F1 (`isthmus.runs.answers`).
+"""A model that answers questions on SQuAD-like sets: exact match and F1 (`isthmus.summaries.questions`).
 
 Questions are answered in groups of the set's own order. A group that was interrupted is answered again as a whole, so
 that what shares a batch, and with it the last bit of a score, does not depend on where the process was killed.
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.answer_scores import score
 from isthmus.core.errors import UsageError
 from isthmus.runs.evaluate.base import Answered, Asking, Evaluation, restricted
-from isthmus.runs.evaluate.figures import figure, reasons
+from isthmus.summaries.evaluation import figure, reasons
 from isthmus.runs.evaluate.results import AnsweredQuestion, Evaluated
 from isthmus.runs.journal import Journal
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
     from isthmus.inference.question_answering import Prediction
-    from isthmus.runs.answers import AnswerFigures
+    from isthmus.summaries.questions import AnswerFigures
 
 _GROUP = 128
 
@@ -73,7 +73,7 @@ class QuestionEvaluation(Evaluation):
 
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
         """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
-        from isthmus.runs.answers import evaluation
+        from isthmus.summaries.questions import evaluation
 
         answered = [result for result in results if isinstance(result, AnsweredQuestion)]
         found: dict[str, Any] = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from isthmus.core.errors import DataError, UsageError, VictimTimeout
 from isthmus.core.seeds import derive
 from isthmus.runs.evaluate.base import Answered, Asking, Evaluation
-from isthmus.runs.evaluate.figures import summarise
+from isthmus.summaries.evaluation import summarise
 from isthmus.runs.evaluate.results import Evaluated, OriginalText, Scores
 from isthmus.runs.evaluate.ways import Seen
 from isthmus.runs.journal import Journal

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
 from isthmus.attacks.gradient.parts.losses import cross_entropy
 from isthmus.attacks.gradient.parts.problem import Problem
 from isthmus.attacks.gradient.parts.spaces import Ball, Norm, like, take
-from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
 from isthmus.core.errors import UsageError
 
 

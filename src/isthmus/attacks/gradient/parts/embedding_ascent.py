@@ -22,8 +22,6 @@ from torch import Tensor
 
 from isthmus.arithmetic.randomness import branch, copied, keyed_uniform
 from isthmus.arithmetic.transfer import Inputs, picked
-from isthmus.attacks.gradient.parts.turns import Best, Slope, classes_in_turn, take_turn
-from isthmus.core.errors import UsageError
 from isthmus.attacks.gradient.parts.embedding_ball import (
     STREAM,
     Reader,
@@ -34,6 +32,8 @@ from isthmus.attacks.gradient.parts.embedding_ball import (
     random_directions,
     unit,
 )
+from isthmus.attacks.gradient.parts.turns import Best, Slope, classes_in_turn, take_turn
+from isthmus.core.errors import UsageError
 
 _INSIDE = 1.0 - 1e-6
 """Share of the radius that is used, so that no rounding leaves the ball."""

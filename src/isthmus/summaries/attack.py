@@ -32,7 +32,7 @@ stands beside it. Rates carry Wilson intervals, means carry bootstrap intervals.
 Robust accuracy at a budget of q queries counts an attack that needed more than q as failed, so one run gives the whole
 curve.
 
-What each class contributes, balanced accuracy among it, is in `isthmus.runs.balance`.
+What each class contributes, balanced accuracy among it, is in `isthmus.summaries.balance`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
-from isthmus.runs.balance import Balance, Seen
+from isthmus.summaries.balance import Balance, Seen
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -24,8 +24,8 @@ from isthmus.core.types import Answer, Example
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset
-    from isthmus.models import Classifier
     from isthmus.inference.question_answering import Prediction
+    from isthmus.models import Classifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@
     brier           mean of Σ_classes (p - y)²
     balanced_accuracy, majority, only_prediction
                     mean accuracy of the classes, the most frequent one and its share, and the only class predicted, if
-                    there is but one (`isthmus.runs.balance`)
+                    there is but one (`isthmus.summaries.balance`)
     calibration     expected and maximum calibration error (`isthmus.core.calibration`)
     difference      accuracy on the adversarial texts less accuracy on the originals, over the pairs both of which were
                     answered: paired bootstrap, and McNemar's exact test
@@ -27,7 +27,7 @@ import numpy as np
 from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibration, cross_entropies
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
 from isthmus.core.types import Bools, Ints
-from isthmus.runs.balance import Balance, Seen
+from isthmus.summaries.balance import Balance, Seen
 from isthmus.runs.evaluate.results import Evaluated, OriginalText, Scores
 
 Figures = dict[str, Any]
