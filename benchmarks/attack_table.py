@@ -24,11 +24,11 @@ from rich.console import Console
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import read_json
-from isthmus.runs.attack import AttackRequest, attack
+from isthmus.verbs.attack import AttackRequest, attack
 from isthmus.runs.folder import AttackFile, RunFolder
-from isthmus.runs.sources import DataRequest
+from isthmus.verbs.sources import DataRequest
 from isthmus.summaries.attack import summarise, together
-from isthmus.runs.train import TrainRequest, train
+from isthmus.verbs.train import TrainRequest, train
 from isthmus.training.settings import TrainingSettings
 
 console = Console(width=140)

@@ -32,8 +32,8 @@ from rich.table import Table
 from isthmus.attacks.result import AttackResult
 from isthmus.cli.options import victim as victim_options
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar
-from isthmus.runs.attack import AttackRequest, attack
-from isthmus.runs.sources import DataRequest
+from isthmus.verbs.attack import AttackRequest, attack
+from isthmus.verbs.sources import DataRequest
 from isthmus.summaries.attack import summarise, together
 
 console = Console(width=120)

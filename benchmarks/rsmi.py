@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.sources import DataRequest
+from isthmus.verbs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
 from proof.beside import Task, work_off
 from proof.grid import Grid, Method, attack_run, parser

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from isthmus.attacks.result import AttackResult
 from isthmus.certificates.base import Certified
 from isthmus.core.errors import MissingExtra
-from isthmus.runs.evaluate.results import Evaluated
+from isthmus.runs.evaluated import Evaluated
 
 if TYPE_CHECKING:
     from isthmus.summaries.certificate import CertificateSummary

@@ -222,7 +222,7 @@ def test_with_fixed_draws_a_randomised_model_has_an_exact_answer(isthmus, noisy)
 
 
 def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
-    from isthmus.runs.certify.challenges import asked_of
+    from isthmus.verbs.certify.challenges import asked_of
 
     assert asked_of({"model": "m", "victim": {}}) == asked_of({"model": "m"})
     assert asked_of({"model": "m", "victim": {"fixed": True}}) != asked_of({"model": "m"})

@@ -100,7 +100,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
     from isthmus.report.view import read_run
     from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
-    from isthmus.runs.measure import measurements
+    from isthmus.verbs.measure import measurements
 
     folder = RunFolder(place / "run")
     view = read_run(folder)
@@ -145,14 +145,14 @@ def _rows_differ(sound: Any, found: Any, place: Path) -> str | None:
 
 
 def _trace(place: Path) -> Any:
-    from isthmus.runs.attack.trace import Trace
+    from isthmus.verbs.attack.trace import Trace
 
     return Trace(place / "out/attacks/deepwordbug.trace.jsonl").counts()
 
 
 def _images(place: Path) -> Any:
     """What an attack given again makes of its images: those that are there, by id."""
-    from isthmus.runs.attack.images import AdversarialImages, read_images
+    from isthmus.verbs.attack.images import AdversarialImages, read_images
     from isthmus.runs.folder import RunFolder
 
     found = {}

@@ -31,8 +31,8 @@ from isthmus.measures.information import (
 from isthmus.measures.trade_off import pooled
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.measure import MeasureRequest, measure
-from isthmus.runs.subject import make_subject
+from isthmus.verbs.measure import MeasureRequest, measure
+from isthmus.verbs.subject import make_subject
 from isthmus.training import TrainingSettings
 
 QUICK = {"fit_epochs": 2, "chunk": 8, "width": 16, "fit_on": 24}

@@ -10,7 +10,7 @@ from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.core.records import read_record, write_record
 from isthmus.measures.base import Asked
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
-from isthmus.runs.measure import MeasureRequest, measure, measurements
+from isthmus.verbs.measure import MeasureRequest, measure, measurements
 
 
 @pytest.fixture(scope="module")

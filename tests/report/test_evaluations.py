@@ -17,7 +17,7 @@ from isthmus.report.reliability import grouped, reliability
 from isthmus.report.speed import speed_lines, speed_table
 from isthmus.report.view import read_run
 from isthmus.summaries import evaluation as figures
-from isthmus.runs.evaluate.results import Evaluated
+from isthmus.runs.evaluated import Evaluated
 from isthmus.runs.folder import SCHEMA, RunFolder
 
 LABELS = ["negative", "positive"]

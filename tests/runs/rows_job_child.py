@@ -17,8 +17,8 @@ from typing import Any
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.journal import BusyError, Journal
-from isthmus.runs.observer import Silent
-from isthmus.runs.rows_file import RowsJob
+from isthmus.verbs.observer import Silent
+from isthmus.verbs.rows_file import RowsJob
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import wilson
 from isthmus.summaries.balance import Balance, Seen, mean_rate
 from isthmus.summaries.evaluation import summarise as evaluated
-from isthmus.runs.evaluate.results import Evaluated
+from isthmus.runs.evaluated import Evaluated
 from isthmus.summaries.attack import summarise
 
 MakeRow = Callable[..., dict[str, Any]]

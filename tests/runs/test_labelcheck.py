@@ -12,7 +12,7 @@ from scipy.stats import binom
 from isthmus.core.errors import SuspiciousLabels
 from isthmus.core.types import Classification, Example, Floats, Texts
 from isthmus.data import Dataset
-from isthmus.runs.labelcheck import LabelCheck, check_labels, judge
+from isthmus.verbs.label_check import LabelCheck, check_labels, judge
 
 
 class Oracle:

@@ -10,7 +10,7 @@ import training_toys as toys
 
 from isthmus.core.errors import RunError
 from isthmus.core.unfinished import Kept
-from isthmus.runs.attack.trace import Trace
+from isthmus.verbs.attack.trace import Trace
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.training import TrainingSettings, train

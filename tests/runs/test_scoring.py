@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
-from isthmus.runs.scoring import answers, tolerant_scores
+from isthmus.verbs.clean_scores import answers, tolerant_scores
 
 
 class Picky:

@@ -10,8 +10,8 @@ from isthmus.core.types import Classification, Example
 from isthmus.data import Dataset, Splits
 from isthmus.data.dataset import Rejected
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
-from isthmus.runs.goals import GoalRequest, make_goal
-from isthmus.runs.sources import DataRequest, ModelSource, chosen
+from isthmus.verbs.goal_options import GoalRequest, make_goal
+from isthmus.verbs.sources import DataRequest, ModelSource, chosen
 
 
 def dataset(split: str, n: int) -> Dataset:

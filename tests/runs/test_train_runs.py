@@ -19,9 +19,9 @@ from isthmus.report.page import render
 from isthmus.report.reliability import of_run
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.subject import load_run_data
-from isthmus.runs.train import TrainRequest, train
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.subject import load_run_data
+from isthmus.verbs.train import TrainRequest, train
 from isthmus.training import TrainingSettings
 
 SETTINGS = TrainingSettings(precision="fp32", epochs=3, batch_size=8, learning_rate=1e-2)
@@ -87,7 +87,7 @@ def results(folder: RunFolder) -> dict[str, Any]:
     return {key: value for key, value in (folder.record().results or {}).items() if key != "wall_s"}
 
 
-@pytest.mark.parametrize("moment", ["isthmus.runs.train._calibration", "isthmus.runs.train.machine"])
+@pytest.mark.parametrize("moment", ["isthmus.verbs.train._calibration", "isthmus.verbs.train.machine"])
 def test_killed_after_the_training_the_same_command_finds_out_what_is_missing(
     run: RunFolder, place: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

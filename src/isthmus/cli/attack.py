@@ -13,8 +13,8 @@ from isthmus.core.errors import ExitCode, UsageError, VictimError
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
     from isthmus.report.view import RunView
-    from isthmus.runs.attack import AttackReport, AttackRequest
-    from isthmus.runs.rows_file import RowsDone
+    from isthmus.verbs.attack import AttackReport, AttackRequest
+    from isthmus.verbs.rows_file import RowsDone
 
 _GOAL = "Goal"
 _FEW = 4
@@ -105,8 +105,8 @@ def attack(
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import print_run, read_back, run_json
     from isthmus.report.export import format_of
-    from isthmus.runs.attack import AttackRequest, moves_embeddings
-    from isthmus.runs.goals import GoalRequest
+    from isthmus.verbs.attack import AttackRequest, moves_embeddings
+    from isthmus.verbs.goal_options import GoalRequest
 
     bar = Bar.parse(fail_under, over=fail_over, positive=positive)
     if bar is not None:
@@ -169,7 +169,7 @@ def _run(request: AttackRequest, quiet: bool) -> AttackReport:
 
     bar = AttackBar(quiet)
     with shown(bar, quiet), collect_rarely():
-        from isthmus.runs.attack import attack as run_attack
+        from isthmus.verbs.attack import attack as run_attack
 
         return run_attack(request, bar)
 

@@ -10,7 +10,7 @@ from isthmus.cli import options
 
 if TYPE_CHECKING:
     from isthmus.report.certificates import CertificateView
-    from isthmus.runs.certify import CertifyReport, CertifyRequest
+    from isthmus.verbs.certify import CertifyReport, CertifyRequest
 
 
 def certify(
@@ -65,7 +65,7 @@ def certify(
     from isthmus.cli.printing import read_back
     from isthmus.report.certificates import CertificateView, print_certificate, shown_strength
     from isthmus.summaries.certificate import certified_at
-    from isthmus.runs.certify import CertifyRequest
+    from isthmus.verbs.certify import CertifyRequest
 
     bar = Bar.parse(fail_under, CERTIFIED)
     strength = _strength(at)
@@ -126,7 +126,7 @@ def _strength(given: str | None) -> float | None:
 
 def _run(request: CertifyRequest, quiet: bool) -> CertifyReport:
     from isthmus.cli.progress import CertifyBar, shown
-    from isthmus.runs.certify import certify as run_certify
+    from isthmus.verbs.certify import certify as run_certify
 
     bar = CertifyBar(quiet)
     with shown(bar, quiet):

@@ -92,8 +92,8 @@ def explain(
     from isthmus.cli.progress import fetching
     from isthmus.report.explanation_files import check_figure, write_figure, write_kept
     from isthmus.report.explanations import print_explained, write_page
-    from isthmus.runs.explain import ExplainRequest
-    from isthmus.runs.explain import explain as run_explain
+    from isthmus.verbs.explain import ExplainRequest
+    from isthmus.verbs.explain import explain as run_explain
 
     if figure is not None:
         check_figure(Path(figure))

@@ -54,8 +54,8 @@ def measure(
     from isthmus.core.errors import UnknownName
     from isthmus.measures.base import Asked
     from isthmus.report.measures import print_measured, write_figures
-    from isthmus.runs.measure import MeasureRequest
-    from isthmus.runs.measure import measure as run_measure
+    from isthmus.verbs.measure import MeasureRequest
+    from isthmus.verbs.measure import measure as run_measure
 
     if epochs not in ("last", "all"):
         raise UnknownName("choice of epochs", epochs, ("last", "all"))

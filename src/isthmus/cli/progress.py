@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from isthmus.assets import Progress as AssetProgress
-    from isthmus.runs.observer import RowResult
+    from isthmus.verbs.observer import RowResult
 
 _LINE_EVERY_S = 10.0
 

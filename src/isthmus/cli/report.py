@@ -24,7 +24,7 @@ def report(
     from isthmus.report.view import read_run
     from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
-    from isthmus.runs.measure import measurements
+    from isthmus.verbs.measure import measurements
 
     folder = RunFolder(run)
     view = read_run(folder)

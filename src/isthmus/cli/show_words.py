@@ -48,8 +48,8 @@ def show_words(
     from isthmus.measures.base import Asked
     from isthmus.report.learned_words import check_order, check_path, print_words, word_rows, write_words
     from isthmus.report.measures import print_measured, write_figures
-    from isthmus.runs.measure import MeasureRequest
-    from isthmus.runs.measure import measure as run_measure
+    from isthmus.verbs.measure import MeasureRequest
+    from isthmus.verbs.measure import measure as run_measure
 
     check_order(sort)
     if export is not None:

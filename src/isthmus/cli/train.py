@@ -85,9 +85,9 @@ def train(
     from isthmus.cli.progress import TrainingBar, fetching
     from isthmus.core.errors import UsageError
     from isthmus.report.view import read_run
-    from isthmus.runs.sources import DataRequest
-    from isthmus.runs.train import TrainRequest
-    from isthmus.runs.train import train as run_train
+    from isthmus.verbs.sources import DataRequest
+    from isthmus.verbs.train import TrainRequest
+    from isthmus.verbs.train import train as run_train
 
     if data is None:
         raise UsageError(

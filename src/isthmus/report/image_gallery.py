@@ -60,7 +60,7 @@ class ImageGallery:
 
     def _moved(self, view: AttackView) -> Mapping[str, NDArray[Any]]:
         if view.key not in self._files:
-            from isthmus.runs.attack.images import read_images
+            from isthmus.verbs.attack.images import read_images
             from isthmus.runs.folder import AttackFile
 
             try:
@@ -78,7 +78,7 @@ class ImageGallery:
     def _data(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
         """By the fingerprint of a split, its images by id."""
         from isthmus.data.images import pixels
-        from isthmus.runs.sources import DataRequest
+        from isthmus.verbs.sources import DataRequest
 
         record = self.run.record
         try:

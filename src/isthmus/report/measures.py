@@ -14,7 +14,7 @@ from isthmus.core.errors import MissingExtra, UnknownName
 from isthmus.measures.base import Figure, MarkedText, Measurement
 from isthmus.report.marks import visible
 from isthmus.report.numerals import percent
-from isthmus.runs.measure import Measured, measurements
+from isthmus.verbs.measure import Measured, measurements
 
 if TYPE_CHECKING:
     from rich.console import Console

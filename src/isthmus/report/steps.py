@@ -15,7 +15,7 @@ from isthmus.core import catalog
 from isthmus.core.redaction import is_command
 from isthmus.report.certificates import certificates
 from isthmus.report.view import AttackView, RunView
-from isthmus.runs.measure import measurements
+from isthmus.verbs.measure import measurements
 
 Step = tuple[str, str]
 """A command and why."""

@@ -28,7 +28,7 @@ from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibra
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
 from isthmus.core.types import Bools, Ints
 from isthmus.summaries.balance import Balance, Seen
-from isthmus.runs.evaluate.results import Evaluated, OriginalText, Scores
+from isthmus.runs.evaluated import Evaluated, OriginalText, Scores
 
 Figures = dict[str, Any]
 _DRAWS = 1_000

@@ -7,8 +7,8 @@ import pytest
 
 from isthmus import models
 from isthmus.attacks.parts.limits import Limits, preset
-from isthmus.runs.attack.companions import Companions, Names, names_of
-from isthmus.runs.observer import Silent
+from isthmus.verbs.attack.auxiliary_models import Companions, Names, names_of
+from isthmus.verbs.observer import Silent
 
 
 @dataclass(frozen=True)

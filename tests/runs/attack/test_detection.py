@@ -12,7 +12,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
 from isthmus.core.types import Classification, Example, Floats, Texts
 from isthmus.data import Dataset, Splits
-from isthmus.runs.attack.detection import Detector, choose_threshold, detect, make_detector
+from isthmus.verbs.attack.detection import Detector, choose_threshold, detect, make_detector
 
 MakeRow = Callable[..., dict[str, Any]]
 

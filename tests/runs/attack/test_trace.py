@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import RunError
-from isthmus.runs.attack.trace import Trace, is_traced
+from isthmus.verbs.attack.trace import Trace, is_traced
 
 
 def write(trace: Trace, ids: dict[int, str], keys: list[int], keep: list[str]) -> None:

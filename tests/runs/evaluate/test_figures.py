@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.core.statistics import wilson
 from isthmus.summaries import evaluation as figures
-from isthmus.runs.evaluate.results import Evaluated
+from isthmus.runs.evaluated import Evaluated
 
 LABELS = ["negative", "positive"]
 

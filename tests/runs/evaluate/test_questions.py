@@ -17,8 +17,8 @@ from isthmus.report.evaluations import EvaluationView
 from isthmus.report.page import render
 from isthmus.report.questions import question_lines
 from isthmus.report.view import read_run
-from isthmus.runs.evaluate import EvaluateRequest, SetRequest, evaluate
-from isthmus.runs.evaluate.questions import predictions
+from isthmus.verbs.evaluate import EvaluateRequest, SetRequest, evaluate
+from isthmus.verbs.evaluate.questions import predictions
 
 
 @pytest.fixture(scope="module")

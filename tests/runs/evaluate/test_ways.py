@@ -17,7 +17,7 @@ from isthmus.core.types import Floats, Texts
 from isthmus.inference.normalised import Normalised, NormalisedVictim
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.victims import ClassifierVictim
-from isthmus.runs.evaluate.ways import Ways, shown
+from isthmus.verbs.evaluate.ways import Ways, shown
 
 TEXTS: list[Texts] = [{"text": f"the film was {word}"} for word in (*toys.GOOD, *toys.BAD)]
 IDS = [f"test:{number}" for number in range(len(TEXTS))]
