@@ -203,7 +203,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     if options.write is not None:
-        from isthmus.report.plots import save
+        from isthmus.report.measure.figure import save
         from proof.rsmi_page import figures, page
 
         options.write.write_text(page(options.out, options.seeds), encoding="utf-8")

@@ -455,7 +455,7 @@ def _figure_record(unit: ImageUnit, place: ImagePlace) -> Path:
 def _draw(unit: ImageUnit, place: ImagePlace) -> str:
     """Train what a figure needs, take its measures, and keep figures and plots in `results/figures`."""
     from isthmus.measures.base import Asked
-    from isthmus.report.plots import save
+    from isthmus.report.measure.figure import save
     from isthmus.verbs.measure import MeasureRequest, measure
 
     record = _figure_record(unit, place)

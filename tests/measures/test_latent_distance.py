@@ -15,7 +15,7 @@ from isthmus.measures import LatentDistance, Subject
 from isthmus.measures.base import Adversarial, Asked
 from isthmus.models import Classifier
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.report import plots
+from isthmus.report.measure import figure as plots
 from isthmus.verbs.measure import MeasureRequest, measure
 
 DATA = toys.dataset("test", 12, 0)

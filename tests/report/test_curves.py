@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from isthmus.report.curves import Curves, read_curves
+from isthmus.report.training.curves import Curves, read_curves
 
 
 def test_terms_and_accuracy_are_told_apart() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isthmus.explanations import Explanation
-from isthmus.report import explanation_figure as drawn
+from isthmus.report.explanation import figure as drawn
 from isthmus.runs.explained import Explained, Reading
 
 pytest.importorskip("matplotlib")

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.core.errors import MissingExtra
 from isthmus.measures.base import Panel, Plot, Series
-from isthmus.report import plots
+from isthmus.report.measure import figure as plots
 
 KINDS = {
     "line": Plot("a", "t", "x", "y", (Series("train", (1, 2), (3, 4), y_bounds=((2, 4), (3, 5))),)),

@@ -16,8 +16,8 @@ from isthmus.core.errors import UsageError
 from isthmus.models import load_model
 from isthmus.models.victims import ClassifierVictim
 from isthmus.report.page import render
-from isthmus.report.reliability import of_run
-from isthmus.report.view import read_run
+from isthmus.report.evaluation.figure import of_run
+from isthmus.report.attack.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.verbs.sources import DataRequest
 from isthmus.verbs.subject import load_run_data

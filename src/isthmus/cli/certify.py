@@ -9,7 +9,7 @@ import typer
 from isthmus.cli import options
 
 if TYPE_CHECKING:
-    from isthmus.report.certificates import CertificateView
+    from isthmus.report.certificate.view import CertificateView
     from isthmus.verbs.certify import CertifyReport, CertifyRequest
 
 
@@ -63,7 +63,7 @@ def certify(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import CERTIFIED, Bar
     from isthmus.cli.printing import read_back
-    from isthmus.report.certificates import CertificateView, print_certificate, shown_strength
+    from isthmus.report.certificate.view import CertificateView, print_certificate, shown_strength
     from isthmus.summaries.certificate import certified_at
     from isthmus.verbs.certify import CertifyRequest
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from isthmus.core.statistics import Interval
-    from isthmus.report.evaluations import EvaluationView
-    from isthmus.report.view import AttackView, RunView
+    from isthmus.report.evaluation.view import EvaluationView
+    from isthmus.report.attack.view import AttackView, RunView
     from isthmus.summaries.attack import Summary
 
 _RATES = ("racc", "sacc", "balanced_racc", "balanced_sacc", "tpr")
@@ -93,7 +93,7 @@ class Bar:
 
     def judge(self, console: Console, run: RunView, keys: Sequence[str]) -> int:
         """Print a line per attack and rate; the worst decides the exit code."""
-        from isthmus.report.balance import constant
+        from isthmus.report.attack.balance import constant
 
         codes = []
         views = [view for view in run.attacks if view.key in keys]

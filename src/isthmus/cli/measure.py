@@ -53,7 +53,7 @@ def measure(
     from isthmus.cli.progress import MeasureBar
     from isthmus.core.errors import UnknownName
     from isthmus.measures.base import Asked
-    from isthmus.report.measures import print_measured, write_figures
+    from isthmus.report.measure.view import print_measured, write_figures
     from isthmus.verbs.measure import MeasureRequest
     from isthmus.verbs.measure import measure as run_measure
 

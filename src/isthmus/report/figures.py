@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.core.errors import MissingExtra
 from isthmus.report.marks import visible
-from isthmus.report.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView, RunView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,7 +175,7 @@ def _scores(found: Sequence[Sequence[float]], label: int) -> list[float]:
 
 def training(log: Sequence[Mapping[str, Any]]) -> str:
     """Loss terms by step, and development accuracy."""
-    from isthmus.report.curves import read_curves
+    from isthmus.report.training.curves import read_curves
 
     curves = read_curves(log)
     if not curves.terms:

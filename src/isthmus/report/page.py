@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import balance, certificates, figures, measures, numerals, randomised, steps, terms
-from isthmus.report.describe import (
+from isthmus.report.attack import balance, randomised, terms
+from isthmus.report.certificate import view as certificates
+from isthmus.report import figures, numerals, steps
+from isthmus.report.measure import view as measures
+from isthmus.report.attack.sentences import (
     coverage,
     is_large,
     moved_pixels,
@@ -29,17 +32,17 @@ from isthmus.report.describe import (
     warnings,
     without_result,
 )
-from isthmus.report.evaluations import EvaluationView, pooled
-from isthmus.report.explanations import explained_html
-from isthmus.report.image_gallery import ImageGallery
+from isthmus.report.evaluation.view import EvaluationView, pooled
+from isthmus.report.explanation.terminal import explained_html
+from isthmus.report.attack.images import ImageGallery
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.numerals import read_interval
-from isthmus.report.questions import question_lines
-from isthmus.report.reliability import diagrams, grouped, of_run, reliability
-from isthmus.report.shares import shares_line
-from isthmus.report.speed import HOW_FAST, speed_lines
+from isthmus.report.evaluation.questions import question_lines
+from isthmus.report.evaluation.figure import diagrams, grouped, of_run, reliability
+from isthmus.report.training.shares import shares_line
+from isthmus.report.evaluation.speed import HOW_FAST, speed_lines
 from isthmus.report.tables import label_cells
-from isthmus.report.view import AttackView, RunView, read_run
+from isthmus.report.attack.view import AttackView, RunView, read_run
 from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
 

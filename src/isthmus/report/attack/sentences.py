@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from isthmus.attacks.options import RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
-from isthmus.report.balance import constants
-from isthmus.report.shares import hardly_trained
-from isthmus.report.view import AttackView, RunView
+from isthmus.report.attack.balance import constants
+from isthmus.report.training.shares import hardly_trained
+from isthmus.report.attack.view import AttackView, RunView
 from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:

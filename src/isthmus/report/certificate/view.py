@@ -102,7 +102,7 @@ class CertificateView:
 
     def notes(self) -> list[str]:
         """Notes that a reader needs beside the rates."""
-        from isthmus.report.certificate_notes import notes
+        from isthmus.report.certificate.notes import notes
 
         return notes(self)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.report.numerals import percent, read_interval
-from isthmus.report.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView, RunView
 from isthmus.summaries.attack import Summary
 
 SEVERITIES = (

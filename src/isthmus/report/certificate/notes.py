@@ -8,7 +8,7 @@ from isthmus.report.numerals import percent
 from isthmus.summaries.certificate import CertificateSummary, is_fooled
 
 if TYPE_CHECKING:
-    from isthmus.report.certificates import CertificateView
+    from isthmus.report.certificate.view import CertificateView
 
 
 def notes(view: CertificateView) -> list[str]:

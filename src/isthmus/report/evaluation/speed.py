@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.report.evaluations import EvaluationView
+from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, decimal, percent, read_interval
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from isthmus.report.evaluations import EvaluationView, read_evaluations
+from isthmus.report.evaluation.view import EvaluationView, read_evaluations
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord
 from isthmus.summaries.attack import (
     BudgetCurve,

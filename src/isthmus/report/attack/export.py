@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.files import write_atomic
 from isthmus.report.marks import Span, compared
-from isthmus.report.view import AttackView
+from isthmus.report.attack.view import AttackView
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval
-from isthmus.report.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView, RunView
 from isthmus.summaries.balance import majority_warning
 from isthmus.summaries.attack import Summary
 

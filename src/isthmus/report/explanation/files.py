@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import make_folder
-from isthmus.report import explanation_figure
-from isthmus.report.explanations import write_page
+from isthmus.report.explanation import figure as explanation_figure
+from isthmus.report.explanation.terminal import write_page
 from isthmus.runs.explained import Explained, Kept
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.evaluations import EvaluationView, pooled
+from isthmus.report.evaluation.view import EvaluationView, pooled
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, three, three_bounds
 

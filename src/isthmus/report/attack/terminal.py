@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report import terms
-from isthmus.report.describe import (
+from isthmus.report.attack import terms
+from isthmus.report.attack.sentences import (
     ABSTAINED,
     asked,
     coverage,
@@ -34,8 +34,8 @@ from isthmus.report.numerals import (
     two,
     two_bounds,
 )
-from isthmus.report.randomised import sentence as randomised
-from isthmus.report.view import AttackView, RunView
+from isthmus.report.attack.randomised import sentence as randomised
+from isthmus.report.attack.view import AttackView, RunView
 
 if TYPE_CHECKING:
     from rich.console import Console

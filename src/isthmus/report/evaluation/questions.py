@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.statistics import Interval
-from isthmus.report.evaluations import EvaluationView
+from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval
 

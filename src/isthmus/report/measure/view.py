@@ -161,7 +161,7 @@ def _piece(text: str, kind: str, coloured: bool) -> Text:
 
 def write_figures(measured: Measured, console: Console | None = None) -> list[Path]:
     """Write every missing plot as SVG and PNG into the run's folder of figures."""
-    from isthmus.report import plots
+    from isthmus.report.measure import figure as plots
 
     written: list[Path] = []
     for plot in measured.measurement.plots:
@@ -197,7 +197,7 @@ def sections(folder: RunFolder) -> list[Section]:
     """Every measurement of a run."""
     from markupsafe import Markup
 
-    from isthmus.report import plots
+    from isthmus.report.measure import figure as plots
 
     return [
         Section(
