@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.runs.folder import RunFolder
-from isthmus.verbs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
+from isthmus.verbs.sources import DataRequest
 from proof.beside import Task, work_off
 from proof.grid import Grid, Method, attack_run, parser
 from proof.transfer import Way, transfer

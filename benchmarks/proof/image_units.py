@@ -22,9 +22,9 @@ from isthmus.data import Dataset, load_data
 from isthmus.data.images import pixels
 from isthmus.models import load_model
 from isthmus.runs.folder import RunFolder
+from isthmus.training.numerics import preserved_randomness
 from isthmus.verbs.sources import DataRequest
 from isthmus.verbs.train import TrainRequest, train
-from isthmus.training.numerics import preserved_randomness
 from ledger import Cell, Key, Ledger, data_key, method_key, provenance, training_key
 from proof import image_attacks as attacks
 from proof.image_attacks import AVERAGED, Given, MarginPGD, OnTop, Outcome, attacked, described, seen_by, united

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from isthmus.models import Classifier
     from isthmus.runs.evaluated import Evaluated
     from isthmus.runs.folder import RunFolder, RunRecord
-    from isthmus.verbs.sources import DataRequest
     from isthmus.training.settings import Progress, TrainingSettings
+    from isthmus.verbs.sources import DataRequest
 
 Data = Any
 """A name, a file, `Splits`, a `Dataset`, or plain input as `isthmus.load_data` takes it."""
@@ -183,9 +183,9 @@ def evaluate(
     """
     request = _data_request(data)
     if isinstance(model, str | Path) and (request is None or (request and not request.options)):
+        from isthmus.runs.evaluated import Evaluated
         from isthmus.verbs.evaluate import EvaluateRequest, SetRequest
         from isthmus.verbs.evaluate import evaluate as run
-        from isthmus.runs.evaluated import Evaluated
 
         on = () if request is None else (request.source,)
         sets = SetRequest(on=on, split=() if split is None else (split,))
@@ -389,8 +389,8 @@ class Run:
 
     def to_html(self) -> str:
         """The report as a page."""
-        from isthmus.report.page import render
         from isthmus.report.attack.view import read_run
+        from isthmus.report.page import render
 
         return render(read_run(self.folder))
 

@@ -20,9 +20,9 @@ from isthmus.core.errors import MissingExtra
 from isthmus.runs.evaluated import Evaluated
 
 if TYPE_CHECKING:
-    from isthmus.summaries.certificate import CertificateSummary
     from isthmus.runs.folder import RunFolder
     from isthmus.summaries.attack import Summary
+    from isthmus.summaries.certificate import CertificateSummary
 
 One = TypeVar("One")
 _SHOWN = 20

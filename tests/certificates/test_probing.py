@@ -14,9 +14,9 @@ import pytest
 from isthmus.cli.app import run as run_command
 from isthmus.core.lines import sealed
 from isthmus.models import wrap
+from isthmus.report.attack.view import read_run
 from isthmus.report.certificate.view import curve, read_certificate
 from isthmus.report.page import render
-from isthmus.report.attack.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import read_rows
 

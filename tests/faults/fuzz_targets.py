@@ -96,8 +96,8 @@ def fresh(source: Path, place: Path) -> None:
 def _run_figures(place: Path) -> dict[str, Any]:
     """Every figure that `report` prints."""
     from isthmus.cli.printing import run_json
-    from isthmus.report.certificate.view import certificates
     from isthmus.report.attack.view import read_run
+    from isthmus.report.certificate.view import certificates
     from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.verbs.measure import measurements
@@ -152,8 +152,8 @@ def _trace(place: Path) -> Any:
 
 def _images(place: Path) -> Any:
     """What an attack given again makes of its images: those that are there, by id."""
-    from isthmus.verbs.attack.images import AdversarialImages, read_images
     from isthmus.runs.folder import RunFolder
+    from isthmus.verbs.attack.images import AdversarialImages, read_images
 
     found = {}
     for file in RunFolder(place / "pictures").attack_files():

@@ -31,9 +31,9 @@ from isthmus.measures.information import (
 from isthmus.measures.trade_off import pooled
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.runs.folder import RunFolder
+from isthmus.training import TrainingSettings
 from isthmus.verbs.measure import MeasureRequest, measure
 from isthmus.verbs.subject import make_subject
-from isthmus.training import TrainingSettings
 
 QUICK = {"fit_epochs": 2, "chunk": 8, "width": 16, "fit_on": 24}
 KEPT = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4, snapshots=True)

@@ -11,10 +11,10 @@ from isthmus.measures.information import RATE
 from isthmus.models.image_backbones import VIBMLP
 from isthmus.report.measure.view import write_figures
 from isthmus.runs.folder import RunFolder
+from isthmus.training import TrainingSettings
 from isthmus.verbs.measure import MeasureRequest, measure
 from isthmus.verbs.sources import DataRequest
 from isthmus.verbs.train import TrainRequest, train
-from isthmus.training import TrainingSettings
 
 SETTINGS = TrainingSettings(precision="fp32", epochs=2, batch_size=64, learning_rate=1e-3, snapshots=True)
 

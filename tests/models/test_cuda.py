@@ -10,14 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from isthmus.auxiliary import TransformerMaskedLM, TransformerSentenceEncoder
 from isthmus.core.types import TokenBatch
-from isthmus.models import (
-    Classifier,
-    ClassifierVictim,
-    Noise,
-    TransformerMaskedLM,
-    TransformerSentenceEncoder,
-)
+from isthmus.models import Classifier, ClassifierVictim, Noise
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

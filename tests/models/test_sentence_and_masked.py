@@ -11,12 +11,12 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
 
 from isthmus import assets
+from isthmus.auxiliary import TransformerMaskedLM, TransformerSentenceEncoder, load_encoder, load_masked_lm
 from isthmus.auxiliary import masked_lm as masked
 from isthmus.auxiliary import sentence_encoder as sentence
 from isthmus.auxiliary.minilm_mlm import load_minilm_mlm
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenBatch, TokenEncoder, TokenMaskedLM
-from isthmus.models import TransformerMaskedLM, TransformerSentenceEncoder, load_encoder, load_masked_lm
 
 TEXTS = ["a fine film", "", "the story was dull, and nobody saw it twice", "fine", "dull film !"]
 

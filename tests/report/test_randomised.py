@@ -15,10 +15,10 @@ from rich.console import Console
 
 from isthmus import load_data
 from isthmus.report.attack.export import export
-from isthmus.report.page import render
 from isthmus.report.attack.randomised import section, sentence, stability, sweep, sweeps
 from isthmus.report.attack.terminal import attack_table, footnotes
 from isthmus.report.attack.view import read_run
+from isthmus.report.page import render
 from isthmus.runs.folder import RunFolder
 
 

@@ -16,11 +16,11 @@ import pytest
 from rich.console import Console
 
 from isthmus.core.statistics import Interval, wilson
-from isthmus.report.page import _TEMPLATES, render, write_report
-from isthmus.report.tables import label_cells
 from isthmus.report.attack.terminal import detection_table, print_examples
 from isthmus.report.attack.terms import severity, terms, verdict
 from isthmus.report.attack.view import AttackView, read_run
+from isthmus.report.page import _TEMPLATES, render, write_report
+from isthmus.report.tables import label_cells
 from isthmus.runs.folder import RunFolder
 
 AddAttack = Callable[..., None]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import wilson
-from isthmus.summaries.balance import Balance, Seen, mean_rate
-from isthmus.summaries.evaluation import summarise as evaluated
 from isthmus.runs.evaluated import Evaluated
 from isthmus.summaries.attack import summarise
+from isthmus.summaries.balance import Balance, Seen, mean_rate
+from isthmus.summaries.evaluation import summarise as evaluated
 
 MakeRow = Callable[..., dict[str, Any]]
 counts = st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))

@@ -15,14 +15,14 @@ from isthmus.core.calibration import expected_calibration_error
 from isthmus.core.errors import UsageError
 from isthmus.models import load_model
 from isthmus.models.victims import ClassifierVictim
-from isthmus.report.page import render
-from isthmus.report.evaluation.figure import of_run
 from isthmus.report.attack.view import read_run
+from isthmus.report.evaluation.figure import of_run
+from isthmus.report.page import render
 from isthmus.runs.folder import RunFolder
+from isthmus.training import TrainingSettings
 from isthmus.verbs.sources import DataRequest
 from isthmus.verbs.subject import load_run_data
 from isthmus.verbs.train import TrainRequest, train
-from isthmus.training import TrainingSettings
 
 SETTINGS = TrainingSettings(precision="fp32", epochs=3, batch_size=8, learning_rate=1e-2)
 

@@ -192,8 +192,8 @@ def _write_predictions(report: RowsReport[Answered], run: RunView, file: str, qu
 
 def _view(report: RowsReport[Answered]) -> RunView:
     """The run with only the sets and rows that this command asked for."""
-    from isthmus.report.evaluation.view import EvaluationView
     from isthmus.report.attack.view import read_run
+    from isthmus.report.evaluation.view import EvaluationView
 
     asked = tuple(EvaluationView(outcome.file.key, outcome.header) for outcome in report.outcomes)
     return read_run(report.folder, evaluations=asked)

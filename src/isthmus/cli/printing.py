@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.report.attack.balance import balance_table
-from isthmus.report.certificate.view import certificates, print_certificate
 from isthmus.report.attack.sentences import warnings
-from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
-from isthmus.report.evaluation.view import EvaluationView
-from isthmus.report.numerals import read_interval, three, three_bounds
-from isthmus.report.training.shares import shares_line
-from isthmus.report.evaluation.speed import HOW_FAST, speed_table
-from isthmus.report.steps import next_steps
 from isthmus.report.attack.terminal import (
     attack_table,
     detection_table,
@@ -25,6 +18,13 @@ from isthmus.report.attack.terminal import (
     print_steps,
 )
 from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.certificate.view import certificates, print_certificate
+from isthmus.report.evaluation.speed import HOW_FAST, speed_table
+from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
+from isthmus.report.evaluation.view import EvaluationView
+from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.steps import next_steps
+from isthmus.report.training.shares import shares_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,8 +95,8 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
     """Print the tables of texts and of questions, with their notes."""
     from rich.text import Text
 
-    from isthmus.report.marks import visible
     from isthmus.report.evaluation.questions import question_table
+    from isthmus.report.marks import visible
 
     asked = [view for view in views if view.answers_questions]
     texts = [view for view in views if not view.answers_questions]

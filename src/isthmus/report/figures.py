@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core.errors import MissingExtra
-from isthmus.report.marks import visible
 from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.marks import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

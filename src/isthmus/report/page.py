@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report.attack import balance, randomised, terms
-from isthmus.report.certificate import view as certificates
 from isthmus.report import figures, numerals, steps
-from isthmus.report.measure import view as measures
+from isthmus.report.attack import balance, randomised, terms
+from isthmus.report.attack.images import ImageGallery
 from isthmus.report.attack.sentences import (
     coverage,
     is_large,
@@ -32,17 +31,18 @@ from isthmus.report.attack.sentences import (
     warnings,
     without_result,
 )
+from isthmus.report.attack.view import AttackView, RunView, read_run
+from isthmus.report.certificate import view as certificates
+from isthmus.report.evaluation.figure import diagrams, grouped, of_run, reliability
+from isthmus.report.evaluation.questions import question_lines
+from isthmus.report.evaluation.speed import HOW_FAST, speed_lines
 from isthmus.report.evaluation.view import EvaluationView, pooled
 from isthmus.report.explanation.terminal import explained_html
-from isthmus.report.attack.images import ImageGallery
 from isthmus.report.marks import Marked, mark, visible
+from isthmus.report.measure import view as measures
 from isthmus.report.numerals import read_interval
-from isthmus.report.evaluation.questions import question_lines
-from isthmus.report.evaluation.figure import diagrams, grouped, of_run, reliability
-from isthmus.report.training.shares import shares_line
-from isthmus.report.evaluation.speed import HOW_FAST, speed_lines
 from isthmus.report.tables import label_cells
-from isthmus.report.attack.view import AttackView, RunView, read_run
+from isthmus.report.training.shares import shares_line
 from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
 

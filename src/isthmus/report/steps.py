@@ -13,8 +13,8 @@ from pathlib import Path
 
 from isthmus.core import catalog
 from isthmus.core.redaction import is_command
-from isthmus.report.certificate.view import certificates
 from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.certificate.view import certificates
 from isthmus.verbs.measure import measurements
 
 Step = tuple[str, str]

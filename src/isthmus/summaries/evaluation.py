@@ -27,8 +27,8 @@ import numpy as np
 from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibration, cross_entropies
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
 from isthmus.core.types import Bools, Ints
-from isthmus.summaries.balance import Balance, Seen
 from isthmus.runs.evaluated import Evaluated, OriginalText, Scores
+from isthmus.summaries.balance import Balance, Seen
 
 Figures = dict[str, Any]
 _DRAWS = 1_000

@@ -15,11 +15,11 @@ from isthmus.explanations.base import refuse_wordless
 from isthmus.models.image_names import is_image_model
 from isthmus.runs.explained import Explained, Kept, Reading, check_kept, keep
 from isthmus.runs.folder import AttackFile, RunFolder
+from isthmus.text.words import Words
 from isthmus.verbs.observer import Observer, Silent
 from isthmus.verbs.prepared_model import PreparedModel, PreparedSample
 from isthmus.verbs.request import SampleRequest
 from isthmus.verbs.sources import ModelSource
-from isthmus.text.words import Words
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim

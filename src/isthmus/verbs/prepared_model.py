@@ -15,12 +15,9 @@ from isthmus.core.errors import RunError, UsageError, VictimTimeout
 from isthmus.core.files import make_folder
 from isthmus.core.types import ImageClassification
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
-from isthmus.verbs.label_check import check_labels
-from isthmus.verbs.observer import Observer
 from isthmus.runs.probes import Probed, Stranger, keep, source_hash
-from isthmus.verbs.request import ModelRequest, SampleRequest
 from isthmus.runs.settings import plain
-from isthmus.verbs.sources import DataRequest, ModelSource, chosen
+from isthmus.verbs.label_check import check_labels
 from isthmus.verbs.model_loading import (
     VERSION,
     check_inputs,
@@ -31,6 +28,9 @@ from isthmus.verbs.model_loading import (
     shown_labels,
     suit_fields,
 )
+from isthmus.verbs.observer import Observer
+from isthmus.verbs.request import ModelRequest, SampleRequest
+from isthmus.verbs.sources import DataRequest, ModelSource, chosen
 
 if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection

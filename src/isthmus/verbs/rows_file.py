@@ -29,10 +29,10 @@ from isthmus.core.records import write_record
 from isthmus.runs.effort import measured, summed
 from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import BusyError, Journal, is_being_written
-from isthmus.verbs.observer import RowResult
-from isthmus.verbs.prepared_model import PreparedModel
 from isthmus.runs.provenance import machine, now, versions
 from isthmus.runs.settings import plain, short_hash
+from isthmus.verbs.observer import RowResult
+from isthmus.verbs.prepared_model import PreparedModel
 
 if TYPE_CHECKING:
     from isthmus.data import Rejected

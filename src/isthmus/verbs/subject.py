@@ -15,8 +15,8 @@ from isthmus.core.types import Example
 from isthmus.measures.base import Adversarial, Asked, Facts, Pair, Pairs, Robustness, Source, Step, Subject
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord, is_attack_file
 from isthmus.runs.provenance import fingerprint
-from isthmus.verbs.sources import DataRequest, ModelSource
 from isthmus.summaries.attack import is_correct
+from isthmus.verbs.sources import DataRequest, ModelSource
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -15,9 +15,9 @@ import measure_toys as toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.models.victims import load_victim
+from isthmus.runs.folder import RunFolder
 from isthmus.verbs.attack import AttackRequest, attack
 from isthmus.verbs.evaluate import EvaluateRequest, SetRequest, evaluate
-from isthmus.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from isthmus.core.statistics import wilson
-from isthmus.summaries import evaluation as figures
 from isthmus.runs.evaluated import Evaluated
+from isthmus.summaries import evaluation as figures
 
 LABELS = ["negative", "positive"]
 

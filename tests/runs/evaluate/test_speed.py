@@ -19,9 +19,9 @@ from isthmus.defences import SAFER
 from isthmus.inference.two_step import TwoStep
 from isthmus.models import wrap
 from isthmus.models.gaussian_noise import GaussianNoise
+from isthmus.runs.folder import RunFolder
 from isthmus.verbs.evaluate import EvaluateRequest, evaluate
 from isthmus.verbs.evaluate.speed import TEXTS, cost_of_thousand, measure
-from isthmus.runs.folder import RunFolder
 
 TEXTS_OF_TOYS = [{"text": text} for text in ("a fine film", "the plot was dull", "bad", "very very good and fine")] * 8
 

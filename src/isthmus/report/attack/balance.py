@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isthmus.report.attack.view import AttackView, RunView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval
-from isthmus.report.attack.view import AttackView, RunView
-from isthmus.summaries.balance import majority_warning
 from isthmus.summaries.attack import Summary
+from isthmus.summaries.balance import majority_warning
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.files import write_atomic
-from isthmus.report.marks import Span, compared
 from isthmus.report.attack.view import AttackView
+from isthmus.report.marks import Span, compared
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

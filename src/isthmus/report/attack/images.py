@@ -60,8 +60,8 @@ class ImageGallery:
 
     def _moved(self, view: AttackView) -> Mapping[str, NDArray[Any]]:
         if view.key not in self._files:
-            from isthmus.verbs.attack.images import read_images
             from isthmus.runs.folder import AttackFile
+            from isthmus.verbs.attack.images import read_images
 
             try:
                 self._files[view.key] = read_images(AttackFile(self.run.folder.attacks_path, view.key).images_path)

@@ -10,8 +10,8 @@ from isthmus.attacks.options import RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.report.attack.balance import constants
-from isthmus.report.training.shares import hardly_trained
 from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.training.shares import hardly_trained
 from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:

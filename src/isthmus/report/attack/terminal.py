@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.report.attack import terms
+from isthmus.report.attack.randomised import sentence as randomised
 from isthmus.report.attack.sentences import (
     ABSTAINED,
     asked,
@@ -23,6 +24,7 @@ from isthmus.report.attack.sentences import (
     unbounded,
     without_result,
 )
+from isthmus.report.attack.view import AttackView, RunView
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
     bounds,
@@ -34,8 +36,6 @@ from isthmus.report.numerals import (
     two,
     two_bounds,
 )
-from isthmus.report.attack.randomised import sentence as randomised
-from isthmus.report.attack.view import AttackView, RunView
 
 if TYPE_CHECKING:
     from rich.console import Console

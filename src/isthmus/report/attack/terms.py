@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.report.numerals import percent, read_interval
 from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.numerals import percent, read_interval
 from isthmus.summaries.attack import Summary
 
 SEVERITIES = (

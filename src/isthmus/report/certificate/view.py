@@ -13,6 +13,8 @@ import numpy as np
 from isthmus.report import figures
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent
+from isthmus.runs.folder import AttackFile, RunFolder
+from isthmus.runs.journal import read_rows
 from isthmus.summaries.certificate import (
     CertificateSummary,
     ChallengeRows,
@@ -21,8 +23,6 @@ from isthmus.summaries.certificate import (
     levels,
     summarise_certificate,
 )
-from isthmus.runs.folder import AttackFile, RunFolder
-from isthmus.runs.journal import read_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

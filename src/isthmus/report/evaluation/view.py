@@ -12,10 +12,10 @@ from typing import Any
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
 from isthmus.report.numerals import bounds, percent, read_interval
+from isthmus.runs.folder import RunFolder
 from isthmus.summaries.balance import majority_warning, with_misses
 from isthmus.verbs.evaluate.speed import cost_of_thousand
 from isthmus.verbs.evaluate.ways import shown as way_name
-from isthmus.runs.folder import RunFolder
 
 _MOST_CLASSES = 8
 

@@ -19,8 +19,8 @@ from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
 from isthmus.explanations.parts.display import changed_words
 from isthmus.report import figures
-from isthmus.report.measure import figure as plots
 from isthmus.report.explanation.terminal import largest_weight
+from isthmus.report.measure import figure as plots
 from isthmus.report.numerals import percent
 from isthmus.runs.explained import Explained, Reading
 

@@ -154,7 +154,7 @@ def _notes(explained: Sequence[Explained]) -> list[str]:
 
 def write_page(explained: Sequence[Explained], path: Path, title: str) -> None:
     """Write all explanations as one self-contained page."""
-    style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    style = (Path(__file__).parents[1] / "templates" / "report.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     name = html.escape(visible(title, everything=True))
     page = (

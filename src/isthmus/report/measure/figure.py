@@ -57,7 +57,7 @@ class Palette:
 @functools.cache
 def light() -> dict[str, str]:
     """The stand-in colours in the page's light theme, read from its style sheet."""
-    css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    css = (Path(__file__).parents[1] / "templates" / "report.css").read_text(encoding="utf-8")
     values = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-fA-F]{3,8})", css.split("@media")[0]))
     variables = {**figures._VARIABLES, _PAPER: "var(--paper)"}
     return {stand_in: values[variable[6:-1]] for stand_in, variable in variables.items()}

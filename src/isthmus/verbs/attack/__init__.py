@@ -25,6 +25,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from isthmus.attacks.processes import Watch
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UsageError
+from isthmus.runs.effort import summed
+from isthmus.runs.folder import AttackFile
+from isthmus.runs.journal import Journal
+from isthmus.runs.settings import plain
+from isthmus.summaries.attack import summarise
 from isthmus.verbs.attack.detection import detect
 from isthmus.verbs.attack.embeddings import PreparedEmbeddingAttacks, divide
 from isthmus.verbs.attack.gradient import Cohort, PreparedGradientAttacks
@@ -33,15 +38,10 @@ from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
 from isthmus.verbs.attack.processes import attack_by_workers, check_processes
 from isthmus.verbs.attack.suite import Suite, choose
 from isthmus.verbs.attack.trace import Trace, is_traced
-from isthmus.runs.effort import summed
-from isthmus.runs.folder import AttackFile
-from isthmus.runs.journal import Journal
 from isthmus.verbs.observer import Observer, Silent
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.request import AttackRequest
 from isthmus.verbs.rows_file import RowsDone, RowsJob, RowsReport
-from isthmus.runs.settings import plain
-from isthmus.summaries.attack import summarise
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun

@@ -59,7 +59,7 @@ class Companions:
         """The sentence encoder of that name."""
         if name not in self._encoders:
             self.observer.note(f"loading the sentence encoder {name}")
-            from isthmus.models import TransformerSentenceEncoder, load_encoder
+            from isthmus.auxiliary import TransformerSentenceEncoder, load_encoder
 
             on = self.device
             self._encoders[name] = load_encoder(name) if on is None else TransformerSentenceEncoder(name, device=on)
@@ -69,7 +69,7 @@ class Companions:
         """The masked language model of that name."""
         if name not in self._masked_lms:
             self.observer.note(f"loading the masked language model {name}")
-            from isthmus.models import TransformerMaskedLM, load_masked_lm
+            from isthmus.auxiliary import TransformerMaskedLM, load_masked_lm
 
             on = self.device
             self._masked_lms[name] = load_masked_lm(name) if on is None else TransformerMaskedLM(name, device=on)

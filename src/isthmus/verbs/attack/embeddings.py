@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Example, ImageClassification
+from isthmus.runs.folder import AttackFile
 from isthmus.verbs.attack.gradient import COHORT, OF_WORDS, Cohort, PreparedGradientAttacks, gradient_attacks
 from isthmus.verbs.attack.suite import ALL
-from isthmus.runs.folder import AttackFile
 from isthmus.verbs.request import AttackRequest
 
 if TYPE_CHECKING:

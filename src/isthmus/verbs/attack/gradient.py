@@ -20,9 +20,9 @@ from isthmus.attacks.options import AttackOptions, flag
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
+from isthmus.runs.settings import plain
 from isthmus.verbs.attack.prepared_attacks import PreparedAttacks, parameters_of
 from isthmus.verbs.attack.suite import ALL, Suite
-from isthmus.runs.settings import plain
 from isthmus.verbs.model_loading import deciding
 
 if TYPE_CHECKING:

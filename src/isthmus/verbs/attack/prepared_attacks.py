@@ -12,17 +12,17 @@ from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, draws_for
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
+from isthmus.runs.folder import AttackFile
+from isthmus.runs.provenance import named_files
+from isthmus.runs.settings import plain
 from isthmus.verbs.attack.auxiliary_models import Companions, Names, names_of
 from isthmus.verbs.attack.detection import Detector, choose_threshold, make_detector
 from isthmus.verbs.attack.processes import start_workers
-from isthmus.runs.folder import AttackFile
 from isthmus.verbs.goal_options import make_goal
+from isthmus.verbs.model_loading import check_precision, deciding
 from isthmus.verbs.observer import Observer
 from isthmus.verbs.prepared_model import PreparedSample, ids
-from isthmus.runs.provenance import named_files
 from isthmus.verbs.request import AttackRequest
-from isthmus.runs.settings import plain
-from isthmus.verbs.model_loading import check_precision, deciding
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack

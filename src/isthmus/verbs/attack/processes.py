@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from isthmus.attacks.processes import Job, Watch, Workers, cohorts_of
 from isthmus.core.errors import UsageError
 from isthmus.verbs.attack.auxiliary_models import Companions, Names
+from isthmus.verbs.model_loading import VERSION, open_victim, suit_fields
 from isthmus.verbs.observer import Silent
 from isthmus.verbs.sources import ModelSource
-from isthmus.verbs.model_loading import VERSION, open_victim, suit_fields
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.certificates.base import Certified, failed
 from isthmus.core.errors import VictimError
+from isthmus.runs.folder import AttackFile
+from isthmus.runs.journal import Journal
 from isthmus.summaries.certificate import ChallengeRows, alternatives, summarise_certificate
 from isthmus.verbs.certify.challenges import Challenges, broken, challenge
 from isthmus.verbs.certify.prepared_certificate import PreparedCertificate
-from isthmus.runs.folder import AttackFile
-from isthmus.runs.journal import Journal
 from isthmus.verbs.observer import Observer, Silent
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.request import CertifyRequest

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import BrokenCertificate
+from isthmus.runs.folder import AttackFile
+from isthmus.runs.journal import Journal
 from isthmus.summaries.certificate import ChallengeRows
 from isthmus.verbs.certify.prepared_certificate import PreparedCertificate
 from isthmus.verbs.certify.probing import probe
-from isthmus.runs.folder import AttackFile
-from isthmus.runs.journal import Journal
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -9,11 +9,11 @@ from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.files import make_folder
 from isthmus.runs.folder import AttackFile
-from isthmus.verbs.prepared_model import PreparedSample
 from isthmus.runs.provenance import named_files
-from isthmus.verbs.request import CertifyRequest
 from isthmus.runs.settings import plain
 from isthmus.verbs.model_loading import deciding
+from isthmus.verbs.prepared_model import PreparedSample
+from isthmus.verbs.request import CertifyRequest
 
 if TYPE_CHECKING:
     from isthmus.certificates.base import Certificate

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isthmus.certificates.base import Certified, Probe
+from isthmus.runs.journal import Journal
 from isthmus.summaries.certificate import grid, is_fooled
 from isthmus.verbs.certify.prepared_certificate import PreparedCertificate
-from isthmus.runs.journal import Journal
 
 if TYPE_CHECKING:
     from isthmus.certificates.base import Answer

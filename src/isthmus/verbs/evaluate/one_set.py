@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from isthmus.core.errors import VictimError
 from isthmus.core.seeds import numpy_stream
-from isthmus.verbs.evaluate.prepared_evaluation import PreparedEvaluation
 from isthmus.runs.evaluated import AnsweredQuestion, Evaluated
-from isthmus.verbs.evaluate.sets import EvaluationSet
-from isthmus.verbs.evaluate.speed import TEXTS, Ask, measure
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
+from isthmus.verbs.evaluate.prepared_evaluation import PreparedEvaluation
+from isthmus.verbs.evaluate.sets import EvaluationSet
+from isthmus.verbs.evaluate.speed import TEXTS, Ask, measure
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.rows_file import RowsDone, RowsJob
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.files import make_folder
 from isthmus.core.types import ImageClassification
+from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.verbs.evaluate.sets import EvaluationSet, open_sets
 from isthmus.verbs.evaluate.ways import Ways
-from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord, default_path
+from isthmus.verbs.model_loading import check_inputs, check_precision, deciding, suit_fields
 from isthmus.verbs.prepared_model import PreparedModel
 from isthmus.verbs.request import EvaluateRequest
 from isthmus.verbs.sources import ModelSource
-from isthmus.verbs.model_loading import check_inputs, check_precision, deciding, suit_fields
 
 if TYPE_CHECKING:
     from isthmus.core.types import Victim

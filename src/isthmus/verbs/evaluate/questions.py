@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.answer_scores import score
 from isthmus.core.errors import UsageError
-from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restricted
-from isthmus.summaries.evaluation import figure, reasons
 from isthmus.runs.evaluated import AnsweredQuestion, Evaluated
 from isthmus.runs.journal import Journal
+from isthmus.summaries.evaluation import figure, reasons
+from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restricted
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example

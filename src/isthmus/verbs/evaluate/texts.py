@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import DataError, UsageError, VictimTimeout
 from isthmus.core.seeds import derive
-from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation
-from isthmus.summaries.evaluation import summarise
 from isthmus.runs.evaluated import Evaluated, OriginalText, Scores
-from isthmus.verbs.evaluate.ways import Seen
 from isthmus.runs.journal import Journal
+from isthmus.summaries.evaluation import summarise
+from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation
+from isthmus.verbs.evaluate.ways import Seen
 from isthmus.verbs.label_check import check_labels, judge, suspicion
 from isthmus.verbs.model_loading import names_in_data, numbering, shown_labels, suit_fields
 
