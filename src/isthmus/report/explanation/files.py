@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import make_folder
-from isthmus.report.explanation import figure as explanation_figure
+from isthmus.report.explanation import figure
 from isthmus.report.explanation.terminal import write_page
 from isthmus.runs.explained import Explained, Kept
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def check_figure(path: Path) -> None:
     """Refuse an unusable file name before anything is explained."""
-    explanation_figure.check_path(path)
+    figure.check_path(path)
 
 
 def write_figure(explained: Sequence[Explained], title: str, path: Path) -> list[Path]:
     """Draw a figure into a file."""
-    return explanation_figure.save(explained, title, [path])
+    return figure.save(explained, title, [path])
 
 
 def write_kept(kept: Kept, console: Console | None = None) -> list[Path]:
@@ -35,7 +35,7 @@ def write_kept(kept: Kept, console: Console | None = None) -> list[Path]:
         write_page(kept.explained, page, f"{kept.folder.name}: {kept.title}")
         paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".svg", ".png")]
         try:
-            return [page, *explanation_figure.save(kept.explained, kept.title, paths)]
+            return [page, *figure.save(kept.explained, kept.title, paths)]
         except MissingExtra as error:
             if console is not None:
                 console.print(str(error), markup=False)
