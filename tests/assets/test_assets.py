@@ -11,8 +11,8 @@ import pytest
 
 from isthmus import assets
 from isthmus.assets import _fetch, hub
-from isthmus.assets._table import TABLE
-from isthmus.assets._types import Asset, Hub, Pin, Wheel, Wheels
+from isthmus.assets.table import TABLE
+from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
 from isthmus.core.files import used_folder
 

@@ -11,8 +11,8 @@ import pytest
 
 from isthmus import assets
 from isthmus.assets import _fetch, _prepare_images
-from isthmus.assets._table import TABLE
-from isthmus.assets._types import Asset, Npm, Pin
+from isthmus.assets.table import TABLE
+from isthmus.assets.types import Asset, Npm, Pin
 from isthmus.core.errors import AssetError
 from isthmus.core.npz import npz_bytes
 from isthmus.data import load_data

@@ -23,7 +23,7 @@ def run(argv: list[str]) -> int:
     """A command line, in a process that knows one asset; its wheel lies in ``index`` and goes to ``cache``."""
     from isthmus import assets
     from isthmus.assets import _fetch
-    from isthmus.assets._types import Asset, Pin, Wheel, Wheels
+    from isthmus.assets.types import Asset, Pin, Wheel, Wheels
     from isthmus.cli.app import run as run_command
 
     def pin(data: bytes) -> Pin:

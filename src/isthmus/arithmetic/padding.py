@@ -22,8 +22,8 @@ def padding_keeps_bits(
 ) -> bool:
     """Whether rows padded inside a block (say 16k + 1 to 16k + 15 tokens) get the bits that they get unpadded.
 
-    Where arithmetic is strict (`isthmus.arithmetic.machine`) and padding does change bits, it changes those of most rows,
-    so a few rows tell.
+    Where arithmetic is strict (`isthmus.arithmetic.machine`) and padding does change bits, it changes those of most
+    rows, so a few rows tell.
     """
     draw = np.random.default_rng(0)
     for first in (3, block + 1, 2 * block + 1):

@@ -21,8 +21,8 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from isthmus.assets._fetch import SourceFailed, digest_of, obtain
-from isthmus.assets._table import TABLE
-from isthmus.assets._types import Asset, AssetStatus, Kind, Progress, Report
+from isthmus.assets.table import TABLE
+from isthmus.assets.types import Asset, AssetStatus, Kind, Progress, Report
 from isthmus.core.errors import AssetError, RunError, UnknownName
 from isthmus.core.files import explain, is_used, read_json, used_folder, write_json
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isthmus.assets import hub
-from isthmus.assets._types import Asset, Hub, Npm, Pin, Progress, Report, Source, Wheel, Wheels
+from isthmus.assets.types import Asset, Hub, Npm, Pin, Progress, Report, Source, Wheel, Wheels
 from isthmus.core.errors import AssetError
 from isthmus.core.files import explain
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from isthmus.assets._fetch import SourceFailed, check_pin, size_under
-from isthmus.assets._types import Asset, Npm, Progress, Report
+from isthmus.assets.types import Asset, Npm, Progress, Report
 from isthmus.core.errors import AssetError
 
 _BLOCK = 1 << 20

@@ -50,10 +50,10 @@ Attackable = GradientTarget | nn.Module | Callable[[Tensor], Tensor]
 class ModuleTarget:
     """A torch module, or a function, from inputs to logits [rows, classes].
 
-    A module that draws from `isthmus.arithmetic.randomness.Stream` and says so (`stochastic`) is asked once for every draw.
-    Any other randomness comes from torch's global generator: pass ``stochastic=True``, and every draw is computed under
-    a seed of its own. Such noise is shared out by the place in the batch, so that a row's result then depends on the
-    other rows.
+    A module that draws from `isthmus.arithmetic.randomness.Stream` and says so (`stochastic`) is asked once for every
+    draw. Any other randomness comes from torch's global generator: pass ``stochastic=True``, and every draw is computed
+    under a seed of its own. Such noise is shared out by the place in the batch, so that a row's result then depends on
+    the other rows.
     """
 
     def __init__(self, module: Callable[[Tensor], Any], stochastic: bool | None = None) -> None:

