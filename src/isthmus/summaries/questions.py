@@ -1,6 +1,6 @@
 """Question answering on a data set: exact match and F1, with intervals, question by question.
 
-    mean over the questions           of the figures of `core.answers`, 0 to 1, with a bootstrap interval
+    mean over the questions           of the figures of `core.answer_scores`, 0 to 1, with a bootstrap interval
     worst variant (Adversarial SQuAD) mean over the original questions of the variant with the least F1
 
 What is resampled is a group of questions that belong together (variants of one question, questions about one text):

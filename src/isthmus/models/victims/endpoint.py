@@ -2,7 +2,7 @@
 
     POST {"texts": ["...", ...]}                                     one field
     POST {"texts": [{"premise": "...", "hypothesis": "..."}, ...]}   several fields
-    200  {"scores": [[0.9, 0.1], ...]}                               one row per text, as `answers` lists them
+    200  {"scores": [[0.9, 0.1], ...]}                               one row per text, as `answer_parsing` lists them
 
 The names of both keys can be set, as can headers (for a token). A bare JSON list is understood as well. docs/victims.md
 has the whole contract.

@@ -1,14 +1,14 @@
 """`attack`: run attacks on a model, one row per example, and continue what was interrupted.
 
-    prepared    the command made ready: methods, limits and goal; models loaded when they are first needed
-    suite       which attacks of the command can run
-    companions  the models an attack needs beside its victim
-    trace       every query, where that was asked for
-    detection   what a detector still catches after an evasion
-    processes   the same attack by several processes
-    gradient    what gradient attacks share: cohorts, results
-    images      gradient attacks on images
-    embeddings  gradient attacks on the word embeddings of texts, by name alone
+    prepared_attacks  the command made ready: methods, limits and goal; models loaded when they are first needed
+    suite             which attacks of the command can run
+    auxiliary_models  the models an attack needs beside its victim
+    trace             every query, where that was asked for
+    detection         what a detector still catches after an evasion
+    processes         the same attack by several processes
+    gradient          what gradient attacks share: cohorts, results
+    images            gradient attacks on images
+    embeddings        gradient attacks on the word embeddings of texts, by name alone
 
 Everything that can be wrong with the command is found before the model is loaded. Rows are written as they finish; the
 same command again skips what has a row, and ends with the same file.

@@ -1,8 +1,8 @@
 """`certify`: what can be proven about a model, one row per example, checked against what attacks found.
 
-    prepared    the command made ready: the method with its parameters, and what decides its rows
-    challenges  what the certified classifier says of texts that attacks found
-    probing     and where an attack of the certificate's own ends
+    prepared_certificate  the command made ready: the method with its parameters, and what decides its rows
+    challenges            what the certified classifier says of texts that attacks found
+    probing               and where an attack of the certificate's own ends
 
 Rows are written as they finish; the same command again skips what has a row, and ends with the same file. Then every
 adversarial text of the run that lies within the certificate's threat model is shown to the certified classifier: one

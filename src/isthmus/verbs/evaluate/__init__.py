@@ -1,13 +1,13 @@
 """`evaluate`: a model on static sets, one row per example, and continue what was interrupted.
 
-    sets        what the model is evaluated on
-    prepared    the command made ready: checked at once, the model loaded when it is first needed
-    base        one set, whatever the task: which examples have no row yet, and where the rows go
-    texts       examples into results, for a classifier (seen in every one of its `ways`)
-    questions   examples into results, for a model that answers questions
-    results     what a row is read back as
-    figures     results into figures
-    speed       how fast the model answers
+    sets                 what the model is evaluated on
+    prepared_evaluation  the command made ready: checked at once, the model loaded when it is first needed
+    one_set              one set, whatever the task: which examples have no row yet, and where the rows go
+    texts                examples into results, for a classifier (seen in every one of its `ways`)
+    questions            examples into results, for a model that answers questions
+    speed                how fast the model answers
+
+A row is read back as `isthmus.runs.evaluated` says; `isthmus.summaries` makes figures of results.
 
 Everything that can be wrong with the command is found before the model is loaded. Where everything has a row, a model
 that is known by its files is not even loaded.
