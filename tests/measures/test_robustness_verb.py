@@ -9,7 +9,7 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.measures.base import Asked
 from isthmus.measures.information import RATE
 from isthmus.models.image_backbones import VIBMLP
-from isthmus.report.measure.view import write_figures
+from isthmus.report.measure.files import write_figures
 from isthmus.runs.folder import RunFolder
 from isthmus.training import TrainingSettings
 from isthmus.verbs.measure import MeasureRequest, measure

@@ -132,7 +132,7 @@ def test_the_command_prints_and_reports(run, capsys, monkeypatch):
 
 def test_no_figure_outlives_its_measurement(run):
     """A kill between the measurement and its figure must not leave the figure of the one before."""
-    from isthmus.report.measure.view import write_figures
+    from isthmus.report.measure.files import write_figures
 
     asked = {"measures": ("calibration",), "asked": Asked()}
     (first,) = measure(request(run, **asked))

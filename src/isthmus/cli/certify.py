@@ -63,7 +63,8 @@ def certify(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import CERTIFIED, Bar
     from isthmus.cli.printing import read_back
-    from isthmus.report.certificate.view import CertificateView, print_certificate, shown_strength
+    from isthmus.report.certificate.terminal import print_certificate
+    from isthmus.report.certificate.view import CertificateView, shown_strength
     from isthmus.summaries.certificate import certified_at
     from isthmus.verbs.certify import CertifyRequest
 

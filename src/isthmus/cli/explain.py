@@ -91,7 +91,8 @@ def explain(
     from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.progress import fetching
     from isthmus.report.explanation.files import check_figure, write_figure, write_kept
-    from isthmus.report.explanation.terminal import print_explained, write_page
+    from isthmus.report.explanation.page import write_page
+    from isthmus.report.explanation.terminal import print_explained
     from isthmus.verbs.explain import ExplainRequest
     from isthmus.verbs.explain import explain as run_explain
 

@@ -18,7 +18,8 @@ from isthmus.report.attack.terminal import (
     print_steps,
 )
 from isthmus.report.attack.view import AttackView, RunView
-from isthmus.report.certificate.view import certificates, print_certificate
+from isthmus.report.certificate.terminal import print_certificate
+from isthmus.report.certificate.view import certificates
 from isthmus.report.evaluation.speed import HOW_FAST, speed_table
 from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
 from isthmus.report.evaluation.view import EvaluationView
@@ -83,7 +84,7 @@ def print_run(
     for warning in warnings(run):
         console.print(Text(visible(warning), style="yellow"))
     if after == "report":
-        from isthmus.report.measure.view import print_tables
+        from isthmus.report.measure.terminal import print_tables
 
         print_tables(console, run.folder)
     if page is not None:

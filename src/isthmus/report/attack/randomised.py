@@ -79,11 +79,11 @@ def stability(views: Sequence[AttackView]) -> str:
         for place, (number, view) in enumerate(shown, start=1):
             axes = figure.add_subplot(lines, columns, place, sharex=first, sharey=first)
             first = first or axes
-            _two_histograms(axes, *_sides(view), figures._colour(number))
-            axes.axvline(0.5, color=figures._INK, linewidth=1, linestyle=(0, (2, 2)))
-            axes.set_title(view.key, loc="left", fontsize=10, color=figures._INK, pad=8)
-            figures._percent_axis(axes, "x")
-            figures._percent_axis(axes, "y")
+            _two_histograms(axes, *_sides(view), figures.series_colour(number))
+            axes.axvline(0.5, color=figures.INK, linewidth=1, linestyle=(0, (2, 2)))
+            axes.set_title(view.key, loc="left", fontsize=10, color=figures.INK, pad=8)
+            figures.percent_axis(axes, "x")
+            figures.percent_axis(axes, "y")
             axes.set_xlabel("share of fresh draws that are correct")
             axes.spines["left"].set_visible(False)
             if (place - 1) % columns == 0:
@@ -91,7 +91,7 @@ def stability(views: Sequence[AttackView]) -> str:
 
     height = 2.4 * -(-len(shown) // columns)
     told = "; ".join(f"{view.key}: {_told(*_sides(view))}" for _, view in shown)
-    return figures._svg("stability", f"How often the model is correct on fresh draws. {told}", draw, height)
+    return figures.inline_svg("stability", f"How often the model is correct on fresh draws. {told}", draw, height)
 
 
 def _sides(view: AttackView) -> tuple[list[float], list[float]]:
@@ -120,11 +120,11 @@ def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colou
             edges,
             weights=weights,
             histtype="step",
-            color=figures._CLEAN,
+            color=figures.CLEAN,
             linewidth=1.8,
             label=f"clean, {len(clean)}",
         )
-    axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9, loc="upper left")
+    axes.legend(frameon=False, labelcolor=figures.INK, fontsize=9, loc="upper left")
 
 
 def _told(clean: list[float], attacked: list[float]) -> str:
@@ -144,19 +144,19 @@ def sweep(views: Sequence[AttackView]) -> str:
         for number, (name, line) in enumerate(lines.items()):
             places = [counts.index(draws) + 0.06 * number for draws in line]
             each = [line[draws].summary.racc for draws in line]
-            colour = figures._colour(number)
+            colour = figures.series_colour(number)
             axes.plot(places, [racc.estimate for racc in each], "o-", color=colour, linewidth=1.6, label=name)
             for place, racc in zip(places, each, strict=True):
                 axes.plot([place, place], [racc.low, racc.high], color=colour, linewidth=2, solid_capstyle="round")
         axes.set_xticks(range(len(counts)), [str(count) for count in counts])
-        figures._percent_axis(axes, "y")
-        axes.grid(axis="y", color=figures._RULE)
+        figures.percent_axis(axes, "y")
+        axes.grid(axis="y", color=figures.RULE)
         axes.set_xlabel("draws averaged for the scores that the attack sees")
         axes.set_ylabel("robust accuracy")
-        axes.legend(frameon=False, labelcolor=figures._INK, fontsize=9)
+        axes.legend(frameon=False, labelcolor=figures.INK, fontsize=9)
         axes.spines["left"].set_visible(False)
 
-    return figures._svg("draws", "Robust accuracy against the number of draws", draw, 3.0)
+    return figures.inline_svg("draws", "Robust accuracy against the number of draws", draw, 3.0)
 
 
 def sweeps(views: Sequence[AttackView]) -> dict[str, dict[int, AttackView]]:

@@ -82,18 +82,18 @@ def diagrams(key: str, panels: Sequence[Panel]) -> str:
             line, column = divmod(place, columns)
             top = figure.add_subplot(grid[2 * line, column])
             below = figure.add_subplot(grid[2 * line + 1, column], sharex=top)
-            _draw_bins(top, name, panel, figures._colour(place), least)
-            _draw_counts(below, panel, figures._colour(place))
+            _draw_bins(top, name, panel, figures.series_colour(place), least)
+            _draw_counts(below, panel, figures.series_colour(place))
             if column == 0:
                 top.set_ylabel("right")
                 below.set_ylabel("examples")
 
     told = "; ".join(f"{name}: {_told(panel)}" for name, panel in panels)
-    return figures._svg(f"reliability-{key}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
+    return figures.inline_svg(f"reliability-{key}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
 
 
 def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, least: float) -> None:
-    axes.plot([0, 1], [0, 1], color=figures._MUTED, linewidth=1, linestyle=(0, (2, 2)))
+    axes.plot([0, 1], [0, 1], color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)))
     for each in panel["bins"]:
         low, accuracy = float(each["low"]), read_interval(each["accuracy"])
         width = float(each["high"]) - low
@@ -105,9 +105,9 @@ def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, lea
     ece = read_interval(panel.get("ece"))
     shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     title = f"{shown}\nECE {three(ece.estimate)} ({three_bounds(ece)})"
-    axes.set_title(title, loc="left", fontsize=10, color=figures._INK, pad=8)
-    figures._percent_axis(axes, "y")
-    axes.grid(axis="y", color=figures._RULE)
+    axes.set_title(title, loc="left", fontsize=10, color=figures.INK, pad=8)
+    figures.percent_axis(axes, "y")
+    axes.grid(axis="y", color=figures.RULE)
     axes.spines["left"].set_visible(False)
     axes.tick_params(labelbottom=False)
     axes.set_xlim(math.floor(10 * least) / 10 - 0.01, 1.01)
@@ -119,7 +119,7 @@ def _draw_counts(axes: Axes, panel: Mapping[str, Any], colour: str) -> None:
         axes.bar(low, int(each["count"]), 0.9 * width, align="edge", color=colour, alpha=0.85, linewidth=0)
     axes.set_xlabel("confidence")
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="y", color=figures._RULE)
+    axes.grid(axis="y", color=figures.RULE)
     axes.locator_params(axis="y", integer=True, nbins=3)
     axes.locator_params(axis="x", nbins=5)
     axes.tick_params(axis="x", pad=9)  # The first tick stands in the corner, beside the count of 0.

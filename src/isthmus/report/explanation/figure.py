@@ -19,7 +19,7 @@ from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
 from isthmus.explanations.parts.display import changed_words
 from isthmus.report import figures
-from isthmus.report.explanation.terminal import largest_weight
+from isthmus.report.explanation.view import largest_weight
 from isthmus.report.measure import figure as plots
 from isthmus.report.numerals import percent
 from isthmus.runs.explained import Explained, Reading
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from isthmus.explanations.base import Explanation
 
 _SIZE, _LINE = 9.5, 15.0  # points: of the type, and from one line to the next
-_WIDTH, _MARGIN, _GUTTER = 72 * figures._WIDTH, 10.0, 22.0
+_WIDTH, _MARGIN, _GUTTER = 72 * figures.WIDTH, 10.0, 22.0
 _FOR, _AGAINST = (31, 119, 180), (230, 126, 34)
 _LONGEST = 60
 """Words of a text that a figure shows."""
@@ -113,7 +113,7 @@ def _draw(
     title: str,
     colours: dict[str, str],
 ) -> None:
-    ink, muted = colours[figures._INK], colours[figures._MUTED]
+    ink, muted = colours[figures.INK], colours[figures.MUTED]
     y = _MARGIN + _LINE
     axes.text(_MARGIN, y, visible(title), fontsize=10.5, color=ink)
     y += _LINE

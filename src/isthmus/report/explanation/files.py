@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import make_folder
 from isthmus.report.explanation import figure
-from isthmus.report.explanation.terminal import write_page
+from isthmus.report.explanation.page import write_page
 from isthmus.runs.explained import Explained, Kept
 
 if TYPE_CHECKING:

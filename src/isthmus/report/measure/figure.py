@@ -42,12 +42,12 @@ def height(plot: Plot) -> float:
 class Palette:
     """The colours of a figure."""
 
-    ink: str = figures._INK
-    muted: str = figures._MUTED
-    rule: str = figures._RULE
-    clean: str = figures._CLEAN
+    ink: str = figures.INK
+    muted: str = figures.MUTED
+    rule: str = figures.RULE
+    clean: str = figures.CLEAN
     paper: str = _PAPER
-    series: tuple[str, ...] = figures._SERIES
+    series: tuple[str, ...] = figures.SERIES
 
     def of(self, number: int) -> str:
         """The colour of a series."""
@@ -67,7 +67,9 @@ def inline(plot: Plot, scope: str = "") -> str:
     """The plot as SVG for the page; `scope` keeps the ids of two measures distinct."""
     if plot.kind == "images":
         return image_grids.svg(plot)
-    return figures._svg(f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), height(plot))
+    return figures.inline_svg(
+        f"{scope}{plot.name}", plot.title, lambda figure: draw(figure, plot, Palette()), height(plot)
+    )
 
 
 def save(plot: Plot, stem: Path) -> list[Path]:
@@ -93,7 +95,7 @@ def save(plot: Plot, stem: Path) -> list[Path]:
              figures.style(plot.name).items()}  # fmt: skip
     buffer = io.BytesIO()
     with mpl.rc_context(style):
-        figure = Figure(figsize=(figures._WIDTH, height(plot)), layout="constrained", facecolor=own.paper)
+        figure = Figure(figsize=(figures.WIDTH, height(plot)), layout="constrained", facecolor=own.paper)
         draw(figure, plot, own)
         figure.savefig(buffer, format="png", dpi=160)
     paths = [stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")]
@@ -189,7 +191,7 @@ def _paths(axes: Axes, plot: Plot, palette: Palette) -> None:
     scale = Normalize(min(steps), max(max(steps), min(steps) + 1))
     for number, series in enumerate(plot.series):
         order = [float(label) for label in series.labels] or list(range(len(series.x)))
-        axes.plot(series.x, series.y, color=palette.clean, linewidth=1, zorder=2, linestyle=figures._DASHES[number % 6])
+        axes.plot(series.x, series.y, color=palette.clean, linewidth=1, zorder=2, linestyle=figures.DASHES[number % 6])
         _error_bars(axes, series, palette.clean)
         marker = _MARKERS[number % len(_MARKERS)]
         axes.scatter(
@@ -215,7 +217,7 @@ def _points(axes: Axes, plot: Plot, palette: Palette) -> None:
         number += 1
         colour = palette.of(number)
         _error_bars(axes, series, colour)
-        axes.plot(series.x, series.y, color=colour, linewidth=0.9, alpha=0.5, linestyle=figures._DASHES[number % 6])
+        axes.plot(series.x, series.y, color=colour, linewidth=0.9, alpha=0.5, linestyle=figures.DASHES[number % 6])
         axes.plot(
             series.x,
             series.y,
@@ -235,7 +237,7 @@ def _scatter(axes: Axes, plot: Plot, palette: Palette) -> None:
         number = counts[series.reference]
         counts[series.reference] += 1
         if series.reference:
-            dashes = figures._DASHES[(number + 1) % 6]
+            dashes = figures.DASHES[(number + 1) % 6]
             axes.plot(series.x, series.y, color=palette.ink, linewidth=1.2, linestyle=dashes, label=series.name)
             continue
         colour = palette.of(number)
