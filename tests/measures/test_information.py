@@ -193,21 +193,21 @@ def test_information_of_anchored_words_and_the_difference_between_runs(vib, plai
 
 def test_the_others_are_the_true_complement(monkeypatch):
     """Every token is in exactly one of the two groups, and the critic sees no other."""
-    from isthmus.information import fitted_estimators as _estimators
+    from isthmus.information import fitted_estimators
 
     seen = []
-    honest = _estimators.Nce.values
+    honest = fitted_estimators.Nce.values
 
     def watch(self, features, chosen, seed, rounds=8):
         seen.append(chosen)
         return honest(self, features, chosen, seed, rounds)
 
-    monkeypatch.setattr(_estimators.Nce, "values", watch)
+    monkeypatch.setattr(fitted_estimators.Nce, "values", watch)
     splits = toys.splits()
     subject = Subject.of(toys.classifier(), splits)
     subject.adversarial = lambda name: Adversarial("x", splits.dev[:10], splits.dev[10:20])
     found = AnchoredInformation(fit_epochs=1, chunk=4, rounds=1, fits=1).measure(subject)
-    assert (_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
+    assert (fitted_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
     for anchored, others in (seen[:2], seen[2:]):
         assert torch.equal(anchored, ~others)
         assert 0 < int(anchored.sum()) < len(anchored)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from isthmus import models
+from isthmus import auxiliary
 from isthmus.attacks.parts.limits import Limits, preset
 from isthmus.verbs.attack.auxiliary_models import Companions, Names, names_of
 from isthmus.verbs.observer import Silent
@@ -53,7 +53,7 @@ def test_a_model_is_loaded_once_for_all_attacks_and_on_the_device_asked_for(monk
         return object()
 
     for name in ("load_encoder", "load_masked_lm", "TransformerSentenceEncoder", "TransformerMaskedLM"):
-        monkeypatch.setattr(models, name, load, raising=False)
+        monkeypatch.setattr(auxiliary, name, load, raising=False)
     anywhere = Companions(None, Silent())
     assert anywhere.of(Names()) == {"encoder": None, "masked_lm": None}
     assert made == []
