@@ -24,12 +24,12 @@ from rich.console import Console
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import read_json
-from isthmus.runs.attack import AttackRequest, attack
 from isthmus.runs.folder import AttackFile, RunFolder
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.summary import summarise, together
-from isthmus.runs.train import TrainRequest, train
+from isthmus.summaries.attack import summarise, together
 from isthmus.training.settings import TrainingSettings
+from isthmus.verbs.attack import AttackRequest, attack
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.train import TrainRequest, train
 
 console = Console(width=140)
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.measures.base import Plot, Series
-from isthmus.report.certificates import CertificateView, certificates, shown_strength
-from isthmus.report.plots import save
+from isthmus.report.certificate.view import CertificateView, certificates, shown_strength
+from isthmus.report.measure.figure import save
 from isthmus.runs.folder import RunFolder
 
 CERTIFICATES = ("gaussian", "synonym", "exact")

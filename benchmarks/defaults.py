@@ -29,7 +29,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isthmus.core import assets, catalog
+from isthmus import assets
+from isthmus.core import catalog
 from isthmus.core.crossed import Comparison, crossed_difference
 from isthmus.core.errors import IsthmusError
 from isthmus.core.statistics import Interval

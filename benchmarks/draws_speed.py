@@ -22,9 +22,9 @@ import torch
 
 from isthmus.core.types import TokenBatch
 from isthmus.defences import RSMI
+from isthmus.inference.smoothing import SmoothedVictim
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import Classifier, ClassifierVictim
-from isthmus.models.smoothing import SmoothedVictim
 
 
 def arguments() -> argparse.Namespace:

@@ -32,9 +32,9 @@ from rich.table import Table
 from isthmus.attacks.result import AttackResult
 from isthmus.cli.options import victim as victim_options
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar
-from isthmus.runs.attack import AttackRequest, attack
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.summary import summarise, together
+from isthmus.summaries.attack import summarise, together
+from isthmus.verbs.attack import AttackRequest, attack
+from isthmus.verbs.sources import DataRequest
 
 console = Console(width=120)
 

@@ -115,7 +115,7 @@ def packed(options: argparse.Namespace) -> None:
 
 def asset(name: str) -> Path:
     """The folder of a fetched data set."""
-    from isthmus.core.assets import cache_folder
+    from isthmus.assets import cache_folder
 
     folder = cache_folder() / name
     if not (folder / "train.npz").is_file():

@@ -29,8 +29,8 @@ from typing import Any
 from isthmus.core.files import make_folder, read_json, write_atomic, write_json
 from isthmus.data import Dataset, load_data
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
+from isthmus.verbs.sources import DataRequest
 from proof.beside import Task, console, work_off
 from proof.grid import Grid, Method, attack_run, parser
 from proof.scores import accuracy_on, place_on

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 
 from isthmus.core.files import make_folder, read_json, write_atomic, write_json
-from isthmus.runs.answers import evaluate_answers
-from isthmus.runs.sources import DataRequest
+from isthmus.summaries.questions import evaluate_answers
 from isthmus.training.settings import settings_for
+from isthmus.verbs.sources import DataRequest
 from proof.beside import Task, console, work_off
 from proof.grid import Grid, Method, parser
 from proof.tables import markdown, over_seeds

@@ -11,12 +11,12 @@ from pathlib import Path
 
 def write(folder: Path) -> Path:
     """A folder that `AutoModelForMaskedLM` loads, with the same weights as `minilm` in isthmus."""
-    from isthmus.models.minilm_mlm import load_minilm_mlm
+    from isthmus.auxiliary.minilm_mlm import load_minilm_mlm
 
     if not (folder / "model.safetensors").exists():
         from transformers import AutoTokenizer
 
-        from isthmus.core import assets
+        from isthmus import assets
 
         model = load_minilm_mlm()
         model.config.architectures = ["BertForMaskedLM"]

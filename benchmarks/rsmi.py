@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
+from isthmus.verbs.sources import DataRequest
 from proof.beside import Task, work_off
 from proof.grid import Grid, Method, attack_run, parser
 from proof.transfer import Way, transfer
@@ -203,7 +203,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     if options.write is not None:
-        from isthmus.report.plots import save
+        from isthmus.report.measure.figure import save
         from proof.rsmi_page import figures, page
 
         options.write.write_text(page(options.out, options.seeds), encoding="utf-8")

@@ -30,8 +30,8 @@ from rich.console import Console
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
 from isthmus.core.types import Texts, TokenBatch
 from isthmus.defences import RSMI, Batch, Standard
+from isthmus.inference.two_step import TwoStep
 from isthmus.models import Classifier, ClassifierVictim, load_model
-from isthmus.models.two_step import TwoStep
 
 console = Console(width=140)
 TARGETS = {"settled, k0 = 5": 7.5, "training step": 1.9}

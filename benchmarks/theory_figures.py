@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from isthmus.measures._theory_plots import gaussians_plot, theorems_plot
-from isthmus.report.plots import save
+from isthmus.report.measure.figure import save
 
 
 def main() -> None:

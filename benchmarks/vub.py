@@ -21,8 +21,8 @@ from typing import Any
 from isthmus.core.calibration import cross_entropies, expected_calibration_error
 from isthmus.core.files import write_json
 from isthmus.core.types import Floats, Ints
-from isthmus.runs.sources import DataRequest
 from isthmus.training.settings import TrainingSettings
+from isthmus.verbs.sources import DataRequest
 from proof.beside import Task, work_off
 from proof.grid import Grid, Method, attack_run, parser
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agreement.attacks import ATTACKS, Resources, parameters
-from isthmus.core import assets, catalog
+from isthmus import assets
+from isthmus.core import catalog
 from isthmus.core.types import Example
 
 HERE = Path(__file__).resolve().parents[1]

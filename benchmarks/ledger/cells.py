@@ -126,7 +126,7 @@ class Cell:
         **figures: float,
     ) -> Self:
         """A cell of an attack, from its results in sample order."""
-        from isthmus.runs.summary import summarise
+        from isthmus.summaries.attack import summarise
 
         found = summarise(results).to_json()
         names = ("sacc", "racc", "asr", "avg_queries", "words_changed", "no_candidates")
@@ -250,7 +250,7 @@ def unpack_values(text: str) -> NDArray[np.float64]:
 
 
 def _mark(result: AttackResult) -> str:
-    from isthmus.runs.summary import is_correct
+    from isthmus.summaries.attack import is_correct
 
     if result.outcome == "abstained" and not is_correct(result):
         return DECLINED

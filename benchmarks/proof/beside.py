@@ -20,7 +20,7 @@ from rich.console import Console
 console = Console(width=150)
 
 
-_HEAVY = ("isthmus.models", "isthmus.training.fit", "isthmus.runs.attack", "transformers.trainer")
+_HEAVY = ("isthmus.models", "isthmus.training.fit", "isthmus.verbs.attack", "transformers.trainer")
 """What every process would import by itself, for seconds. Nothing of it may touch the GPU before the fork."""
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.runs.attack import attack
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.request import AttackRequest
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.train import TrainRequest, train
 from isthmus.training.settings import TrainingSettings
+from isthmus.verbs.attack import attack
+from isthmus.verbs.request import AttackRequest
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.train import TrainRequest, train
 from proof.beside import console
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.attacks.gradient._ascent import random_start
-from isthmus.attacks.gradient._losses import margin, towards
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball, like
-from isthmus.attacks.gradient._targets import EncoderTarget
+from isthmus.arithmetic.randomness import copied, keyed, mix64
 from isthmus.attacks.gradient.auto import Auto
 from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientTarget
 from isthmus.attacks.gradient.bim import BIM
 from isthmus.attacks.gradient.cw import CW
 from isthmus.attacks.gradient.deepfool import DeepFool
 from isthmus.attacks.gradient.fgsm import FGSM
+from isthmus.attacks.gradient.parts.ascent import random_start
+from isthmus.attacks.gradient.parts.losses import margin, towards
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, like
+from isthmus.attacks.gradient.parts.targets import EncoderTarget
 from isthmus.attacks.gradient.pgd import PGD
-from isthmus.models.randomness import copied, keyed, mix64
 from isthmus.runs.settings import plain
 
 DRAWS, FRESH, AVERAGED = 10, 20, 12

@@ -22,9 +22,9 @@ from isthmus.data import Dataset, load_data
 from isthmus.data.images import pixels
 from isthmus.models import load_model
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.train import TrainRequest, train
 from isthmus.training.numerics import preserved_randomness
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.train import TrainRequest, train
 from ledger import Cell, Key, Ledger, data_key, method_key, provenance, training_key
 from proof import image_attacks as attacks
 from proof.image_attacks import AVERAGED, Given, MarginPGD, OnTop, Outcome, attacked, described, seen_by, united
@@ -455,8 +455,8 @@ def _figure_record(unit: ImageUnit, place: ImagePlace) -> Path:
 def _draw(unit: ImageUnit, place: ImagePlace) -> str:
     """Train what a figure needs, take its measures, and keep figures and plots in `results/figures`."""
     from isthmus.measures.base import Asked
-    from isthmus.report.plots import save
-    from isthmus.runs.measure import MeasureRequest, measure
+    from isthmus.report.measure.figure import save
+    from isthmus.verbs.measure import MeasureRequest, measure
 
     record = _figure_record(unit, place)
     if record.is_file():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
 from isthmus.measures.base import Plot, Series
-from isthmus.runs.summary import Summary, summarise, together
+from isthmus.summaries.attack import Summary, summarise, together
 from proof import rsmi_paper as paper
 from proof.tables import (
     Held,

@@ -23,11 +23,11 @@ from isthmus.core.seeds import derive
 from isthmus.data import Dataset, load_data
 from isthmus.measures.base import Asked as AskedOfMeasure
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.measure import MeasureRequest, measure
-from isthmus.runs.request import AttackRequest
-from isthmus.runs.rows_file import RowsDone
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.train import TrainRequest, train
+from isthmus.verbs.measure import MeasureRequest, measure
+from isthmus.verbs.request import AttackRequest
+from isthmus.verbs.rows_file import RowsDone
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.train import TrainRequest, train
 from ledger import Cell, Key, Ledger, attack_key, data_key, measure_key, method_key, provenance, training_key
 from proof.plan import Explained, Unit, Way
 
@@ -215,7 +215,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def answered(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
     """Whether each text of the whole split is answered correctly, by one answer of the model as it is asked."""
     from isthmus.models.victims import load_victim
-    from isthmus.runs.scoring import answers
+    from isthmus.verbs.clean_scores import answers
 
     victim = load_victim(run.path, device=_device(place), **wanted.way.options)
     data = loaded(place.data / unit.data, wanted.split).aligned(victim.labels)
@@ -237,7 +237,7 @@ def attacked(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
 
 def _outcome(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> RowsDone[AttackResult]:
     """The attack on a run, made now unless that was done; several processes may ask for one."""
-    from isthmus.runs.attack import attack
+    from isthmus.verbs.attack import attack
 
     search = {**search_options(place), "precision": place.precision} if wanted.way.draws else {}
     with _alone(run.path.with_name(f"{run.path.name}-{wanted.attack}-{unit.preset or 'free'}")):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-_HEAVY = ("isthmus.models.storage", "isthmus.training.fit", "isthmus.runs.attack", "transformers.trainer")
+_HEAVY = ("isthmus.models.storage", "isthmus.training.fit", "isthmus.verbs.attack", "transformers.trainer")
 """Imported before the fork. Nothing of it may touch the GPU."""
 _TRIES = 2
 

@@ -53,7 +53,7 @@ class Beside:
     @classmethod
     def of(cls, attack: Any, keep: bool) -> Beside:
         """Those that `attack` names, watched; `keep` their rows where they are to be replayed."""
-        from isthmus.models import load_encoder, load_masked_lm
+        from isthmus.auxiliary import load_encoder, load_masked_lm
 
         names = {"encoder": getattr(attack, "encoder", None), "masked_lm": getattr(attack, "masked_lm", None)}
         loaders: dict[str, Callable[[str], Any]] = {"encoder": load_encoder, "masked_lm": load_masked_lm}
@@ -66,7 +66,7 @@ class Beside:
 
 def stock(kind: str, attack: Any) -> torch.nn.Module:
     """The bare model of a kind, without its head: what a replay runs."""
-    from isthmus.models import load_encoder, load_masked_lm
+    from isthmus.auxiliary import load_encoder, load_masked_lm
 
     model = load_encoder(attack.encoder).model if kind == "encoder" else load_masked_lm(attack.masked_lm).model
     return getattr(model, "base_model", model)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from isthmus.explanations.base import Explainer, Explanation
     from isthmus.measures.base import Measure, Measurement
     from isthmus.models import Classifier
-    from isthmus.runs.evaluate.results import Evaluated
+    from isthmus.runs.evaluated import Evaluated
     from isthmus.runs.folder import RunFolder, RunRecord
-    from isthmus.runs.sources import DataRequest
     from isthmus.training.settings import Progress, TrainingSettings
+    from isthmus.verbs.sources import DataRequest
 
 Data = Any
 """A name, a file, `Splits`, a `Dataset`, or plain input as `isthmus.load_data` takes it."""
@@ -138,8 +138,8 @@ def attack(
     request = _data_request(data)
     if isinstance(model, str | Path) and isinstance(attack, str) and request is not False and _is_plain(settings):
         from isthmus.attacks.options import SearchOptions
-        from isthmus.runs.attack import AttackRequest
-        from isthmus.runs.attack import attack as run
+        from isthmus.verbs.attack import AttackRequest
+        from isthmus.verbs.attack import attack as run
 
         own = {} if settings is None else settings.values(SearchOptions)
         report = run(
@@ -183,9 +183,9 @@ def evaluate(
     """
     request = _data_request(data)
     if isinstance(model, str | Path) and (request is None or (request and not request.options)):
-        from isthmus.runs.evaluate import EvaluateRequest, SetRequest
-        from isthmus.runs.evaluate import evaluate as run
-        from isthmus.runs.evaluate.results import Evaluated
+        from isthmus.runs.evaluated import Evaluated
+        from isthmus.verbs.evaluate import EvaluateRequest, SetRequest
+        from isthmus.verbs.evaluate import evaluate as run
 
         on = () if request is None else (request.source,)
         sets = SetRequest(on=on, split=() if split is None else (split,))
@@ -236,8 +236,8 @@ def certify(
         raise UsageError("parameters belong to the certificate: give them where it is made, or name it instead")
     request = _data_request(data)
     if isinstance(model, str | Path) and isinstance(certificate, str) and request is not False:
-        from isthmus.runs.certify import CertifyRequest
-        from isthmus.runs.certify import certify as run
+        from isthmus.verbs.certify import CertifyRequest
+        from isthmus.verbs.certify import certify as run
 
         report = run(
             CertifyRequest(
@@ -283,8 +283,8 @@ def measure(
     from isthmus.measures.base import Asked
 
     if isinstance(model, str | Path) and isinstance(measure, str) and data is None:
-        from isthmus.runs.measure import MeasureRequest
-        from isthmus.runs.measure import measure as run
+        from isthmus.verbs.measure import MeasureRequest
+        from isthmus.verbs.measure import measure as run
 
         request = MeasureRequest((str(model),), (measure,), parameters, Asked(**(asked or {})), device=device)
         return run(request)[0].measurement
@@ -352,7 +352,7 @@ class Run:
 
     def load_data(self) -> Splits:
         """The data it was made with."""
-        from isthmus.runs.sources import DataRequest
+        from isthmus.verbs.sources import DataRequest
 
         return DataRequest.from_record(self.record.data).load()
 
@@ -374,7 +374,7 @@ class Run:
     @property
     def evaluations(self) -> dict[str, EvaluationResults]:
         """The results on every evaluated set, by name; sets of questions are left out."""
-        from isthmus.runs.evaluate.results import Evaluated
+        from isthmus.runs.evaluated import Evaluated
 
         return {
             file.key: EvaluationResults(
@@ -389,8 +389,8 @@ class Run:
 
     def to_html(self) -> str:
         """The report as a page."""
+        from isthmus.report.attack.view import read_run
         from isthmus.report.page import render
-        from isthmus.report.view import read_run
 
         return render(read_run(self.folder))
 
@@ -439,7 +439,7 @@ def _with_seed(settings: AttackSettings, seed: int) -> AttackSettings:
 
 
 def _answered(example: Example, scores: Floats) -> Evaluated:
-    from isthmus.runs.evaluate.results import Evaluated
+    from isthmus.runs.evaluated import Evaluated
 
     assert isinstance(example.label, int)
     if not np.isfinite(scores).all():
@@ -468,7 +468,7 @@ def _refuse_out(out: str | Path | None) -> None:
 def _data_request(data: Data) -> DataRequest | Any | None:
     """The data as a request names them; None for the run's own, False for data at hand."""
     from isthmus.data import Splits
-    from isthmus.runs.sources import DataRequest
+    from isthmus.verbs.sources import DataRequest
 
     if data is None:
         return None
@@ -495,7 +495,7 @@ def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:
 
 
 def _sample(model: Any, data: Data, split: str | None, n: int | None, seed: int) -> Dataset:
-    from isthmus.runs.sources import chosen
+    from isthmus.verbs.sources import chosen
 
     if data is None:
         if not isinstance(model, str | Path):
@@ -534,8 +534,8 @@ def _train_run(
 ) -> Classifier:
     """Train into a run folder, as the command line does."""
     from isthmus.models import load_model
-    from isthmus.runs.train import TrainRequest
-    from isthmus.runs.train import train as run
+    from isthmus.verbs.train import TrainRequest
+    from isthmus.verbs.train import train as run
 
     name = backbone if isinstance(backbone, str | Path) else _kept(backbone, folder)
     request = _data_request(data)
@@ -571,7 +571,7 @@ def _written(splits: Splits, folder: Path) -> DataRequest:
     """Data at hand, written into the run folder, so that the run can name them."""
     from isthmus.core.files import make_folder, write_atomic
     from isthmus.core.types import Classification, ImageClassification
-    from isthmus.runs.sources import DataRequest
+    from isthmus.verbs.sources import DataRequest
 
     task = splits.task
     if not isinstance(task, Classification) or isinstance(task, ImageClassification):

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from isthmus.attacks.result import AttackResult
 from isthmus.certificates.base import Certified
 from isthmus.core.errors import MissingExtra
-from isthmus.runs.evaluate.results import Evaluated
+from isthmus.runs.evaluated import Evaluated
 
 if TYPE_CHECKING:
-    from isthmus.runs.certificates import CertificateSummary
     from isthmus.runs.folder import RunFolder
-    from isthmus.runs.summary import Summary
+    from isthmus.summaries.attack import Summary
+    from isthmus.summaries.certificate import CertificateSummary
 
 One = TypeVar("One")
 _SHOWN = 20
@@ -125,7 +125,7 @@ class AttackResults(Results[AttackResult]):
 
     def summary(self, threshold: float | None = None) -> Summary:
         """Clean and robust accuracy, attack success and what they cost, with intervals."""
-        from isthmus.runs.summary import summarise
+        from isthmus.summaries.attack import summarise
 
         return summarise(self.results, threshold)
 
@@ -171,7 +171,7 @@ class EvaluationResults(Results[Evaluated]):
 
     def summary(self) -> dict[str, Any]:
         """Accuracy, balanced accuracy and calibration, each with its interval."""
-        from isthmus.runs.evaluate.figures import summarise
+        from isthmus.summaries.evaluation import summarise
 
         ways = next((tuple(result.scores) for result in self if result.scores), ("model",))
         found = summarise(self.results, self.labels, ways, ways[0])
@@ -226,13 +226,13 @@ class CertificateResults(Results[Certified]):
 
     def summary(self) -> CertificateSummary:
         """Clean accuracy, and certified accuracy at every strength, with intervals."""
-        from isthmus.runs.certificates import summarise_certificate
+        from isthmus.summaries.certificate import summarise_certificate
 
         return summarise_certificate(self.results, self.unit)
 
     def figures(self) -> dict[str, str]:
         """Accuracy, and the share that is certified at all."""
-        from isthmus.runs.certificates import certified_at
+        from isthmus.summaries.certificate import certified_at
 
         return {"accuracy": _percent(self.summary().clean), "certified": _percent(certified_at(self.results, 0.0))}
 

@@ -17,9 +17,9 @@ from transformers import BertConfig, BertForMaskedLM
 
 from isthmus.attacks.base import AttackRun, WordAttack
 from isthmus.attacks.result import AttackResult
+from isthmus.auxiliary import TransformerMaskedLM
 from isthmus.core.types import Differentiable, Example, Floats
 from isthmus.lexicon.stopwords import stop_words
-from isthmus.models import TransformerMaskedLM
 from isthmus.text.words import Words
 
 SYNONYMS = {

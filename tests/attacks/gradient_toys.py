@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.models.randomness import Stream
+from isthmus.arithmetic.randomness import Stream
 
 
 def seeded(seed: int = 0) -> torch.Generator:

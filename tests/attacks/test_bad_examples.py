@@ -15,7 +15,7 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Example
 from isthmus.engine.scheduler import EngineSettings
 from isthmus.models.victims import CallableVictim
-from isthmus.runs.summary import summarise
+from isthmus.summaries.attack import summarise
 
 LABELS = ("ham", "spam")
 

@@ -10,12 +10,12 @@ from scipy.optimize import linprog, minimize
 from torch import Tensor
 
 from isthmus.attacks import PGD, Auto
-from isthmus.attacks.gradient._apgd import checkpoints
-from isthmus.attacks.gradient._fab import reach, walk
-from isthmus.attacks.gradient._problem import Goal, Passes, Problem
-from isthmus.attacks.gradient._spaces import Ball, Space
-from isthmus.attacks.gradient._square import Grid, share_at
-from isthmus.attacks.gradient._targets import as_target
+from isthmus.attacks.gradient.parts.apgd import checkpoints
+from isthmus.attacks.gradient.parts.fab import reach, walk
+from isthmus.attacks.gradient.parts.problem import Goal, Passes, Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, Space
+from isthmus.attacks.gradient.parts.square import Grid, share_at
+from isthmus.attacks.gradient.parts.targets import as_target
 
 
 def problem_of(model: torch.nn.Module, inputs: Tensor, bounds: tuple[float, float] | None = (0.0, 1.0)) -> Problem:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from isthmus.attacks import FGSM, PGD, EncoderTarget, GradientAttack, GradientSettings
-from isthmus.attacks.gradient import _problem, _spaces
+from isthmus.attacks.gradient.parts import problem, spaces
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 
@@ -88,7 +88,7 @@ def test_where_looking_waits_for_the_device_rows_end_as_they_would(
     labels = torch.arange(24) % 3
     usual = build(name, **more).run(model, inputs, labels, skip_wrong=False)
     asked = []
-    for module in (_spaces, _problem):
+    for module in (spaces, problem):
         monkeypatch.setattr(module, "waits", lambda values: asked.append(values) is None)
     waiting = build(name, **more).run(model, inputs, labels, skip_wrong=False)
     assert asked or name in ("deepfool",)

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from isthmus.attacks import BIM, FGSM, PGD
-from isthmus.attacks.gradient._spaces import Ball, Space
+from isthmus.attacks.gradient.parts.spaces import Ball, Space
 
 
 def loss(model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

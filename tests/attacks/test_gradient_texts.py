@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.transfer import Inputs
 from isthmus.attacks import BIM, CW, FGSM, PGD, Auto, DeepFool, EmbeddingTarget, GradientAttack
-from isthmus.attacks.gradient._embedding_ascent import Ascent
+from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 from isthmus.core.types import Classification
 from isthmus.models import Classifier, ClassifierVictim
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-from isthmus.models.transfer import Inputs
 
 sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
 

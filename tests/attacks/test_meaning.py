@@ -14,12 +14,12 @@ from engine_toys import BertVictim, labelled_by
 from related_toys import write_related
 from trial_toys import Plan, edits_of, trial_of
 
+from isthmus import assets
 from isthmus.attacks.parts.candidates import Candidates, PlainRule
 from isthmus.attacks.parts.limits import PRESETS, Limits, preset
 from isthmus.attacks.parts.meaning import KeepNegations, KindOfWord, NoAntonyms, SameContent
 from isthmus.attacks.parts.rules import MaxShare, PartOfSpeech, SentenceMeaning, WordMeaning
 from isthmus.attacks.result import AttackResult
-from isthmus.core import assets
 from isthmus.engine.requests import INSERT, MERGE, REPLACE
 from isthmus.lexicon.antonyms import Antonyms
 from isthmus.lexicon.confusables import HOMOGLYPHS

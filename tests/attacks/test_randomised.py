@@ -21,11 +21,11 @@ from isthmus.attacks.parts.searches import Search, greedy
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult, Clean, Fresh
 from isthmus.core.errors import UsageError
+from isthmus.core.hashing import splitmix
 from isthmus.core.types import ABSTAINS, Floats, Texts
 from isthmus.engine.requests import Edits, replacing
 from isthmus.engine.scheduler import EngineSettings
-from isthmus.engine.scoring import splitmix
-from isthmus.runs.summary import summarise
+from isthmus.summaries.attack import summarise
 
 
 class Coin:

@@ -20,11 +20,12 @@ from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, OverDraws
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UsageError
+from isthmus.core.hashing import splitmix
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Texts
 from isthmus.engine.requests import Edits, replacing
 from isthmus.engine.scheduler import EngineSettings
-from isthmus.engine.scoring import shared_streams, splitmix
+from isthmus.engine.scoring import shared_streams
 
 WORDS = 9
 TEXTS = [" ".join(["brisk"] * (WORDS - 1)) + f" {number}" for number in range(60)]

@@ -12,6 +12,8 @@ import torch
 import training_toys
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import keyed_normal
+from isthmus.arithmetic.transfer import on_device
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates import Gaussian
 from isthmus.certificates._gaussian_noise import Reader
@@ -22,8 +24,6 @@ from isthmus.core.types import Example, TokenBatch
 from isthmus.models import Classifier, ClassifierVictim, Noise, WordMask, wrap
 from isthmus.models.backbones import Encoded
 from isthmus.models.masking import embedding_gradient
-from isthmus.models.randomness import keyed_normal
-from isthmus.models.transfer import on_device
 from isthmus.models.words import word_tokenizer
 
 QUICK = {"n0": 50, "n": 2000, "alpha": 0.001}
@@ -167,7 +167,7 @@ def test_it_sees_the_same_model_through_a_victim():
 
 @pytest.mark.parametrize("masking", ["gradient", "random"])
 def test_the_masks_of_two_step_inference_come_from_the_noisy_embeddings(masking):
-    from isthmus.models.two_step import TwoStep
+    from isthmus.inference.two_step import TwoStep
 
     model = training_toys.classifier(dropout=0.0, seed=2)
     model.deployment = TwoStep(masked=2, masking=masking)
@@ -197,7 +197,7 @@ def test_the_masks_of_two_step_inference_come_from_the_noisy_embeddings(masking)
 
 
 def test_without_masks_two_step_inference_is_the_plain_model():
-    from isthmus.models.two_step import TwoStep
+    from isthmus.inference.two_step import TwoStep
 
     model, example = training_toys.classifier(dropout=0.0, seed=2), Example("test:0", {"text": "the plot was dull"}, 1)
     (plain,) = certified(model, [example], sigma=0.3, n=40)
@@ -253,8 +253,8 @@ class LooksBehindTheMask(toys.LinearBackbone):
 
 
 def test_noise_on_a_mask_is_not_counted_twice():
+    from isthmus.inference.two_step import TwoStep
     from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-    from isthmus.models.two_step import TwoStep
 
     tokenizer = word_tokenizer(["good fine dull"], 100, 1)
     model = Classifier(LooksBehindTheMask(len(tokenizer), 2), tokenizer, toys.TASK, max_tokens=8, seed=0).eval()
@@ -320,7 +320,7 @@ def test_ascent_never_turns_a_linear_model_inside_its_distance_and_always_beyond
 
 @pytest.mark.parametrize("masking", ["gradient", "random"])
 def test_ascent_goes_through_noise_and_masks(masking):
-    from isthmus.models.two_step import TwoStep
+    from isthmus.inference.two_step import TwoStep
 
     model = training_toys.classifier(dropout=0.0, seed=2)
     model.deployment = TwoStep(masked=2, candidates=2, masking=masking)

@@ -14,8 +14,8 @@ from isthmus.certificates import Synonym
 from isthmus.certificates._substitutions import Space
 from isthmus.certificates.base import Challenge
 from isthmus.core.types import Example
+from isthmus.inference.synonym_draws import DrawnText
 from isthmus.lexicon.synonyms import SynonymTable
-from isthmus.models.synonym_draws import DrawnText
 
 QUICK = {"n0": 50, "n": 400, "alpha": 0.001}
 

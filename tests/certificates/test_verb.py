@@ -21,9 +21,9 @@ from isthmus.cli.app import run as run_command
 from isthmus.core.lines import sealed
 from isthmus.defences import SAFER
 from isthmus.models import wrap
-from isthmus.report.certificates import certificates
+from isthmus.report.attack.view import read_run
+from isthmus.report.certificate.view import certificates
 from isthmus.report.page import render
-from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import read_rows
 
@@ -153,8 +153,8 @@ def test_what_is_torn_is_made_again_and_the_file_is_the_same(isthmus, place):
 @pytest.fixture
 def noisy(place: Path) -> Path:
     """The same network with noise inside, deployed in two steps that mask a word."""
+    from isthmus.inference.two_step import TwoStep
     from isthmus.models.gaussian_noise import GaussianNoise
-    from isthmus.models.two_step import TwoStep
 
     model = toys.network("cnn", 4, 0.6).fill(noise=GaussianNoise(0.1, (0,)))
     model.deployment = TwoStep(masked=1, k0=3, k1=5)
@@ -222,7 +222,7 @@ def test_with_fixed_draws_a_randomised_model_has_an_exact_answer(isthmus, noisy)
 
 
 def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
-    from isthmus.runs.certify.challenges import asked_of
+    from isthmus.verbs.certify.challenges import asked_of
 
     assert asked_of({"model": "m", "victim": {}}) == asked_of({"model": "m"})
     assert asked_of({"model": "m", "victim": {"fixed": True}}) != asked_of({"model": "m"})
@@ -231,7 +231,7 @@ def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
 def test_what_stands_before_a_model_belongs_to_what_is_certified():
     from isthmus.certificates._gaussian_noise import Reader
     from isthmus.certificates._intervals import is_bounded
-    from isthmus.models.normalised import Normalised
+    from isthmus.inference.normalised import Normalised
 
     model = toys.network("cnn", 4, 0.6)
     assert is_bounded(wrap(model, device="cpu"))

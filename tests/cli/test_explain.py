@@ -252,7 +252,8 @@ def test_weights_that_are_not_numbers_are_said_to_be_none():
     from rich.console import Console
 
     from isthmus.explanations import Explanation
-    from isthmus.report.explanations import explained_html, print_explained
+    from isthmus.report.explanation.page import explained_html
+    from isthmus.report.explanation.terminal import print_explained
     from isthmus.runs.explained import Explained, Reading
 
     weights = np.array([[0.5, np.nan, -0.2]])

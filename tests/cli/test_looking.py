@@ -51,7 +51,7 @@ def test_assets_are_listed_where_there_are_none(isthmus: Any, tmp_path: Path, mo
 
 
 def test_a_damaged_asset_is_found(isthmus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.core import assets
+    from isthmus import assets
 
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path))
     for name in assets.find("rotten_tomatoes").files:

@@ -12,8 +12,8 @@ from isthmus.attacks.base import AttackSettings
 from isthmus.attacks.options import AttackOptions, SearchOptions, flag
 from isthmus.cli.app import app
 from isthmus.core.errors import UsageError
-from isthmus.runs.attack.gradient import OF_WORDS
-from isthmus.runs.request import AttackRequest
+from isthmus.verbs.attack.gradient import OF_WORDS
+from isthmus.verbs.request import AttackRequest
 
 FIELDS = {field.name: field for field in dataclasses.fields(AttackOptions)}
 SHOWN: dict[str, Any] = {each.name: each for each in get_command(app).commands["attack"].params}  # type: ignore[attr-defined]

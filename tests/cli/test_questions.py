@@ -16,7 +16,7 @@ import question_toys
 
 from isthmus.data import load_data
 from isthmus.models import load_model
-from isthmus.runs.answers import evaluate_answers
+from isthmus.summaries.questions import evaluate_answers
 
 Command = Callable[..., Any]
 QUICK = ("--epochs", 2, "--batch-size", 8, "--lr", "1e-2", "--precision", "fp32", "--device", "cpu", "--quiet")

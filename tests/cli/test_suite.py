@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isthmus import assets
 from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS
-from isthmus.core import assets, catalog
+from isthmus.core import catalog
 from isthmus.core.errors import AssetError
-from isthmus.runs.attack.companions import Companions
+from isthmus.verbs.attack.auxiliary_models import Companions
 
 
 def attack(isthmus: Any, *more: object) -> Any:

@@ -4,8 +4,8 @@ import textwrap
 import pytest
 
 from isthmus.core import catalog
-from isthmus.core._convert import convert
 from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.parameter_values import convert
 
 METHOD = '''
 """Module words."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.errors import DataError
 from isthmus.data.adversarial import is_textattack, open_paired, read_textattack, unprinted
-from isthmus.report.export import _bracketed, _printed
+from isthmus.report.attack.export import _bracketed, _printed
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> Path:

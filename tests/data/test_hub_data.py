@@ -4,7 +4,7 @@ import types
 import numpy as np
 import pytest
 
-from isthmus.core import hub
+from isthmus.assets import hub
 from isthmus.core.errors import DataError, MissingExtra, UnknownName
 from isthmus.data import load_data
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, IsthmusError, MissingExtra, UnknownName, UsageError
 from isthmus.data import load_data
 

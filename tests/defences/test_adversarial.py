@@ -14,9 +14,9 @@ from torch.nn import functional
 from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.defences import Batch
-from isthmus.defences._ascent import Dice, start, within
-from isthmus.defences._smoothness import kl, symmetric_kl
 from isthmus.defences.alum import both_ways
+from isthmus.defences.parts.perturbation import Dice, start, within
+from isthmus.defences.parts.smoothness import kl, symmetric_kl
 
 
 @pytest.mark.parametrize("scale", ["paper", "relative"])
@@ -272,7 +272,7 @@ def test_smoothness_needs_a_perturbation(cls: Any) -> None:
 
 def test_a_search_does_not_depend_on_how_many_sentences_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mode of the released code adds the gradient as it is: the mean over a batch would shrink it."""
-    monkeypatch.setattr("isthmus.defences._smoothness.gaussian_start", lambda like, _: torch.full_like(like, 0.1))
+    monkeypatch.setattr("isthmus.defences.parts.smoothness.gaussian_start", lambda like, _: torch.full_like(like, 0.1))
     model = toys.classifier(dropout=0.0).train()
     whole = batch_of(model, 6)
     one = Batch({name: value[:1] for name, value in whole.inputs.items()}, whole.labels[:1], seed=5)

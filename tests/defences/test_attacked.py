@@ -18,8 +18,8 @@ from isthmus.core import progress, unfinished
 from isthmus.core.errors import TrainingError, UnknownName, UsageError
 from isthmus.core.types import Classification, Example
 from isthmus.data import Dataset
-from isthmus.defences._attacked import MADE_FROM, REPLACED
 from isthmus.defences.base import Defence, Made, Plan
+from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.models.victims import wrap
 from isthmus.training import TrainingSettings, train

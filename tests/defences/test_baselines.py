@@ -16,7 +16,7 @@ from isthmus.core import progress
 from isthmus.core.errors import UsageError
 from isthmus.core.hardware import bfloat16_works
 from isthmus.defences import Defence
-from isthmus.defences._smoothness import root_mean_square
+from isthmus.defences.parts.smoothness import root_mean_square
 from isthmus.defences.rdrop import drops
 from isthmus.models import wrap
 from isthmus.training import TrainingSettings, train

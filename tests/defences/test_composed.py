@@ -35,8 +35,8 @@ from isthmus.defences import (
     build_defence,
     compose,
 )
-from isthmus.defences._composed import why_not
 from isthmus.defences.base import Plan, cross_entropy
+from isthmus.defences.parts.composition import why_not
 from isthmus.models import load_model
 from isthmus.models.victims import wrap
 from isthmus.training import train as train_anywhere

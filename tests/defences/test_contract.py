@@ -20,10 +20,10 @@ from isthmus.defences import Defence
 from isthmus.models import Classifier, load_model, load_victim
 from isthmus.models.deployment import Deployment, register_deployment
 from isthmus.models.victims import wrap
-from isthmus.runs.attack import AttackRequest, attack
-from isthmus.runs.sources import DataRequest
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
+from isthmus.verbs.attack import AttackRequest, attack
+from isthmus.verbs.sources import DataRequest
 
 SYNONYMS = str(Path(__file__).with_name("synonyms.json"))
 OFF: dict[str, dict[str, Any]] = {

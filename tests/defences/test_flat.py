@@ -19,8 +19,8 @@ from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
 from isthmus.defences import Batch
-from isthmus.defences._attacked import MADE_FROM, REPLACED
-from isthmus.defences._word_terms import importance_difference, mean_entropy, replaced_pairs
+from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
+from isthmus.defences.parts.word_terms import importance_difference, mean_entropy, replaced_pairs
 from isthmus.models import importance_of, word_importance
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere

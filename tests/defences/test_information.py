@@ -13,14 +13,23 @@ import training_toys as toys
 from defence_toys import batch_of, close, gradients
 
 from isthmus import defences
+from isthmus.arithmetic.randomness import Stream
 from isthmus.defences import Batch
-from isthmus.defences._anchors import anchored, most_anchors, ranks
-from isthmus.defences._ascent import ascended, start, within
+from isthmus.defences.parts.anchors import anchored, most_anchors, ranks
+from isthmus.defences.parts.perturbation import ascended, start, within
 from isthmus.defences.vub import label_entropy
-from isthmus.models.auxiliary import AuxiliaryGaussian
+from isthmus.information.fitted_gaussian import AuxiliaryGaussian
+from isthmus.information.mutual_information import (
+    Chunks,
+    Critic,
+    club,
+    info_nce,
+    info_nce_within,
+    rate,
+    sampled_spread,
+    spread,
+)
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.information import Chunks, Critic, club, info_nce, info_nce_within, rate, sampled_spread, spread
-from isthmus.models.randomness import Stream
 
 
 def stream(seed: int = 0) -> torch.Generator:

@@ -13,9 +13,10 @@ from defence_toys import close
 from torch import Tensor
 
 from isthmus import defences
-from isthmus.defences import Batch, Defence, _smoothness
-from isthmus.models.information import spread
-from isthmus.models.randomness import Stream
+from isthmus.arithmetic.randomness import Stream
+from isthmus.defences import Batch, Defence
+from isthmus.defences.parts import smoothness
+from isthmus.information.mutual_information import spread
 from isthmus.training.walk import walk
 
 SIZE = 12
@@ -50,7 +51,7 @@ def the_same_draws_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def one_alike(_stream: Stream, like: Tensor, tag: int = 0) -> Tensor:
         return pattern[tag, : like.shape[-1]].expand(like.shape)
 
-    monkeypatch.setattr(_smoothness, "gaussian_start", rows_alike)
+    monkeypatch.setattr(smoothness, "gaussian_start", rows_alike)
     monkeypatch.setattr(Stream, "normal", one_alike)
 
 

@@ -16,10 +16,10 @@ from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.core.types import OUTSIDE, Output
 from isthmus.defences import Batch, Defence
-from isthmus.defences._smoothness import symmetric_kl
 from isthmus.defences.base import cross_entropy
+from isthmus.defences.parts.smoothness import symmetric_kl
+from isthmus.inference.question_answering import answer
 from isthmus.models import load_model
-from isthmus.models.answering import answer
 from isthmus.training import TrainingSettings, train
 
 ON: dict[str, Defence] = {

@@ -11,9 +11,9 @@ from defence_toys import batch_of, close, gradients
 from isthmus.core.errors import TrainingError, UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.defences import RSMI, Batch, Standard
+from isthmus.inference.two_step_victim import TwoStepVictim
 from isthmus.models import load_victim, masking
 from isthmus.models.victims import wrap
-from isthmus.models.victims.two_step import TwoStepVictim
 from isthmus.training import TrainingSettings, train
 
 DATA = toys.dataset("train", 8, 0)

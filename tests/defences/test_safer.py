@@ -14,10 +14,10 @@ from isthmus.attacks import PWWS
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.types import Example, QuestionAnswering, TokenVictim, Victim
 from isthmus.defences import SAFER
+from isthmus.inference.smoothing import SmoothedVictim, SynonymSmoothing
+from isthmus.inference.synonym_draws import DrawnText, draw_keys
 from isthmus.lexicon.synonyms import SynonymTable, load_table
 from isthmus.models import load_model, load_victim, wrap
-from isthmus.models.smoothing import SmoothedVictim, SynonymSmoothing
-from isthmus.models.synonym_draws import DrawnText, draw_keys
 from isthmus.training import TrainingSettings, train
 
 TABLE = str(Path(__file__).with_name("synonyms.json"))

@@ -11,8 +11,8 @@ import training_toys as toys
 from defence_toys import batch_of, gradients
 
 from isthmus import defences
+from isthmus.arithmetic.randomness import Stream
 from isthmus.defences import Defence
-from isthmus.models.randomness import Stream
 from isthmus.training import TrainingSettings, train
 
 SEVERAL_PASSES: dict[str, Defence] = {

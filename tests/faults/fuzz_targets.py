@@ -96,11 +96,11 @@ def fresh(source: Path, place: Path) -> None:
 def _run_figures(place: Path) -> dict[str, Any]:
     """Every figure that `report` prints."""
     from isthmus.cli.printing import run_json
-    from isthmus.report.certificates import certificates
-    from isthmus.report.view import read_run
+    from isthmus.report.attack.view import read_run
+    from isthmus.report.certificate.view import certificates
     from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
-    from isthmus.runs.measure import measurements
+    from isthmus.verbs.measure import measurements
 
     folder = RunFolder(place / "run")
     view = read_run(folder)
@@ -145,15 +145,15 @@ def _rows_differ(sound: Any, found: Any, place: Path) -> str | None:
 
 
 def _trace(place: Path) -> Any:
-    from isthmus.runs.attack.trace import Trace
+    from isthmus.verbs.attack.trace import Trace
 
     return Trace(place / "out/attacks/deepwordbug.trace.jsonl").counts()
 
 
 def _images(place: Path) -> Any:
     """What an attack given again makes of its images: those that are there, by id."""
-    from isthmus.runs.attack.images import AdversarialImages, read_images
     from isthmus.runs.folder import RunFolder
+    from isthmus.verbs.attack.images import AdversarialImages, read_images
 
     found = {}
     for file in RunFolder(place / "pictures").attack_files():

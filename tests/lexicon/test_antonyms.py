@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from related_toys import write_related
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.lexicon.antonyms import Antonyms, load_antonyms
 from isthmus.lexicon.negations import is_negation
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError
 from isthmus.lexicon import load_sememes
 from isthmus.lexicon.sememes import WordNetSememes

@@ -3,7 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.lexicon import WordVectors, stop_words
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wordnet_toys import SYNSETS, write_wordnet
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import AssetError, DataError
 from isthmus.lexicon import Synset, WordNet, load_wordnet
 

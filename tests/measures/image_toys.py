@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import training_toys as toys
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.types import ImageClassification
 from isthmus.data import Dataset
 from isthmus.data.images import make_images
 from isthmus.models import Classifier
-from isthmus.models._hub import seeded
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.images import ImageClassifier
 

@@ -11,9 +11,9 @@ import training_toys as toys
 from isthmus.core.files import write_json
 from isthmus.data import Dataset
 from isthmus.runs.folder import SCHEMA, RunFolder
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.train import TrainRequest, train
 from isthmus.training import TrainingSettings
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.train import TrainRequest, train
 
 QUICK = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4)
 

@@ -17,11 +17,11 @@ from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
 from isthmus.core.types import Example, QuestionAnswering
 from isthmus.data import Dataset, Splits
+from isthmus.inference.two_step import TwoStep
 from isthmus.measures import EmbeddingPGD, Subject
 from isthmus.measures.base import Asked
 from isthmus.models import ClassifierVictim, wrap
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-from isthmus.models.two_step import TwoStep
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "certificates")]
 
@@ -228,8 +228,8 @@ def test_the_command_compares_runs_in_one_figure_and_reads_them_again(tmp_path, 
     shown = capsys.readouterr().out
     assert "radius 0.8" in shown
     assert "measured before" in shown
+    from isthmus.report.attack.view import read_run
     from isthmus.report.page import render
-    from isthmus.report.view import read_run
     from isthmus.runs.folder import RunFolder
 
     page = render(read_run(RunFolder(tmp_path / "one")))

@@ -10,6 +10,7 @@ import training_toys as toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.statistics import wilson
+from isthmus.information.mutual_information import spread
 from isthmus.measures import AnchoredInformation, Information, InformationPlane, Subject, TradeOff
 from isthmus.measures.base import Adversarial, Asked, Facts, Robustness
 from isthmus.measures.information import (
@@ -29,11 +30,10 @@ from isthmus.measures.information import (
 )
 from isthmus.measures.trade_off import pooled
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.information import spread
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.measure import MeasureRequest, measure
-from isthmus.runs.subject import make_subject
 from isthmus.training import TrainingSettings
+from isthmus.verbs.measure import MeasureRequest, measure
+from isthmus.verbs.subject import make_subject
 
 QUICK = {"fit_epochs": 2, "chunk": 8, "width": 16, "fit_on": 24}
 KEPT = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4, snapshots=True)
@@ -193,21 +193,21 @@ def test_information_of_anchored_words_and_the_difference_between_runs(vib, plai
 
 def test_the_others_are_the_true_complement(monkeypatch):
     """Every token is in exactly one of the two groups, and the critic sees no other."""
-    from isthmus.measures import _estimators
+    from isthmus.information import fitted_estimators
 
     seen = []
-    honest = _estimators.Nce.values
+    honest = fitted_estimators.Nce.values
 
     def watch(self, features, chosen, seed, rounds=8):
         seen.append(chosen)
         return honest(self, features, chosen, seed, rounds)
 
-    monkeypatch.setattr(_estimators.Nce, "values", watch)
+    monkeypatch.setattr(fitted_estimators.Nce, "values", watch)
     splits = toys.splits()
     subject = Subject.of(toys.classifier(), splits)
     subject.adversarial = lambda name: Adversarial("x", splits.dev[:10], splits.dev[10:20])
     found = AnchoredInformation(fit_epochs=1, chunk=4, rounds=1, fits=1).measure(subject)
-    assert (_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
+    assert (fitted_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
     for anchored, others in (seen[:2], seen[2:]):
         assert torch.equal(anchored, ~others)
         assert 0 < int(anchored.sum()) < len(anchored)

@@ -19,7 +19,7 @@ from isthmus.explanations import Explainer, Explanation, IntegratedGradients
 from isthmus.measures import InterpretationConsistency, Subject
 from isthmus.measures._rankings import SHARES, faithfulness, overlap, tau_b, without
 from isthmus.measures.base import Asked, Pair, Pairs
-from isthmus.runs.measure import MeasureRequest, measure
+from isthmus.verbs.measure import MeasureRequest, measure
 
 DATA = toys.dataset("test", 12, 0)
 weights = st.lists(st.floats(-3, 3), min_size=3, max_size=12)

@@ -15,8 +15,8 @@ from isthmus.measures import LatentDistance, Subject
 from isthmus.measures.base import Adversarial, Asked
 from isthmus.models import Classifier
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.report import plots
-from isthmus.runs.measure import MeasureRequest, measure
+from isthmus.report.measure import figure as plots
+from isthmus.verbs.measure import MeasureRequest, measure
 
 DATA = toys.dataset("test", 12, 0)
 

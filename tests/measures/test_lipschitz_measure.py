@@ -12,9 +12,9 @@ from isthmus.data import Splits
 from isthmus.data.images import pixels
 from isthmus.measures import Lipschitz
 from isthmus.measures._constants import model_constants
+from isthmus.measures._network_stretch import jacobian_norms
 from isthmus.measures.lipschitz import BOUND, LARGEST, LEAST, LOCAL, LOGITS, PRINTED, PRODUCT, SOUND, local_norms
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.lipschitz import jacobian_norms
 
 
 def spectral(*weights: torch.Tensor) -> float:

@@ -9,12 +9,12 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.measures.base import Asked
 from isthmus.measures.information import RATE
 from isthmus.models.image_backbones import VIBMLP
-from isthmus.report.measures import write_figures
+from isthmus.report.measure.files import write_figures
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.measure import MeasureRequest, measure
-from isthmus.runs.sources import DataRequest
-from isthmus.runs.train import TrainRequest, train
 from isthmus.training import TrainingSettings
+from isthmus.verbs.measure import MeasureRequest, measure
+from isthmus.verbs.sources import DataRequest
+from isthmus.verbs.train import TrainRequest, train
 
 SETTINGS = TrainingSettings(precision="fp32", epochs=2, batch_size=64, learning_rate=1e-3, snapshots=True)
 

@@ -10,7 +10,7 @@ from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.core.records import read_record, write_record
 from isthmus.measures.base import Asked
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
-from isthmus.runs.measure import MeasureRequest, measure, measurements
+from isthmus.verbs.measure import MeasureRequest, measure, measurements
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_the_command_prints_and_reports(run, capsys, monkeypatch):
 
 def test_no_figure_outlives_its_measurement(run):
     """A kill between the measurement and its figure must not leave the figure of the one before."""
-    from isthmus.report.measures import write_figures
+    from isthmus.report.measure.files import write_figures
 
     asked = {"measures": ("calibration",), "asked": Asked()}
     (first,) = measure(request(run, **asked))

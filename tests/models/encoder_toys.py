@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -98,3 +100,16 @@ def save_encoder(architecture: str, folder: Path, cls: bool = True) -> Path:
         auto.from_config(CONFIGS[architecture]()).save_pretrained(folder)
     tiny_tokenizer(cls).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny encoder with random weights."""
+    made: dict[str, Path] = {}
+
+    def make(architecture: str) -> Path:
+        if architecture not in made:
+            made[architecture] = save_encoder(architecture, tmp_path_factory.mktemp(architecture))
+        return made[architecture]
+
+    return make

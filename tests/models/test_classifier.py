@@ -456,7 +456,7 @@ def test_run_folders_and_new_names(encoder: Callable[[str], Path], tmp_path: Pat
 def test_keyed_draws_are_normal_and_uniform() -> None:
     from scipy import stats
 
-    from isthmus.models.randomness import keyed_normal, keyed_uniform
+    from isthmus.arithmetic.randomness import keyed_normal, keyed_uniform
 
     keys = torch.from_numpy(np.random.default_rng(0).integers(0, 2**63, 400))
     normal = keyed_normal(keys, (400, 25, 20), 7).double().numpy()
@@ -500,7 +500,7 @@ def test_a_run_and_a_word_model_are_no_encoders_to_begin_with(encoder: Callable[
 
 
 def test_rows_of_one_key_have_the_same_noise_however_many_there_are() -> None:
-    from isthmus.models.randomness import keyed_normal
+    from isthmus.arithmetic.randomness import keyed_normal
 
     keys = torch.tensor([3, 8, 3, 3, -5, 8, 3, -5, 3, 3])
     together = keyed_normal(keys, (10, 7, 3), 11)

@@ -10,14 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from isthmus.auxiliary import TransformerMaskedLM, TransformerSentenceEncoder
 from isthmus.core.types import TokenBatch
-from isthmus.models import (
-    Classifier,
-    ClassifierVictim,
-    Noise,
-    TransformerMaskedLM,
-    TransformerSentenceEncoder,
-)
+from isthmus.models import Classifier, ClassifierVictim, Noise
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -137,7 +132,7 @@ def test_sentences_and_blanks_wait_for_nothing(encoder: Callable[[str], Path], t
 
 
 def test_normal_draws_of_one_kernel_are_those_of_many_to_the_bit():
-    from isthmus.models import randomness
+    from isthmus.arithmetic import randomness
 
     keys = torch.randint(-(2**62), 2**62, (37,), device="cuda")
     at_once = randomness._drawn_at_once(keys, 33 * 64, 5)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from isthmus.defences.base import Batch
+from isthmus.information.mutual_information import spread
 from isthmus.models import Classifier
-from isthmus.models.information import spread
-from isthmus.training.information import Information, Tally, _width
+from isthmus.training.epoch_information import Information, Tally, _width
 
 TEXTS = [{"text": "a moving, quiet film"}, {"text": "the story was very very dull"}, {"text": "fine."}]
 

@@ -11,10 +11,10 @@ from torch import nn
 from isthmus.core.errors import ModelError, UnknownName, UsageError
 from isthmus.core.types import ImageClassification
 from isthmus.defences import VIB, VUB, Standard
+from isthmus.inference.two_step import TwoStep
 from isthmus.models import ImageClassifier, load_model
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.models.image_backbones import NAMES, create_backbone
-from isthmus.models.two_step import TwoStep
 
 LABELS = ("a", "b", "c")
 TASKS = {name: ImageClassification(LABELS, ("image",), (3, 8, 8)) for name in NAMES}

@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isthmus.arithmetic.machine import fewest_rows
 from isthmus.core.errors import ModelError, UsageError, VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Differentiable, TokenBatch, TokenVictim, Victim
@@ -33,8 +34,7 @@ from isthmus.models import (
     wrap,
 )
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.machine import fewest_rows
-from isthmus.models.victims.answers import Reader, softmax
+from isthmus.models.victims.answer_parsing import Reader, softmax
 
 LABELS = ("negative", "positive")
 TEXTS = ["a fine film", "the story was very dull", "", "it was too long and nobody saw it", "fine", "dull film"]
@@ -747,7 +747,7 @@ def test_wrap_takes_what_a_program_has(classifier: Classifier, encoder: Callable
 
 
 def test_unknown_backbones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.models._hub.hub_answers", lambda: False)
+    monkeypatch.setattr("isthmus.models.transformers_files.hub_answers", lambda: False)
     with pytest.raises(ModelError, match=r"no folder 'no-such-encoder' here.*cannot be reached$"):
         Classifier.create("no-such-encoder", LABELS)
     with pytest.raises(ModelError, match="Did you mean 'minilm'"):

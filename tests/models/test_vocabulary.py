@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizerFast
 
 from isthmus.core.errors import ModelError
-from isthmus.models._hub import read_tokenizer
+from isthmus.models.transformers_files import read_tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "kino", "##s", "schön"]
 

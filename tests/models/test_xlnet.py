@@ -69,7 +69,7 @@ def test_answers_are_found_where_they_are_despite_padding(encoder: Callable[[str
 
 def test_the_spread_of_what_enters_the_first_block_leaves_padding_out(classifier: Classifier) -> None:
     from isthmus.defences.base import Batch
-    from isthmus.training.information import Information
+    from isthmus.training.epoch_information import Information
 
     found = []
     for padding in (0, 4):

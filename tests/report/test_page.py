@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from isthmus.core.calibration import expected_calibration_error
 from isthmus.core.errors import RunError
-from isthmus.report.figures import _spread
+from isthmus.report.attack.view import read_run
+from isthmus.report.evaluation.figure import of_run
+from isthmus.report.figures import spread
 from isthmus.report.page import render, write_report
-from isthmus.report.reliability import of_run
-from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
 AddAttack = Callable[..., None]
@@ -180,7 +180,7 @@ def test_the_page_says_what_was_not_tried_and_what_was_used(rich_run: RunFolder)
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=16))
 def test_names_beside_the_curves_do_not_overlap(heights: list[float]) -> None:
-    placed = _spread(heights, gap := 1 / 16)
+    placed = spread(heights, gap := 1 / 16)
     assert max(placed) <= 1 + gap / 2 + 1e-9
     assert min(placed) >= -gap / 2 - 1e-9
     assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(sorted(placed)))

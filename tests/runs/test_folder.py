@@ -21,8 +21,8 @@ from isthmus.runs.folder import (
     short_name,
 )
 from isthmus.runs.journal import BusyError, Journal
-from isthmus.runs.rows_file import claim
 from isthmus.runs.settings import short_hash
+from isthmus.verbs.rows_file import claim
 
 
 def record(**changes: object) -> RunRecord:

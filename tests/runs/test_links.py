@@ -10,7 +10,6 @@ import training_toys as toys
 
 from isthmus.core.errors import RunError
 from isthmus.core.unfinished import Kept
-from isthmus.runs.attack.trace import Trace
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.training import TrainingSettings, train
@@ -18,6 +17,7 @@ from isthmus.training.checkpoints import CheckpointFolder, save_weights
 from isthmus.training.examples import ExampleStore
 from isthmus.training.log import TrainLog
 from isthmus.training.snapshots import clear_snapshots, save_snapshot
+from isthmus.verbs.attack.trace import Trace
 
 FILES = {"precious.jsonl": "content", "1.safetensors": "weights", "settings.json": "{}", "0.jsonl": "examples"}
 

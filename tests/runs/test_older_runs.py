@@ -20,7 +20,7 @@ import write_runs  # noqa: E402
 
 from isthmus.attacks.result import AttackResult  # noqa: E402
 from isthmus.certificates.base import Certified  # noqa: E402
-from isthmus.runs.evaluate.results import Evaluated  # noqa: E402
+from isthmus.runs.evaluated import Evaluated  # noqa: E402
 from isthmus.runs.journal import read_rows  # noqa: E402
 
 CLOCKS = ("wall_s", "cpu_s", "created", "versions", "machine", "command", "effort")

@@ -29,10 +29,11 @@ import training_toys as toys
 import isthmus.training.fit
 import isthmus.training.trainer
 from isthmus import defences
+from isthmus.arithmetic import randomness
 from isthmus.core.seeds import derive
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
-from isthmus.models import Classifier, randomness
+from isthmus.models import Classifier
 from isthmus.training import Resident, TrainingSettings, train, train_resident
 from isthmus.training.numerics import autocast_on
 from isthmus.training.walk import walk

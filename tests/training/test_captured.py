@@ -8,11 +8,11 @@ import torch
 import training_toys as toys
 
 from isthmus import defences
+from isthmus.arithmetic.randomness import Stream
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.models.randomness import Stream
 from isthmus.training import captured
 from isthmus.training.captured import Steps
 

@@ -11,12 +11,12 @@ import training_toys as toys
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.defences import VIB, Standard
+from isthmus.information.mutual_information import rate, spread
 from isthmus.models import load_model
-from isthmus.models.information import rate, spread
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
 from isthmus.training.encoded import EncodedExamples, encode_examples
-from isthmus.training.information import Tally, of_classifier
+from isthmus.training.epoch_information import Tally, of_classifier
 from isthmus.training.snapshots import load_snapshot
 
 train = functools.partial(train_anywhere, device="cpu")

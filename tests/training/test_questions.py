@@ -14,9 +14,9 @@ from children import descend_questions, train_questions
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.types import Answer, Example
 from isthmus.defences import Defence
+from isthmus.inference.question_answering import answer
 from isthmus.models import load_model
-from isthmus.models.answering import answer
-from isthmus.runs.answers import evaluate_answers
+from isthmus.summaries.questions import evaluate_answers
 from isthmus.training import TrainingSettings, train
 from isthmus.training.examples import ExampleStore
 from isthmus.training.questions import EncodedWindows, evaluate_windows

@@ -18,7 +18,6 @@ from isthmus.core import catalog
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun, AttackSettings, WordAttack
-    from isthmus.attacks.gradient._targets import Draws, EmbeddingTarget, EncoderTarget, GradientTarget, ModuleTarget
     from isthmus.attacks.gradient.auto import Auto
     from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientSettings
     from isthmus.attacks.gradient.bim import BIM
@@ -26,6 +25,13 @@ if TYPE_CHECKING:
     from isthmus.attacks.gradient.deepfool import DeepFool
     from isthmus.attacks.gradient.fgsm import FGSM
     from isthmus.attacks.gradient.margin_pgd import MarginPGD
+    from isthmus.attacks.gradient.parts.targets import (
+        Draws,
+        EmbeddingTarget,
+        EncoderTarget,
+        GradientTarget,
+        ModuleTarget,
+    )
     from isthmus.attacks.gradient.pgd import PGD
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
     from isthmus.attacks.parts.protection import Protection

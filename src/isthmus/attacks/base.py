@@ -339,13 +339,13 @@ def _models(
     if encoder is None:
         name = getattr(attack, "encoder", None) or (limits.encoder if limits.similarity is not None else None)
         if name is not None:
-            from isthmus.models import load_encoder
+            from isthmus.auxiliary import load_encoder
 
             encoder = load_encoder(name)
     if masked_lm is None:
         name = getattr(attack, "masked_lm", None) or (limits.masked_lm if limits.max_drop is not None else None)
         if name is not None:
-            from isthmus.models import load_masked_lm
+            from isthmus.auxiliary import load_masked_lm
 
             masked_lm = load_masked_lm(name)
     return encoder, masked_lm

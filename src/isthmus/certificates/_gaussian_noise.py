@@ -16,7 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isthmus.attacks.gradient._embedding_ascent import Ascent
+from isthmus.arithmetic.batching import columns_of
+from isthmus.arithmetic.randomness import keyed_normal
+from isthmus.arithmetic.transfer import Inputs, any_shape, index_tensor, on_device
+from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import VictimError
@@ -24,11 +27,8 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import masking
-from isthmus.models.batching import columns_of
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import Gradient, embedding_gradient
-from isthmus.models.randomness import keyed_normal
-from isthmus.models.transfer import Inputs, any_shape, index_tensor, on_device
 from isthmus.text.words import Words
 
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.batching import columns_of
 from isthmus.certificates._substitutions import Space
 from isthmus.core.types import Victim
-from isthmus.models.batching import columns_of
 
 _UNIT = 2.0**-24
 """What float32 loses in one operation, relative to its result."""

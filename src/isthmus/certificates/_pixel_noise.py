@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, keyed_normal
 from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Ints, Victim
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.models.machine import fewest_rows
-from isthmus.models.randomness import branch, keyed_normal
 
 _STREAM = derive(0, "certify", "pixel noise")
 _AT_ONCE = {"cpu": 500, "cuda": 5_000}

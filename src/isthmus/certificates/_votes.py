@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 from isthmus.certificates.base import Answer, Challenge
 from isthmus.core.errors import UsageError
+from isthmus.core.hashing import Keys
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import clopper_pearson_lower
 from isthmus.core.types import Ints
-from isthmus.models.synonym_draws import Keys, draw_keys
+from isthmus.inference.synonym_draws import draw_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class Gaussian(Certificate):
 
     def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[Answer]:
         """Climb within each radius, and let the smoothed classifier vote where that ended."""
-        from isthmus.attacks.gradient._embedding_ascent import Ascent
+        from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 
         reader: Any = self._reader(victim)
         ascent = Ascent(self.pgd, None, self.pgd_restarts, self.pgd_draws)

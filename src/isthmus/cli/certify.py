@@ -9,8 +9,8 @@ import typer
 from isthmus.cli import options
 
 if TYPE_CHECKING:
-    from isthmus.report.certificates import CertificateView
-    from isthmus.runs.certify import CertifyReport, CertifyRequest
+    from isthmus.report.certificate.view import CertificateView
+    from isthmus.verbs.certify import CertifyReport, CertifyRequest
 
 
 def certify(
@@ -63,9 +63,10 @@ def certify(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import CERTIFIED, Bar
     from isthmus.cli.printing import read_back
-    from isthmus.report.certificates import CertificateView, print_certificate, shown_strength
-    from isthmus.runs.certificates import certified_at
-    from isthmus.runs.certify import CertifyRequest
+    from isthmus.report.certificate.terminal import print_certificate
+    from isthmus.report.certificate.view import CertificateView, shown_strength
+    from isthmus.summaries.certificate import certified_at
+    from isthmus.verbs.certify import CertifyRequest
 
     bar = Bar.parse(fail_under, CERTIFIED)
     strength = _strength(at)
@@ -126,7 +127,7 @@ def _strength(given: str | None) -> float | None:
 
 def _run(request: CertifyRequest, quiet: bool) -> CertifyReport:
     from isthmus.cli.progress import CertifyBar, shown
-    from isthmus.runs.certify import certify as run_certify
+    from isthmus.verbs.certify import certify as run_certify
 
     bar = CertifyBar(quiet)
     with shown(bar, quiet):

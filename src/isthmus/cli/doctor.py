@@ -67,7 +67,7 @@ def examine(network: bool = False) -> Iterator[Finding]:
     yield from resources()
     yield from _places()
     if network:
-        from isthmus.core.hub import reachable
+        from isthmus.assets.hub import reachable
 
         if reachable():
             yield Finding("places", "model hub", "ok", "can be reached")
@@ -143,7 +143,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _assets() -> Iterator[Finding]:
-    from isthmus.core import assets
+    from isthmus import assets
 
     for name in assets.names():
         status, asset = assets.status(name), assets.find(name)
@@ -193,7 +193,7 @@ def _places() -> Iterator[Finding]:
     import importlib.util
     import os
 
-    from isthmus.core import assets
+    from isthmus import assets
 
     cache = assets.cache_folder()
     holder = next(parent for parent in (cache, *cache.parents) if parent.exists())

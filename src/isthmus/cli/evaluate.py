@@ -10,10 +10,10 @@ from isthmus.cli import options
 from isthmus.core.errors import ExitCode, VictimError
 
 if TYPE_CHECKING:
-    from isthmus.report.view import RunView
-    from isthmus.runs.evaluate import EvaluateRequest
-    from isthmus.runs.evaluate.base import Answered
-    from isthmus.runs.rows_file import RowsReport
+    from isthmus.report.attack.view import RunView
+    from isthmus.verbs.evaluate import EvaluateRequest
+    from isthmus.verbs.evaluate.one_set import Answered
+    from isthmus.verbs.rows_file import RowsReport
 
 
 def evaluate(
@@ -105,8 +105,8 @@ def evaluate(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import EVALUATED, Bar
     from isthmus.cli.printing import evaluation_json, print_run, read_back
-    from isthmus.report.evaluations import pooled
-    from isthmus.runs.evaluate import EvaluateRequest, SetRequest
+    from isthmus.report.evaluation.view import pooled
+    from isthmus.verbs.evaluate import EvaluateRequest, SetRequest
 
     bar = Bar.parse(fail_under, EVALUATED, positive=positive)
     sets = SetRequest(
@@ -168,7 +168,7 @@ def evaluate(
 
 def _run(request: EvaluateRequest, quiet: bool) -> RowsReport[Answered]:
     from isthmus.cli.progress import EvaluateBar, shown
-    from isthmus.runs.evaluate import evaluate as run_evaluate
+    from isthmus.verbs.evaluate import evaluate as run_evaluate
 
     bar = EvaluateBar(quiet)
     with shown(bar, quiet):
@@ -179,7 +179,7 @@ def _write_predictions(report: RowsReport[Answered], run: RunView, file: str, qu
     from isthmus.cli.console import progress_console
     from isthmus.core.errors import UsageError
     from isthmus.core.files import write_json
-    from isthmus.runs.evaluate.questions import predictions
+    from isthmus.verbs.evaluate.questions import predictions
 
     if len(run.evaluations) != 1 or not run.evaluations[0].answers_questions:
         raise UsageError(
@@ -192,8 +192,8 @@ def _write_predictions(report: RowsReport[Answered], run: RunView, file: str, qu
 
 def _view(report: RowsReport[Answered]) -> RunView:
     """The run with only the sets and rows that this command asked for."""
-    from isthmus.report.evaluations import EvaluationView
-    from isthmus.report.view import read_run
+    from isthmus.report.attack.view import read_run
+    from isthmus.report.evaluation.view import EvaluationView
 
     asked = tuple(EvaluationView(outcome.file.key, outcome.header) for outcome in report.outcomes)
     return read_run(report.folder, evaluations=asked)

@@ -90,10 +90,11 @@ def explain(
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.progress import fetching
-    from isthmus.report.explanation_files import check_figure, write_figure, write_kept
-    from isthmus.report.explanations import print_explained, write_page
-    from isthmus.runs.explain import ExplainRequest
-    from isthmus.runs.explain import explain as run_explain
+    from isthmus.report.explanation.files import check_figure, write_figure, write_kept
+    from isthmus.report.explanation.page import write_page
+    from isthmus.report.explanation.terminal import print_explained
+    from isthmus.verbs.explain import ExplainRequest
+    from isthmus.verbs.explain import explain as run_explain
 
     if figure is not None:
         check_figure(Path(figure))

@@ -10,7 +10,7 @@ import typer
 from isthmus.cli import options
 
 if TYPE_CHECKING:
-    from isthmus.report.view import AttackView
+    from isthmus.report.attack.view import AttackView
 
 
 def export(
@@ -37,8 +37,8 @@ def export(
     """
     from isthmus.cli.console import print_json
     from isthmus.core.errors import UnknownName, UsageError
-    from isthmus.report.export import format_of
-    from isthmus.report.view import read_run
+    from isthmus.report.attack.export import format_of
+    from isthmus.report.attack.view import read_run
     from isthmus.runs.folder import RunFolder
 
     chosen = format_of(file, form)
@@ -59,8 +59,8 @@ def export(
 def write_export(views: list[AttackView], file: str, form: str, quiet: bool) -> int:
     """Write the file and say what it holds."""
     from isthmus.cli.console import progress_console
-    from isthmus.report.export import export as write
-    from isthmus.report.export import format_of
+    from isthmus.report.attack.export import export as write
+    from isthmus.report.attack.export import format_of
 
     chosen = format_of(file, form)
     rows = write(views, Path(file), chosen)

@@ -8,7 +8,7 @@
 Rates of an attack:
 
     racc, sacc                     robust and clean accuracy
-    balanced_racc, balanced_sacc   the same as means over the classes (`isthmus.runs.balance`)
+    balanced_racc, balanced_sacc   the same as means over the classes (`isthmus.summaries.balance`)
     tpr                            robust true-positive rate: share of one class that is right and stays so under
                                    attack. The class is that of --positive, or else of --from-label
     asr                            attack success; a ceiling
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from isthmus.core.statistics import Interval
-    from isthmus.report.evaluations import EvaluationView
-    from isthmus.report.view import AttackView, RunView
-    from isthmus.runs.summary import Summary
+    from isthmus.report.attack.view import AttackView, RunView
+    from isthmus.report.evaluation.view import EvaluationView
+    from isthmus.summaries.attack import Summary
 
 _RATES = ("racc", "sacc", "balanced_racc", "balanced_sacc", "tpr")
 _CEILINGS = ("asr", "fpr")
@@ -93,7 +93,7 @@ class Bar:
 
     def judge(self, console: Console, run: RunView, keys: Sequence[str]) -> int:
         """Print a line per attack and rate; the worst decides the exit code."""
-        from isthmus.report.balance import constant
+        from isthmus.report.attack.balance import constant
 
         codes = []
         views = [view for view in run.attacks if view.key in keys]

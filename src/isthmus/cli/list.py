@@ -68,7 +68,7 @@ def list_methods(
 def rows(group: str) -> list[tuple[str, str]]:
     """Names and descriptions of a group."""
     if group in _ASSET_KINDS:
-        from isthmus.core import assets
+        from isthmus import assets
         from isthmus.models.image_names import IMAGE_BACKBONES
 
         found = [(name, assets.find(name).description) for name in assets.names(_ASSET_KINDS[group])]

@@ -53,9 +53,10 @@ def measure(
     from isthmus.cli.progress import MeasureBar
     from isthmus.core.errors import UnknownName
     from isthmus.measures.base import Asked
-    from isthmus.report.measures import print_measured, write_figures
-    from isthmus.runs.measure import MeasureRequest
-    from isthmus.runs.measure import measure as run_measure
+    from isthmus.report.measure.files import write_figures
+    from isthmus.report.measure.terminal import print_measured
+    from isthmus.verbs.measure import MeasureRequest
+    from isthmus.verbs.measure import measure as run_measure
 
     if epochs not in ("last", "all"):
         raise UnknownName("choice of epochs", epochs, ("last", "all"))

@@ -16,7 +16,7 @@ from isthmus.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from isthmus.data.load import TaskName
-    from isthmus.runs.sources import DataRequest
+    from isthmus.verbs.sources import DataRequest
 
 DATA = "Data"
 
@@ -214,7 +214,7 @@ def folder(given: str | None) -> Path | None:
 
 def data_request(source: str | None, text: str | None, label: str | None, columns: str | None) -> DataRequest | None:
     """The data named by the command; None leaves it to the run."""
-    from isthmus.runs.sources import DataRequest
+    from isthmus.verbs.sources import DataRequest
 
     if source is not None:
         return DataRequest(source, text, label, pair(columns))

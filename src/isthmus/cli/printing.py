@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.report.balance import balance_table
-from isthmus.report.certificates import certificates, print_certificate
-from isthmus.report.describe import warnings
-from isthmus.report.evaluation_table import evaluation_notes, evaluation_table
-from isthmus.report.evaluations import EvaluationView
-from isthmus.report.numerals import read_interval, three, three_bounds
-from isthmus.report.shares import shares_line
-from isthmus.report.speed import HOW_FAST, speed_table
-from isthmus.report.steps import next_steps
-from isthmus.report.terminal import (
+from isthmus.report.attack.balance import balance_table
+from isthmus.report.attack.sentences import warnings
+from isthmus.report.attack.terminal import (
     attack_table,
     detection_table,
     embedding_notes,
@@ -24,7 +17,15 @@ from isthmus.report.terminal import (
     print_examples,
     print_steps,
 )
-from isthmus.report.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.certificate.terminal import print_certificate
+from isthmus.report.certificate.view import certificates
+from isthmus.report.evaluation.speed import HOW_FAST, speed_table
+from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
+from isthmus.report.evaluation.view import EvaluationView
+from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.steps import next_steps
+from isthmus.report.training.shares import shares_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +45,7 @@ def print_run(
     """Print title, table, notes, examples and next commands; `said` goes under the title."""
     from rich.text import Text
 
-    from isthmus.report.describe import subtitle
+    from isthmus.report.attack.sentences import subtitle
     from isthmus.report.marks import visible
 
     console.print()
@@ -83,7 +84,7 @@ def print_run(
     for warning in warnings(run):
         console.print(Text(visible(warning), style="yellow"))
     if after == "report":
-        from isthmus.report.measures import print_tables
+        from isthmus.report.measure.terminal import print_tables
 
         print_tables(console, run.folder)
     if page is not None:
@@ -95,8 +96,8 @@ def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None
     """Print the tables of texts and of questions, with their notes."""
     from rich.text import Text
 
+    from isthmus.report.evaluation.questions import question_table
     from isthmus.report.marks import visible
-    from isthmus.report.questions import question_table
 
     asked = [view for view in views if view.answers_questions]
     texts = [view for view in views if not view.answers_questions]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from isthmus.core.assets import Progress as AssetProgress
-    from isthmus.runs.observer import RowResult
+    from isthmus.assets import Progress as AssetProgress
+    from isthmus.verbs.observer import RowResult
 
 _LINE_EVERY_S = 10.0
 
@@ -285,7 +285,7 @@ class MeasureBar:
 @contextlib.contextmanager
 def fetching(quiet: bool) -> Iterator[None]:
     """Inside, downloads of assets show their progress."""
-    from isthmus.core import assets
+    from isthmus import assets
 
     meter = Meter(progress_console(quiet))
     with assets.reporting(_asset_reporter(meter)):

@@ -19,12 +19,12 @@ def report(
     """Write report.html of a run, and print its table and a few adversarial examples."""
     from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.printing import print_run, run_json
-    from isthmus.report.certificates import certificates
+    from isthmus.report.attack.view import read_run
+    from isthmus.report.certificate.view import certificates
     from isthmus.report.page import write_report
-    from isthmus.report.view import read_run
     from isthmus.runs.explained import kept_explanations
     from isthmus.runs.folder import RunFolder
-    from isthmus.runs.measure import measurements
+    from isthmus.verbs.measure import measurements
 
     folder = RunFolder(run)
     view = read_run(folder)

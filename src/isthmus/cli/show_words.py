@@ -46,10 +46,11 @@ def show_words(
     from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.progress import MeasureBar
     from isthmus.measures.base import Asked
-    from isthmus.report.learned_words import check_order, check_path, print_words, word_rows, write_words
-    from isthmus.report.measures import print_measured, write_figures
-    from isthmus.runs.measure import MeasureRequest
-    from isthmus.runs.measure import measure as run_measure
+    from isthmus.report.measure.files import write_figures
+    from isthmus.report.measure.terminal import print_measured
+    from isthmus.report.measure.words import check_order, check_path, print_words, word_rows, write_words
+    from isthmus.verbs.measure import MeasureRequest
+    from isthmus.verbs.measure import measure as run_measure
 
     check_order(sort)
     if export is not None:

@@ -84,10 +84,10 @@ def train(
     from isthmus.cli.printing import print_run, run_json
     from isthmus.cli.progress import TrainingBar, fetching
     from isthmus.core.errors import UsageError
-    from isthmus.report.view import read_run
-    from isthmus.runs.sources import DataRequest
-    from isthmus.runs.train import TrainRequest
-    from isthmus.runs.train import train as run_train
+    from isthmus.report.attack.view import read_run
+    from isthmus.verbs.sources import DataRequest
+    from isthmus.verbs.train import TrainRequest
+    from isthmus.verbs.train import train as run_train
 
     if data is None:
         raise UsageError(
@@ -157,8 +157,8 @@ def training_settings(
     """Read training settings from options and ``-S`` strings."""
     import dataclasses
 
-    from isthmus.core._convert import convert
     from isthmus.core.errors import UnknownName
+    from isthmus.core.parameter_values import convert
     from isthmus.training.settings import TrainingSettings, settings_for
 
     known = {entry.name: entry for entry in dataclasses.fields(TrainingSettings)}

@@ -1,1 +1,1 @@
-"""Types and protocols, errors, statistics, catalogue, seeds, assets: what every layer stands on."""
+"""Types and protocols, errors, statistics, catalogue, seeds, files: what every layer stands on."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core import extensions
-from isthmus.core._convert import convert
 from isthmus.core.errors import IsthmusError, UnknownName, UsageError
 from isthmus.core.extensions import Extension
+from isthmus.core.parameter_values import convert
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "attacks": ("attacks/words", "attacks/gradient"),

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from isthmus.core import assets, hub
+from isthmus import assets
+from isthmus.assets import hub
 from isthmus.core.errors import DataError, IsthmusError, MissingExtra, UnknownName
 from isthmus.data._sources import Source, canonical
 from isthmus.data._tables import Table

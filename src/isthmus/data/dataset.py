@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from isthmus.core.answers import base_ids
+from isthmus.core.answer_scores import base_ids
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.strata import grouped_order, linked, stratified_order
 from isthmus.core.types import ABSTAINS, Classification, Example, Field, Ints, Task

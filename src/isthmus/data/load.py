@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
-from isthmus.data._extensions import find_extension, from_extension
 from isthmus.data._questions import choose_question_columns, make_questions
 from isthmus.data._sources import Source, canonical, from_path
 from isthmus.data._tables import Table, is_readable
 from isthmus.data.dataset import Dataset, Splits
+from isthmus.data.extension_data import find_extension, from_extension
 
 TaskName = Literal["classification", "qa"]
 DIGITS = "digits"
@@ -158,8 +158,8 @@ def names_images(source: str | Path) -> bool:
 
 def _image_place(source: str | Path) -> Path | None:
     """Where images lie that a user names; None where it is no name of any, and for what the hub may have."""
-    from isthmus.data._arrays import SUFFIX, holds_arrays
     from isthmus.data._image_folder import holds_images
+    from isthmus.data.arrays import SUFFIX, holds_arrays
 
     path = Path(source).expanduser()
     if path.exists() or path.suffix == SUFFIX:
@@ -186,8 +186,8 @@ def _find_images(
     task: TaskName,
 ) -> Splits | None:
     """The data set where it holds images; None where it holds texts."""
-    from isthmus.data._arrays import holds_arrays, read_arrays
     from isthmus.data._image_folder import read_folder
+    from isthmus.data.arrays import holds_arrays, read_arrays
 
     path = _image_place(source)
     if path is None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core import catalog
-from isthmus.defences._composed import Composed, build_defence, compose
 from isthmus.defences.base import Batch, Defence, Terms
+from isthmus.defences.parts.composition import Composed, build_defence, compose
 
 if TYPE_CHECKING:
     from isthmus.defences.advaug import AdvAug

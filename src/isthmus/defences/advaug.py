@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
-from isthmus.defences._attacked import Attacked
 from isthmus.defences.base import Made, Plan
+from isthmus.defences.parts.attacked_examples import Attacked
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset

@@ -11,9 +11,9 @@ from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, ImageClassification, Task
-from isthmus.defences._attacked import Attacked, addressed, key_values
-from isthmus.defences._checks import needs_words
 from isthmus.defences.base import Batch, Labelled, Made, Plan, Terms, speaks_for_itself
+from isthmus.defences.parts.attacked_examples import Attacked, addressed, key_values
+from isthmus.defences.parts.checks import needs_words
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.types import Output
-from isthmus.defences._ascent import Dice
-from isthmus.defences._smoothness import Smoothness, kl
 from isthmus.defences.base import Batch, Defence, Terms, pass_terms
+from isthmus.defences.parts.perturbation import Dice
+from isthmus.defences.parts.smoothness import Smoothness, kl
 
 if TYPE_CHECKING:
     from torch import Tensor

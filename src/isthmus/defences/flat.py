@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._checks import at_least, fill, needs_words, one_of, whole
 from isthmus.defences.adversarial import Adversarial, freeze
 from isthmus.defences.base import Batch, Labelled, Terms
+from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,7 +136,7 @@ class FLAT(Adversarial):
     def _mask(self, model: Classifier) -> VariationalWordMask:
         import torch
 
-        from isthmus.models._hub import seeded
+        from isthmus.arithmetic.randomness import seeded
         from isthmus.models.word_mask import VariationalWordMask
 
         block = model.backbone.embedding_block() if self.mode == "released" else None
@@ -165,7 +165,7 @@ class FLAT(Adversarial):
         mask = model.slots.word_mask
         if not self.masks or not isinstance(mask, VariationalWordMask):
             return {}
-        from isthmus.defences._word_terms import importance_difference, mean_entropy
+        from isthmus.defences.parts.word_terms import importance_difference, mean_entropy
 
         terms: dict[str, Tensor] = {}
         if beta := self.beta_at(batch.epoch):

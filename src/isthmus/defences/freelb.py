@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences.base import Batch, Defence, Terms, pass_terms
+from isthmus.defences.parts.perturbation import Ascent, Climb
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isthmus.defences._ascent import Lengths
 from isthmus.defences.freelb import FreeLB
+from isthmus.defences.parts.perturbation import Lengths
 
 
 @dataclass(frozen=True)

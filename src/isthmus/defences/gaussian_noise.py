@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Self
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Task
-from isthmus.defences._attacked import key_values
-from isthmus.defences._checks import at_least, needs_words
 from isthmus.defences.base import Batch, Defence, Labelled, Plan, Terms
+from isthmus.defences.parts.attacked_examples import key_values
+from isthmus.defences.parts.checks import at_least, needs_words
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences._anchors import Band, anchored, most_anchors
-from isthmus.defences._ascent import Ascent, Climb
-from isthmus.defences._checks import at_least, fill, one_of
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
+from isthmus.defences.parts.anchors import Band, anchored, most_anchors
+from isthmus.defences.parts.checks import at_least, fill, one_of
+from isthmus.defences.parts.perturbation import Ascent, Climb
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,8 +127,8 @@ class InfoBERT(Ascent):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Put the critic, and the auxiliary network if there is one, beside the model."""
-        from isthmus.models._hub import seeded
-        from isthmus.models.information import Critic
+        from isthmus.arithmetic.randomness import seeded
+        from isthmus.information.mutual_information import Critic
 
         super().prepare(model, data)
         block, last = _block(model)
@@ -142,7 +142,7 @@ class InfoBERT(Ascent):
             if self.alpha:
                 model.companions["critic"] = Critic(local, whole, learning_rate=self.critic_rate).to(model.device)
             if self.beta and self.p_t_given_x == "auxiliary":
-                from isthmus.models.auxiliary import AuxiliaryGaussian
+                from isthmus.information.fitted_gaussian import AuxiliaryGaussian
 
                 model.companions["auxiliary"] = AuxiliaryGaussian(model.table.embedding_dim, local).to(model.device)
 
@@ -195,7 +195,7 @@ class InfoBERT(Ascent):
     def _narrowness(self, model: Classifier, batch: Batch, climb: Climb, output: Output, step: int) -> Tensor:
         import torch
 
-        from isthmus.models.information import sampled_spread
+        from isthmus.information.mutual_information import sampled_spread
 
         stream = batch.stream(f"{self.name} bottleneck {step}")
         if self.features == "global":
@@ -222,7 +222,7 @@ class _Anchoring:
     """The anchored term of a batch: what all passes over it share, and the value of each."""
 
     def __init__(self, defence: InfoBERT, model: Classifier, batch: Batch, mask: Tensor) -> None:
-        from isthmus.models.information import Chunks
+        from isthmus.information.mutual_information import Chunks
 
         self.defence, self.model, self.batch, self.mask = defence, model, batch, mask
         self.band = Band(mask.squeeze(-1), defence.lowest, defence.highest)
@@ -231,7 +231,7 @@ class _Anchoring:
 
     def information(self, output: Output, chosen: Tensor, step: int) -> Tensor:
         """InfoNCE of the chosen words with their sentences."""
-        from isthmus.models.information import Critic, info_nce, info_nce_within
+        from isthmus.information.mutual_information import Critic, info_nce, info_nce_within
 
         critic = self.model.companions["critic"]
         assert isinstance(critic, Critic)

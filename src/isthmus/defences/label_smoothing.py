@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences._ascent import valid
 from isthmus.defences.base import Batch, Defence, cross_entropy
+from isthmus.defences.parts.perturbation import valid
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._checks import at_least
 from isthmus.defences.base import Defence, Labelled
+from isthmus.defences.parts.checks import at_least
 from isthmus.lexicon.normaliser import Deletion, Form, Steps
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Normalise(Defence):
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Learn the known words, and let the model read through the normaliser from here on."""
         from isthmus.data import Dataset
+        from isthmus.inference.normalised import Normalised
         from isthmus.lexicon.normaliser import known_words
-        from isthmus.models.normalised import Normalised
 
         if self._is_off:
             return

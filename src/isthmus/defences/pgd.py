@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._ascent import Ascent, Climb
 from isthmus.defences.base import Batch, Defence, Terms, cross_entropy, pass_terms
+from isthmus.defences.parts.perturbation import Ascent, Climb
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

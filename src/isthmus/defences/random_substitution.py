@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus.defences._synonyms import SynonymDraws
+from isthmus.defences.parts.synonyms import SynonymDraws
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from isthmus.core import progress
 from isthmus.core.types import Output
-from isthmus.defences._checks import at_least
-from isthmus.defences._smoothness import symmetric_kl
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
+from isthmus.defences.parts.checks import at_least
+from isthmus.defences.parts.smoothness import symmetric_kl
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._checks import at_least, needs_words, one_of, whole
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
-from isthmus.models.two_step import AcceptRule, Aggregate, Masking, TwoStep
+from isthmus.defences.parts.checks import at_least, needs_words, one_of, whole
+from isthmus.inference.two_step import AcceptRule, Aggregate, Masking, TwoStep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ class RSMI(Defence):
         m = x with the M words masked at which ‖g‖ is largest
 
     The same gradient chooses the words and moves the embeddings uphill. Noise stays on afterwards, and the trained
-    model answers by two-step inference (`isthmus.models.two_step`): k0 draws of the text with its most salient words
+    model answers by two-step inference (`isthmus.inference.two_step`): k0 draws of the text with its most salient words
     masked, k1 draws with other masks where those do not agree.
 
     Its price in accuracy at the defaults: 7.2 points (5.0 to 9.5) on Rotten Tomatoes (MiniLM, three seeds, 1,064 test
@@ -85,7 +85,7 @@ class RSMI(Defence):
     k1: int = 50
     """Draws of the second step."""
     accept_rule: AcceptRule = "released"
-    """When the first step's votes decide (`isthmus.models.two_step`)."""
+    """When the first step's votes decide (`isthmus.inference.two_step`)."""
     level: float | None = None
     """Level of that rule's test."""
     min_count: int | None = None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from isthmus.core.errors import UsageError
-from isthmus.defences._synonyms import SynonymDraws
 from isthmus.defences.base import Labelled
+from isthmus.defences.parts.synonyms import SynonymDraws
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -61,7 +61,7 @@ class SAFER(SynonymDraws):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Let the trained classifier answer by draws."""
-        from isthmus.models.smoothing import SynonymSmoothing
+        from isthmus.inference.smoothing import SynonymSmoothing
 
         super().prepare(model, data)
         model.deployment = SynonymSmoothing(self.draws, self.answer, self.synonyms())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
-from isthmus.defences._ascent import Dice
-from isthmus.defences._checks import at_least
-from isthmus.defences._smoothness import Smoothness, symmetric_kl
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
+from isthmus.defences.parts.checks import at_least
+from isthmus.defences.parts.perturbation import Dice
+from isthmus.defences.parts.smoothness import Smoothness, symmetric_kl
 
 if TYPE_CHECKING:
     from torch import nn

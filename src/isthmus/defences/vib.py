@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.types import Output
-from isthmus.defences._bottleneck import StochasticBottleneck
+from isthmus.defences.parts.bottleneck import StochasticBottleneck
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from isthmus.core.types import Ints, Output
-from isthmus.defences._bottleneck import StochasticBottleneck
-from isthmus.defences._checks import at_least, needs_one_vector, one_of
 from isthmus.defences.base import Labelled
 from isthmus.defences.confidence_penalty import entropy
+from isthmus.defences.parts.bottleneck import StochasticBottleneck
+from isthmus.defences.parts.checks import at_least, needs_one_vector, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core import compiled
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Ints
-from isthmus.engine.cache import Keys
 from isthmus.engine.changes import Candidates, Changes, Int32, Laid, LaidTexts, changes_of, edited
 from isthmus.engine.rows import Cuts, Int64, Rows, gathered, spread
 from isthmus.engine.template import Template

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Floats
 
-Keys = NDArray[np.uint64]
 _WAYS = 4
 _FIRST_SETS = 1 << 11
 """How many rows of places it begins with."""

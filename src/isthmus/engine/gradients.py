@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Differentiable, Floats, TokenBatch, TokenVictim, Victim
-from isthmus.engine.cache import Keys
 from isthmus.engine.requests import Gradient, TokenGradient
 from isthmus.engine.spelling import Spelling
 from isthmus.text.draft import Draft

@@ -16,8 +16,8 @@ from itertools import groupby
 import numpy as np
 
 from isthmus.core.errors import VictimError
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Floats, Ints, Pending, TokenBatch
-from isthmus.engine.cache import Keys
 from isthmus.engine.rows import Int64, Rows, by_size
 
 

@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError, VictimTimeout
+from isthmus.core.hashing import Keys, splitmix
 from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim, Voting
-from isthmus.engine.cache import Keys, ScoreCache
+from isthmus.engine.cache import ScoreCache
 from isthmus.engine.changes import edited
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, judged, shared_streams, splitmix
+from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, judged, shared_streams
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, Trace
 from isthmus.engine.tasks import BudgetSpent, Finished, Program, Steps, Stop, Task, TimeSpent, Value, no_progress

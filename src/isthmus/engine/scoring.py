@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError
+from isthmus.core.hashing import Keys, splitmix
 from isthmus.core.types import Floats, Victim
-from isthmus.engine.cache import Keys, ScoreCache
+from isthmus.engine.cache import ScoreCache
 from isthmus.engine.packing import Failures, distinct
 from isthmus.engine.requests import Score, sliced_edits
 from isthmus.engine.rows import Int64
@@ -317,12 +318,3 @@ def shared(key: int) -> int:
 def shared_streams(key: int, draws: int) -> Keys:
     """The keys of those draws."""
     return splitmix(np.uint64(shared(key)) + splitmix(np.arange(draws, dtype=np.uint64)))
-
-
-def splitmix(values: Keys) -> Keys:
-    """Scramble 64-bit counters (the finaliser of SplitMix64)."""
-    mixed = values + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    scrambled: Keys = mixed ^ (mixed >> np.uint64(31))
-    return scrambled

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus.core.errors import UsageError
+from isthmus.core.hashing import Keys
 from isthmus.core.types import MaskedLM, SentenceEncoder, TokenEncoder, Victim
 from isthmus.engine.blanks import Blanks
-from isthmus.engine.cache import Keys
 from isthmus.engine.gradients import Gradients
 from isthmus.engine.requests import Fill, Gradient, Likelihood, Similarity
 from isthmus.engine.similarity import Similarities, TextSimilarities, TokenSimilarities

@@ -11,8 +11,8 @@ from typing import cast
 import numpy as np
 
 from isthmus.core.errors import VictimTimeout
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Floats, Texts
-from isthmus.engine.cache import Keys
 from isthmus.engine.packing import Failures, as_victim_error, halves, not_finite
 from isthmus.engine.requests import Score
 from isthmus.engine.scoring import MOST_UNITS, Asked, Later, Scorer, handed_out, owners

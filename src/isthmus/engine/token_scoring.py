@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.core.hashing import Keys
 from isthmus.core.types import Floats, TokenVictim
 from isthmus.engine.assembly import Assembler
-from isthmus.engine.cache import Keys, ScoreCache
+from isthmus.engine.cache import ScoreCache
 from isthmus.engine.packing import Failures, forwarded, not_finite, packed
 from isthmus.engine.requests import Score
 from isthmus.engine.rows import Int64, Rows

@@ -101,7 +101,7 @@ class Explanation:
 
     def to_html(self) -> str:
         """The words, coloured by their weights, one paragraph per class explained."""
-        from isthmus.explanations._shown import html
+        from isthmus.explanations.parts.display import html
 
         return html(self)
 

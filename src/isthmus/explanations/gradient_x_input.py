@@ -43,7 +43,7 @@ class GradientXInput(Explainer):
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
         """Many texts in one batch."""
-        from isthmus.explanations._paths import Path, explained
+        from isthmus.explanations.parts.paths import Path, explained
 
         del seed  # Nothing is drawn.
         return explained(

@@ -53,7 +53,7 @@ class IntegratedGradients(Explainer):
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
         """Steps of many texts in one batch."""
-        from isthmus.explanations._paths import Path, explained
+        from isthmus.explanations.parts.paths import Path, explained
 
         del seed  # Nothing is drawn.
         path = Path(tuple((step + 0.5) / self.steps for step in range(self.steps)))

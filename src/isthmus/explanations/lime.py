@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Bools, Example, Victim
 from isthmus.engine.scheduler import Steps
-from isthmus.explanations._queries import Ask, Weighed, asked, check_absent
 from isthmus.explanations.base import Explainer, Explanation
+from isthmus.explanations.parts.queries import Ask, Weighed, asked, check_absent
 
 Array = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ import numpy as np
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Victim
 from isthmus.engine.scheduler import Steps
-from isthmus.explanations._queries import Ask, Weighed, asked, check_absent
 from isthmus.explanations.base import Explainer, Explanation
+from isthmus.explanations.parts.queries import Ask, Weighed, asked, check_absent
 
 
 @dataclass(frozen=True, kw_only=True)

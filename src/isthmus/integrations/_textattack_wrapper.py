@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from textattack.models.wrappers import ModelWrapper
 
+from isthmus.arithmetic.batching import batches_of, columns_of
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Differentiable, TokenVictim, Victim
-from isthmus.models.batching import batches_of, columns_of
 
 _USUAL_FIELDS = {1: ("text",), 2: ("premise", "hypothesis")}
 

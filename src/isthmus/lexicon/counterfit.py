@@ -38,7 +38,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import write_atomic
 from isthmus.core.types import Floats

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.types import Floats
 from isthmus.lexicon.vectors import WordVectors

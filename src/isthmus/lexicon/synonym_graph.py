@@ -44,7 +44,7 @@ def table_of_vectors(
 
 @functools.lru_cache(maxsize=4)
 def _built(source: str, similarity: float, most: int, components: int, vocabulary: int) -> SynonymTable:
-    from isthmus.core import assets
+    from isthmus import assets
     from isthmus.lexicon.neighbours import load_neighbours
 
     neighbours = load_neighbours(source)

@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
 from isthmus.lexicon.perceptron import PerceptronTagger, find_tagger_data
 from isthmus.lexicon.wordnet import WordNet, load_wordnet

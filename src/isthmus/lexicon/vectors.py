@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.types import Floats

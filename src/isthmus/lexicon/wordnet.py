@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.core import assets
+from isthmus import assets
 from isthmus.core.errors import AssetError, DataError
 
 _ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {

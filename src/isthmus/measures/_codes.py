@@ -215,7 +215,7 @@ class TextBatch(PixelBatch):
 
     def target(self) -> tuple[Any, Tensor | None]:
         """The model on embeddings; padding stays as it is."""
-        from isthmus.attacks.gradient._targets import EmbeddingTarget
+        from isthmus.attacks.gradient.parts.targets import EmbeddingTarget
 
         target = EmbeddingTarget(self.model, self.tokens)
         return target, target.movable

@@ -9,9 +9,9 @@ import torch
 
 from isthmus.core.errors import UsageError
 from isthmus.data.images import is_image_task
-from isthmus.models._operators import spectral_norm
+from isthmus.measures._layer_stretch import spectral_norm
+from isthmus.measures._network_stretch import EncoderConstants, LayerStretch, bottleneck_constants, lipschitz_constant
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.lipschitz import EncoderConstants, LayerStretch, bottleneck_constants, lipschitz_constant
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier

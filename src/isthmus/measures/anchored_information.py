@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from isthmus.data import Dataset
-    from isthmus.measures._estimators import Critics
+    from isthmus.information.fitted_estimators import Critics
 
 ROBUST, NON_ROBUST = "anchored words I_R (nats)", "other words I_N (nats)"
 BENIGN, ADVERSARIAL = "benign", "adversarial"
@@ -81,7 +81,7 @@ class AnchoredInformation(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """Both kinds of words on both kinds of texts, and the difference from another run."""
-        from isthmus.measures._estimators import BELOW_ZERO
+        from isthmus.information.fitted_estimators import BELOW_ZERO
 
         if len(subject.others) > 1:
             raise UsageError(f"{self.name} compares with one run: give a single --against")
@@ -145,7 +145,7 @@ class AnchoredInformation(Measure):
         return found
 
     def _critics(self, subject: Subject, chunk: int) -> Critics:
-        from isthmus.measures._estimators import Critics, Fitting, fit_critics
+        from isthmus.information.fitted_estimators import Critics, Fitting, fit_critics
         from isthmus.measures._features import features_of
 
         if "train" not in subject.splits:
@@ -160,7 +160,7 @@ class AnchoredInformation(Measure):
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:
-    from isthmus.measures._estimators import nce_interval
+    from isthmus.information.fitted_estimators import nce_interval
 
     return nce_interval(values)
 

@@ -137,7 +137,7 @@ def token_kinds(norms: Tensor, lowest: float, highest: float) -> tuple[list[str]
     """Kind and rank of every token of one sentence."""
     import torch
 
-    from isthmus.defences._anchors import anchored, ranks
+    from isthmus.defences.parts.anchors import anchored, ranks
 
     gradient, mask = norms.view(1, -1, 1), torch.ones(1, len(norms))
     rank = ranks(gradient, mask)[0]
@@ -154,7 +154,7 @@ def _cut(
     model: Classifier, example: Example, kinds: Sequence[str], ranks: Sequence[int]
 ) -> tuple[list[Piece], list[dict[str, Any]]]:
     """The texts of an example, word by word; a word behind the model's limit has no kind."""
-    from isthmus.models.batching import columns_of
+    from isthmus.arithmetic.batching import columns_of
     from isthmus.text.words import Words
 
     encoded = model.tokenizer(

@@ -18,10 +18,10 @@ from isthmus.measures.base import Measure, Measurement, Option, Subject
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isthmus.attacks.gradient._embedding_ascent import Ascent
+    from isthmus.arithmetic.transfer import Inputs
+    from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+    from isthmus.attacks.gradient.parts.embedding_ball import Answering
     from isthmus.data import Dataset
-    from isthmus.models.embedding_ball import Answering
-    from isthmus.models.transfer import Inputs
 
 _TEXTS = 200
 _ROWS = 64
@@ -89,7 +89,7 @@ class EmbeddingPGD(Measure):
 
     def ascent(self) -> Ascent:
         """The attack; an error where its settings make no sense."""
-        from isthmus.attacks.gradient._embedding_ascent import Ascent
+        from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 
         return Ascent(self.steps, self.step, self.restarts, self.draws, self.tokens)
 
@@ -114,8 +114,8 @@ class EmbeddingPGD(Measure):
         )
 
     def _curve(self, subject: Subject, name: str, data: Dataset, radii: Sequence[float]) -> Curve:
-        from isthmus.models.batching import batches_of, columns_of
-        from isthmus.models.transfer import any_shape, on_device
+        from isthmus.arithmetic.batching import batches_of, columns_of
+        from isthmus.arithmetic.transfer import any_shape, on_device
 
         reader, model = _reader(subject), subject.model
         if not len(data):
@@ -144,7 +144,7 @@ class _Group:
     ) -> None:
         import torch
 
-        from isthmus.models.embedding_ball import movable, random_directions
+        from isthmus.attacks.gradient.parts.embedding_ball import movable, random_directions
 
         self.settings, self.reader, self.inputs, self.labels = settings, reader, inputs, labels
         self.curve, self.positions = curve, positions
@@ -181,8 +181,8 @@ class _Group:
         """Some of the texts, with keys for another purpose."""
         import torch
 
-        from isthmus.models.randomness import branch
-        from isthmus.models.transfer import picked
+        from isthmus.arithmetic.randomness import branch
+        from isthmus.arithmetic.transfer import picked
 
         chosen = picked(self.inputs, torch.from_numpy(rows).to(self.inputs.ids.device))
         assert chosen.keys is not None
@@ -190,7 +190,7 @@ class _Group:
 
     def _right(self, rows: Ints, offset: Tensor | None, purpose: str, number: int) -> Shares:
         """Shares of fresh draws whose answer is the label."""
-        from isthmus.models.embedding_ball import answers
+        from isthmus.attacks.gradient.parts.embedding_ball import answers
 
         given = answers(self.reader, self._rows(rows, purpose, number), offset, self.draws)
         found: Shares = (given == self.labels[rows][:, None]).mean(axis=1)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from isthmus.core import entropy
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import bootstrap_mean, wilson
+from isthmus.information import entropy
 from isthmus.measures._sweep import against, curves_over, in_order, label_of, value_of
 from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Source, Subject
 from isthmus.measures.information_bounds import tell

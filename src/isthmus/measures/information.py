@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from isthmus.measures._estimators import Club, Critics
-    from isthmus.measures._features import Features
+    from isthmus.information.features import Features
+    from isthmus.information.fitted_estimators import Club, Critics
 
 SPREAD, CLUB, NCE = "spread U", "CLUB of word and token (nats)", "InfoNCE of token and text (nats)"
 RATE, RATE_BITS, ENTROPY_RATE = "rate R (nats)", "rate R (bits)", "entropy rate (nats)"
@@ -103,7 +103,7 @@ class Information(Measure):
 
     def _look(self, subject: Subject, what: str) -> Looked:
         """The figures of the weights that are in the model now."""
-        from isthmus.measures._estimators import BELOW_ZERO
+        from isthmus.information.fitted_estimators import BELOW_ZERO
 
         features = dict(_features(subject, what))
         fits = self._fit(subject, what) if self.fitted else None
@@ -126,7 +126,7 @@ class Information(Measure):
         return Looked(tuple(figures), notes, details)
 
     def _fit(self, subject: Subject, what: str) -> Fits:
-        from isthmus.measures._estimators import Critics, Fitting, fit_club, fit_critics
+        from isthmus.information.fitted_estimators import Critics, Fitting, fit_club, fit_critics
         from isthmus.measures._features import features_of
 
         if "train" not in subject.splits:
@@ -150,7 +150,7 @@ class Information(Measure):
     def _of_split(self, subject: Subject, split: str, found: Features, fits: Fits | None) -> Iterator[Figure]:
         import torch
 
-        from isthmus.measures._estimators import bootstrap_spread, entropy, nce_interval
+        from isthmus.information.fitted_estimators import bootstrap_spread, entropy, nce_interval
 
         seed = subject.asked.seed
 
@@ -173,7 +173,7 @@ class Information(Measure):
     def _of_labels(
         self, subject: Subject, found: Features, split: str, mean: Callable[[str, Tensor], Figure]
     ) -> Iterator[Figure]:
-        from isthmus.measures._estimators import entropy
+        from isthmus.information.fitted_estimators import entropy
 
         likelihood = self._likelihoods(subject, found)
         of_labels = entropy(found.labels)
@@ -185,7 +185,7 @@ class Information(Measure):
         """log p(y | z) of every text, a mean over draws where z is one."""
         import torch
 
-        from isthmus.measures._estimators import log_likelihoods
+        from isthmus.information.fitted_estimators import log_likelihoods
 
         head = subject.model.head
         assert found.logits is not None
@@ -247,7 +247,7 @@ def _of_code(found: Features, seed: int, mean: Callable[[str, Tensor], Figure]) 
     """Rate and mixture bounds of a Gaussian code."""
     import torch
 
-    from isthmus.models.information import entropy_rate, mixture_information, rate
+    from isthmus.information.mutual_information import entropy_rate, mixture_information, rate
 
     assert found.mean is not None
     assert found.deviation is not None

@@ -138,8 +138,8 @@ def bounds_of(
     """All bounds of one set of codes, in nats; rate and label information in bits too."""
     import torch
 
-    from isthmus.measures._estimators import entropy
-    from isthmus.models.information import rate
+    from isthmus.information.fitted_estimators import entropy
+    from isthmus.information.mutual_information import rate
 
     mean, deviation = codes.gaussian
 
@@ -168,7 +168,7 @@ def bounds_of(
 
 def _of_batch(code: Tensor, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Both mixtures and both pairwise bounds of every row of a batch."""
-    from isthmus.models.information import mixture_information, pairwise_bounds
+    from isthmus.information.mutual_information import mixture_information, pairwise_bounds
 
     among = mixture_information(code, mean, deviation)
     others = mixture_information(code, mean, deviation, leave_out=True)
@@ -179,7 +179,7 @@ def label_likelihoods(codes: Codes, head: nn.Module | None, seed: int, draws: in
     """ln q(y|t) of every input, a mean over draws of its code."""
     import torch
 
-    from isthmus.measures._estimators import log_likelihoods
+    from isthmus.information.fitted_estimators import log_likelihoods
 
     mean, deviation = codes.gaussian
     assert head is not None

@@ -12,8 +12,8 @@ from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Se
 from isthmus.measures.information import logged
 
 if TYPE_CHECKING:
+    from isthmus.information.features import Features
     from isthmus.measures._codes import Codes
-    from isthmus.measures._features import Features
 
 Rows = dict[str, list[tuple[int, dict[str, float]]]]
 """By split (epoch, figures by name)."""
@@ -153,9 +153,9 @@ def plane_figures(features: Features | Codes) -> Mapping[str, float]:
     """Spread of the tokens of texts, rates, label information and loss at the mean of the latent code."""
     import torch
 
-    from isthmus.measures._estimators import entropy, log_likelihoods
-    from isthmus.measures._features import Features
-    from isthmus.models.information import entropy_rate, rate, spread
+    from isthmus.information.features import Features
+    from isthmus.information.fitted_estimators import entropy, log_likelihoods
+    from isthmus.information.mutual_information import entropy_rate, rate, spread
 
     found = {}
     if isinstance(features, Features):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from isthmus.data import Dataset
     from isthmus.measures._constants import ModelConstants
-    from isthmus.models.lipschitz import EncoderConstants
+    from isthmus.measures._network_stretch import EncoderConstants
 
 PRODUCT, BOUND, LOGITS = "encoder, product of norms", "encoder, sound bound", "logits, sound bound"
 MEAN, DEVIATION, LEAST = "means L_μ, sound bound", "deviations L_σ, sound bound", "smallest deviation"
@@ -106,8 +106,8 @@ def local_norms(model: Any, data: Dataset, step: Any = lambda _: None) -> Tensor
     import torch
 
     from isthmus.measures._codes import batches_of
+    from isthmus.measures._network_stretch import jacobian_norms
     from isthmus.models.bottleneck import GaussianLatent
-    from isthmus.models.lipschitz import jacobian_norms
 
     rows, norms = [], []
     for batch in batches_of(model, data):
@@ -137,7 +137,7 @@ def _if_any(subject: Subject) -> tuple[ModelConstants | None, list[str]]:
 
 
 def _figures(constants: ModelConstants, least: tuple[float, bool] | None) -> Iterator[Figure]:
-    from isthmus.models.lipschitz import log_density_constant, log_printed_density_constant
+    from isthmus.measures._network_stretch import log_density_constant, log_printed_density_constant
 
     column = f"from the {constants.start}"
     yield Figure(PRODUCT, constants.estimate, of=column)

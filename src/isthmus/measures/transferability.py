@@ -142,7 +142,7 @@ class Transferability(Measure):
         import torch
         from torch.nn import functional
 
-        from isthmus.models._hub import seeded
+        from isthmus.arithmetic.randomness import seeded
 
         rows = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed >> 1))[: -(-len(codes) // 2)]
         mean = read_by_heads(codes)[rows]

@@ -8,15 +8,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isthmus.models.machine import ask_for_strict_arithmetic
+from isthmus.arithmetic.machine import ask_for_strict_arithmetic
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
     from isthmus.models.images import ImageClassifier
     from isthmus.models.importance import WordImportance, fold_word_mask, importance_of, word_importance
-    from isthmus.models.masked import TransformerMaskedLM, load_masked_lm
     from isthmus.models.pretrained import from_transformers
-    from isthmus.models.sentence import TransformerSentenceEncoder, load_encoder
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
     from isthmus.models.storage import load_model
     from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap
@@ -36,15 +34,11 @@ _HOMES = {
     "OnnxVictim": "victims",
     "Slot": "slots",
     "Slots": "slots",
-    "TransformerMaskedLM": "masked",
-    "TransformerSentenceEncoder": "sentence",
     "WordImportance": "importance",
     "WordMask": "slots",
     "fold_word_mask": "importance",
     "from_transformers": "pretrained",
     "importance_of": "importance",
-    "load_encoder": "sentence",
-    "load_masked_lm": "masked",
     "load_model": "storage",
     "load_victim": "victims",
     "register_slot": "slots",
@@ -65,15 +59,11 @@ __all__ = [
     "OnnxVictim",
     "Slot",
     "Slots",
-    "TransformerMaskedLM",
-    "TransformerSentenceEncoder",
     "WordImportance",
     "WordMask",
     "fold_word_mask",
     "from_transformers",
     "importance_of",
-    "load_encoder",
-    "load_masked_lm",
     "load_model",
     "load_victim",
     "register_slot",

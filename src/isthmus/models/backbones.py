@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.transfer import attention_mask
 from isthmus.core.errors import ModelError
 from isthmus.models.copying import rows_of
-from isthmus.models.transfer import attention_mask
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

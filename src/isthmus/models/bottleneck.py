@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.core.errors import UsageError
-from isthmus.models.information import rate
+from isthmus.information.mutual_information import rate
 from isthmus.models.slots import Bottleneck
 
 Inference = Literal["mean", "sample"]

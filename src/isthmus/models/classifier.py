@@ -20,13 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from isthmus.arithmetic.batching import columns_of
+from isthmus.arithmetic.randomness import keyed, seeded
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import OUTSIDE, Output, QuestionAnswering, Task, Texts
-from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone
-from isthmus.models.batching import columns_of
 from isthmus.models.copying import Copies, Watch, are_several, number_of, repeated
-from isthmus.models.randomness import keyed
 from isthmus.models.slots import EMBEDDINGS, Bottleneck, Noise, Slots, WordMask
 
 if TYPE_CHECKING:
@@ -303,7 +302,7 @@ class Classifier(nn.Module):
 
     @contextlib.contextmanager
     def keyed(self, keys: Tensor | None) -> Iterator[None]:
-        """Inside the block each row's randomness comes from its own key (see `isthmus.models.randomness`)."""
+        """Inside the block each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
         with keyed(self, keys):
             yield
 

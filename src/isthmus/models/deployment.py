@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
 
 _HOMES: dict[str, str] = {
-    "chained": "isthmus.models.chained:Chained",
-    "normalise": "isthmus.models.normalised:Normalised",
-    "synonyms": "isthmus.models.smoothing:SynonymSmoothing",
-    "two_step": "isthmus.models.two_step:TwoStep",
+    "chained": "isthmus.inference.chained:Chained",
+    "normalise": "isthmus.inference.normalised:Normalised",
+    "synonyms": "isthmus.inference.smoothing:SynonymSmoothing",
+    "two_step": "isthmus.inference.two_step:TwoStep",
 }
 _registered: dict[str, type[Deployment]] = {}
 

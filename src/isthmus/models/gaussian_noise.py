@@ -3,8 +3,8 @@
     h_l <- h_l + σ ε,   ε ~ N(0, I),    for the blocks l = 0, m, 2m, … of the encoder, or any that are named
 
 `EMBEDDINGS` (-1) is the sequence of word embeddings, before positions, normalisation and any word mask: noise there is
-what a certificate over embeddings is about. Draws are keyed by row (`isthmus.models.randomness`), so that a row's noise
-depends neither on the other rows nor on padding.
+what a certificate over embeddings is about. Draws are keyed by row (`isthmus.arithmetic.randomness`), so that a row's
+noise depends neither on the other rows nor on padding.
 """
 
 from __future__ import annotations

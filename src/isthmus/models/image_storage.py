@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.errors import IsthmusError, ModelError, RunError, UsageError
 from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import ImageClassification
-from isthmus.models._hub import seeded
 from isthmus.models._weights import check_inside
 from isthmus.models.image_backbones import build_backbone
 from isthmus.models.image_names import DESCRIPTION, TASK

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import keyed, seeded
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Output
-from isthmus.models._hub import seeded
 from isthmus.models.image_backbones import ImageBackbone, create_backbone, initialise
-from isthmus.models.randomness import keyed
 from isthmus.models.slots import EMBEDDINGS, Bottleneck, Noise, Slots, WordMask
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class ImageClassifier(nn.Module):
 
     @contextlib.contextmanager
     def keyed(self, keys: Tensor | None) -> Iterator[None]:
-        """Inside the block each row's randomness comes from its own key (see `isthmus.models.randomness`)."""
+        """Inside the block each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
         with keyed(self, keys):
             yield
 

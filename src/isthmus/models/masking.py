@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import keyed_uniform
 from isthmus.core.errors import ModelError
 from isthmus.core.seeds import derive
-from isthmus.models.randomness import keyed_uniform
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._folder_checks import NO_LIMIT
-from isthmus.models._hub import read_config, read_tokenizer, read_weights, seeded
 from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.classifier import Classifier
+from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import Stream
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.models.randomness import Stream
 
 if TYPE_CHECKING:
     from isthmus.models.backbones import Backbone

@@ -23,11 +23,11 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json, replacing_folder, write_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
-from isthmus.models._hub import quiet, read_config, read_tokenizer, seeded
 from isthmus.models._weights import check_inside
 from isthmus.models.backbones import Backbone, StockBackbone
 from isthmus.models.classifier import Classifier
@@ -36,6 +36,7 @@ from isthmus.models.image_names import is_image_model
 from isthmus.models.image_storage import load as load_images
 from isthmus.models.pretrained import encoder_backbone, load_stock, outputs_of, stock_backbone
 from isthmus.models.slots import Slots, build_slot, describe_slot
+from isthmus.models.transformers_files import quiet, read_config, read_tokenizer
 
 FORMAT = 2
 """Newest form of the description; only question answering needs it, and classifiers are still written in form 1."""

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import seeded
 from isthmus.core.errors import AssetError, UnknownName, UsageError
 from isthmus.core.types import Classification
-from isthmus.models._hub import seeded
 from isthmus.models.backbones import Backbone, Encoded
 from isthmus.models.classifier import Classifier
 from isthmus.models.copying import rows_of

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 import isthmus
 from isthmus.core.errors import MissingExtra
 from isthmus.core.files import write_atomic
-from isthmus.report import balance, certificates, figures, measures, numerals, randomised, steps, terms
-from isthmus.report.describe import (
+from isthmus.report import numerals, steps
+from isthmus.report.attack import balance, randomised, terms
+from isthmus.report.attack import figure as attack_figure
+from isthmus.report.attack.images import ImageGallery
+from isthmus.report.attack.sentences import (
     coverage,
     is_large,
     moved_pixels,
@@ -29,17 +32,20 @@ from isthmus.report.describe import (
     warnings,
     without_result,
 )
-from isthmus.report.evaluations import EvaluationView, pooled
-from isthmus.report.explanations import explained_html
-from isthmus.report.image_gallery import ImageGallery
+from isthmus.report.attack.view import AttackView, RunView, read_run
+from isthmus.report.certificate import page as certificate_page
+from isthmus.report.evaluation.figure import diagrams, grouped, of_run, reliability
+from isthmus.report.evaluation.questions import question_lines
+from isthmus.report.evaluation.speed import HOW_FAST, speed_lines
+from isthmus.report.evaluation.view import EvaluationView, pooled
+from isthmus.report.explanation.page import explained_html
 from isthmus.report.marks import Marked, mark, visible
+from isthmus.report.measure import page as measure_page
+from isthmus.report.measure import view as measure_view
 from isthmus.report.numerals import read_interval
-from isthmus.report.questions import question_lines
-from isthmus.report.reliability import diagrams, grouped, of_run, reliability
-from isthmus.report.shares import shares_line
-from isthmus.report.speed import HOW_FAST, speed_lines
 from isthmus.report.tables import label_cells
-from isthmus.report.view import AttackView, RunView, read_run
+from isthmus.report.training import figure as training_figure
+from isthmus.report.training.shares import shares_line
 from isthmus.runs.explained import kept_explanations
 from isthmus.runs.folder import RunFolder
 
@@ -115,7 +121,11 @@ def render(run: RunView) -> str:
     ):  # fmt: skip
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
-    environment.filters |= {"measured": measures.shown, "measured_bounds": measures.bounds, "shade": measures.shade}
+    environment.filters |= {
+        "measured": measure_view.shown,
+        "measured_bounds": measure_view.bounds,
+        "shade": measure_page.shade,
+    }
     attacked = [view for view in run.attacks if view.results]
     images = ImageGallery(run)
     galleries = [
@@ -124,10 +134,10 @@ def render(run: RunView) -> str:
         if view.successes
     ]
     drawn = {
-        "robust_accuracy": figures.robust_accuracy(run) if attacked else "",
-        "query_budget": figures.query_budget(run) if attacked else "",
-        "words_changed": figures.words_changed(run) if attacked else "",
-        "training": figures.training(run.log),
+        "robust_accuracy": attack_figure.robust_accuracy(run) if attacked else "",
+        "query_budget": attack_figure.query_budget(run) if attacked else "",
+        "words_changed": attack_figure.words_changed(run) if attacked else "",
+        "training": training_figure.training(run.log),
         "reliability": diagrams("run", of_run(run)),
     }
     page = environment.get_template("report.html").render(
@@ -157,7 +167,7 @@ def render(run: RunView) -> str:
         of_images=any(view.is_of_images for view in run.attacks),
         left_out=run.left_out,
         figures={name: Markup(svg) for name, svg in drawn.items()},
-        detections=[_detection(view, Markup(figures.detection(view))) for view in attacked if view.detection],
+        detections=[_detection(view, Markup(attack_figure.detection(view))) for view in attacked if view.detection],
         randomised=randomised.section(run, Markup),
         evaluations=evaluations_page(run.evaluations, Markup),
         questions=questions_page(run.evaluations),
@@ -170,8 +180,8 @@ def render(run: RunView) -> str:
             for each in kept_explanations(run.folder)
         ],
         troubles=_troubles(attacked),
-        measures=measures.sections(run.folder),
-        certificates=certificates.sections(run.folder),
+        measures=measure_page.sections(run.folder),
+        certificates=certificate_page.sections(run.folder),
         shares=shares_line(run.log),
         provenance=provenance(run),
         commands=steps.commands(run),

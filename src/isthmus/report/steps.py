@@ -13,9 +13,9 @@ from pathlib import Path
 
 from isthmus.core import catalog
 from isthmus.core.redaction import is_command
-from isthmus.report.certificates import certificates
-from isthmus.report.view import AttackView, RunView
-from isthmus.runs.measure import measurements
+from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.certificate.view import certificates
+from isthmus.verbs.measure import measurements
 
 Step = tuple[str, str]
 """A command and why."""

@@ -1,1 +1,1 @@
-"""The run folder, and the verbs that fill and read it."""
+"""The run folder: files on disk, and what may be read back from them."""

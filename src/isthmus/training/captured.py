@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import Draw, Stream
 from isthmus.core import progress as work
 from isthmus.defences.base import Batch, Defence, speaks_for_itself
-from isthmus.models.randomness import Draw, Stream
 from isthmus.training.walk import walk
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def is_recordable(model: nn.Module, defence: Defence, device: torch.device, accu
 
 def has_steady_passes(model: nn.Module) -> bool:
     """Whether a forward pass of `model` is the same work on the device every time."""
+    from isthmus.arithmetic.transfer import takes_final_masks
     from isthmus.models import Classifier
     from isthmus.models.backbones import StockBackbone
     from isthmus.models.bottleneck import GaussianBottleneck
     from isthmus.models.image_backbones import LibraryNetwork
     from isthmus.models.images import ImageClassifier
-    from isthmus.models.transfer import takes_final_masks
     from isthmus.training.head import HeadOnly
 
     if isinstance(model, HeadOnly):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from isthmus.data import Dataset
     from isthmus.models import Classifier
-    from isthmus.training.information import Information
+    from isthmus.training.epoch_information import Information
     from isthmus.training.numerics import Autocast
     from isthmus.training.trainer import Run
 
@@ -308,7 +308,7 @@ class _Session:
         )
 
     def _information(self, model: Classifier, autocast: Autocast) -> Information:
-        from isthmus.training.information import of_classifier
+        from isthmus.training.epoch_information import of_classifier
 
         noted, data = self.settings.information, self.train_data
         sample = encode_examples(model, data.sample(noted, self.seed).examples, data.fields) if noted else None

@@ -38,7 +38,7 @@ from isthmus.training.walk import Ledger, not_finite, walk
 if TYPE_CHECKING:
     from isthmus.training.checkpoints import Checkpoint
     from isthmus.training.encoded import EncodedExamples
-    from isthmus.training.information import Tally
+    from isthmus.training.epoch_information import Tally
     from isthmus.training.trainer import Run, Stage
 
 ENABLED = True

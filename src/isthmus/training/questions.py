@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isthmus.core.answers import score
+from isthmus.core.answer_scores import score
 from isthmus.core.types import Example, Floats
-from isthmus.models.answering import predictions, window_logits, windows_of
-from isthmus.models.windows import Window
+from isthmus.inference.question_answering import predictions, window_logits, windows_of
+from isthmus.inference.question_windows import Window
 from isthmus.training.encoded import EncodedExamples, Padding
 from isthmus.training.numerics import Autocast
 

@@ -39,8 +39,8 @@ from isthmus.training.checkpoints import (
     save_tensors,
     save_weights,
 )
+from isthmus.training.epoch_information import of_resident
 from isthmus.training.evaluation import Selection, evaluate
-from isthmus.training.information import of_resident
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import (
     OWN,

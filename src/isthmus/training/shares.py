@@ -49,13 +49,13 @@ class GradientShares:
 
     def add(self, model: nn.Module, batch: Batch, terms: Terms, weight: float = 1.0) -> None:
         """Differentiate every term of a yield by itself; the graph stays for the backward pass."""
-        from isthmus.defences import _ascent
+        from isthmus.defences.parts import perturbation
 
-        _ascent.is_measured = True
+        perturbation.is_measured = True
         try:
             self._add(model, batch, terms, weight)
         finally:
-            _ascent.is_measured = False
+            perturbation.is_measured = False
 
     def _add(self, model: nn.Module, batch: Batch, terms: Terms, weight: float) -> None:
         import torch

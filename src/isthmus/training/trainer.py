@@ -31,9 +31,9 @@ from isthmus.training import processes
 from isthmus.training.arguments import make_arguments
 from isthmus.training.checkpoints import CheckpointFolder, Position, load_weights, save_weights
 from isthmus.training.encoded import EncodedExamples
+from isthmus.training.epoch_information import Information, Tally
 from isthmus.training.evaluation import DevMetrics, Selection, evaluate
 from isthmus.training.flow import Flow
-from isthmus.training.information import Information, Tally
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import Autocast
 from isthmus.training.order import Ordered

@@ -10,14 +10,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._apgd import LossOf, climb
-from isthmus.attacks.gradient._ascent import better, random_start
-from isthmus.attacks.gradient._fab import walk
-from isthmus.attacks.gradient._losses import cross_entropy, margin, towards
-from isthmus.attacks.gradient._problem import Loss, Problem
-from isthmus.attacks.gradient._spaces import Ball, Norm
-from isthmus.attacks.gradient._square import roam
 from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
+from isthmus.attacks.gradient.parts.apgd import LossOf, climb
+from isthmus.attacks.gradient.parts.ascent import better, random_start
+from isthmus.attacks.gradient.parts.fab import walk
+from isthmus.attacks.gradient.parts.losses import cross_entropy, margin, towards
+from isthmus.attacks.gradient.parts.problem import Loss, Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, Norm
+from isthmus.attacks.gradient.parts.square import roam
 from isthmus.core.errors import UsageError
 
 _SURE = 0.9

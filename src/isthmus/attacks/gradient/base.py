@@ -24,13 +24,13 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._checks import checked_inputs, checked_labels, checked_logits, checked_movable
-from isthmus.attacks.gradient._problem import Goal, Passes, Problem
-from isthmus.attacks.gradient._spaces import Bounds, Norm, Space, largest, lengths
-from isthmus.attacks.gradient._targets import Attackable, Draws, GradientTarget, as_target, at_rest
+from isthmus.arithmetic.randomness import branch, copied, mix64
+from isthmus.attacks.gradient.parts.checks import checked_inputs, checked_labels, checked_logits, checked_movable
+from isthmus.attacks.gradient.parts.problem import Goal, Passes, Problem
+from isthmus.attacks.gradient.parts.spaces import Bounds, Norm, Space, largest, lengths
+from isthmus.attacks.gradient.parts.targets import Attackable, Draws, GradientTarget, as_target, at_rest
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
-from isthmus.models.randomness import branch, copied, mix64
 
 __all__ = ["Attackable", "Draws", "GradientAttack", "GradientResult", "GradientSettings", "GradientTarget"]
 

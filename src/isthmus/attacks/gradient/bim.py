@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import Steps, ascend
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball
+from isthmus.attacks.gradient.parts.ascent import Steps, ascend
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball
 
 
 @dataclass(frozen=True, kw_only=True)

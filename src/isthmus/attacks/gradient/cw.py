@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import better
-from isthmus.attacks.gradient._losses import margin
-from isthmus.attacks.gradient._problem import Goal, Problem
-from isthmus.attacks.gradient._spaces import lengths, like
 from isthmus.attacks.gradient.base import GradientAttack
+from isthmus.attacks.gradient.parts.ascent import better
+from isthmus.attacks.gradient.parts.losses import margin
+from isthmus.attacks.gradient.parts.problem import Goal, Problem
+from isthmus.attacks.gradient.parts.spaces import lengths, like
 from isthmus.core.errors import UsageError
 
 _CHECKS = 10

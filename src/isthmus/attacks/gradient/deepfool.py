@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import take
 from isthmus.attacks.gradient.base import GradientAttack
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import take
 from isthmus.core.errors import UsageError
 
 _FURTHER = 1e-4

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import ascend
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball, Norm
 from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
+from isthmus.attacks.gradient.parts.ascent import ascend
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, Norm
 
 
 @dataclass(frozen=True, kw_only=True)

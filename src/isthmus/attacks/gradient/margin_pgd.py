@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import Steps, random_start
-from isthmus.attacks.gradient._losses import margin, towards
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball
-from isthmus.attacks.gradient._turns import Best, Slope, classes_in_turn, take_turn
+from isthmus.attacks.gradient.parts.ascent import Steps, random_start
+from isthmus.attacks.gradient.parts.losses import margin, towards
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball
+from isthmus.attacks.gradient.parts.turns import Best, Slope, classes_in_turn, take_turn
 from isthmus.core.errors import UsageError
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import Steps, ascend, better, random_start
-from isthmus.attacks.gradient._losses import cross_entropy
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import Ball
+from isthmus.attacks.gradient.parts.ascent import Steps, ascend, better, random_start
+from isthmus.attacks.gradient.parts.losses import cross_entropy
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball
 from isthmus.core.errors import UsageError
 
 

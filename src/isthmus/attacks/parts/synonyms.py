@@ -14,7 +14,7 @@ Synonyms = Callable[[str], Sequence[str]]
 @cache
 def wordnet_synonyms(folder: str | None = None) -> Synonyms:
     """WordNet's single-word lemmas of all senses of a word; `folder` holds the dictionary, by default the asset."""
-    from isthmus.core import assets
+    from isthmus import assets
     from isthmus.lexicon.wordnet import WordNet
 
     wordnet = WordNet(Path(folder) if folder is not None else assets.path("wordnet"))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.hardware import check_device
 from isthmus.core.types import ImageClassification, Victim
-from isthmus.models.victims._options import flag, number
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
 from isthmus.models.victims.onnx_file import OnnxVictim
+from isthmus.models.victims.options import flag, number
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier

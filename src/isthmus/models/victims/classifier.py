@@ -1,6 +1,6 @@
 """A classifier of isthmus or transformers, as a victim that takes token ids.
 
-On the CPU rows of equal length get the same bits whatever they are batched with (`isthmus.models.machine`); batches
+On the CPU rows of equal length get the same bits whatever they are batched with (`isthmus.arithmetic.machine`); batches
 too small for that are filled up by repeating a row. Nothing here is ever in training mode: a dropout or a sampling
 layer left on would answer each query differently and pass for robustness.
 """
@@ -19,20 +19,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isthmus.arithmetic.batching import batches_of, columns_of
+from isthmus.arithmetic.machine import STRICT_ROWS, fewest_rows
+from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
+from isthmus.arithmetic.padding import BLOCKS, padding_keeps_bits
+from isthmus.arithmetic.randomness import copied, mix64
+from isthmus.arithmetic.transfer import (
+    Inputs,
+    any_shape,
+    copied_rows,
+    failed,
+    filled,
+    index_tensor,
+    on_device,
+    pending,
+)
 from isthmus.core.errors import IsthmusWarning, UsageError, VictimError
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
-from isthmus.models.batching import batches_of, columns_of
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
-from isthmus.models.machine import STRICT_ROWS, fewest_rows
 from isthmus.models.masking import Gradient, embedding_gradient
-from isthmus.models.packed import Trial, can_pack, in_passes, packed
-from isthmus.models.padding import BLOCKS, padding_keeps_bits
-from isthmus.models.randomness import copied, mix64
-from isthmus.models.transfer import Inputs, any_shape, copied_rows, failed, filled, index_tensor, on_device, pending
-from isthmus.models.victims._options import flag, whole
+from isthmus.models.victims.options import flag, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

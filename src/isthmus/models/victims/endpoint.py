@@ -2,7 +2,7 @@
 
     POST {"texts": ["...", ...]}                                     one field
     POST {"texts": [{"premise": "...", "hypothesis": "..."}, ...]}   several fields
-    200  {"scores": [[0.9, 0.1], ...]}                               one row per text, as `answers` lists them
+    200  {"scores": [[0.9, 0.1], ...]}                               one row per text, as `answer_parsing` lists them
 
 The names of both keys can be set, as can headers (for a token). A bare JSON list is understood as well. docs/victims.md
 has the whole contract.
@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.types import Floats, Texts
-from isthmus.models.victims._options import flag, name_of, number, whole
 from isthmus.models.victims._side_by_side import Pace, side_by_side
 from isthmus.models.victims._transport import LONGEST_ANSWER, LONGEST_REFUSAL, Address, Reply, post
-from isthmus.models.victims.answers import Outputs, Reader
+from isthmus.models.victims.answer_parsing import Outputs, Reader
 from isthmus.models.victims.functions import plain
+from isthmus.models.victims.options import flag, name_of, number, whole
 
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Answers after which asking again may help."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
-from isthmus.models.victims._options import flag, number, whole
-from isthmus.models.victims.answers import Outputs, Reader
+from isthmus.models.victims.answer_parsing import Outputs, Reader
+from isthmus.models.victims.options import flag, number, whole
 
 TIMEOUT = 120.0
 """Seconds a function may take for one batch before it counts as hung."""
@@ -23,8 +23,8 @@ class CallableVictim:
     """A function from texts to scores.
 
     The function is called with a list of strings, or, for inputs of several fields, with a list of dictionaries
-    ``{field: text}``. What it may return is listed in `isthmus.models.victims.answers`. Without `labels` the number of
-    classes is found by asking it once, and they are called LABEL_0, LABEL_1, …
+    ``{field: text}``. What it may return is listed in `isthmus.models.victims.answer_parsing`. Without `labels` the
+    number of classes is found by asking it once, and they are called LABEL_0, LABEL_1, …
 
     A call that takes longer than `timeout` seconds is a `VictimTimeout`; the thread it runs in cannot be stopped and is
     left behind. ``timeout=None`` waits for ever and calls the function in the caller's own thread.

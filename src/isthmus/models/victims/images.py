@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from isthmus.arithmetic.machine import fewest_rows
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.types import Example, Floats
 from isthmus.data.images import pixels
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.images import ImageClassifier
-from isthmus.models.machine import fewest_rows
-from isthmus.models.victims._options import flag, whole
-from isthmus.models.victims.answers import Outputs, Reader
+from isthmus.models.victims.answer_parsing import Outputs, Reader
+from isthmus.models.victims.options import flag, whole
 
 Inputs = Mapping[str, Any]
 _AT_ONCE = 256
@@ -96,7 +96,7 @@ class ImageVictim:
         return np.concatenate(parts)
 
     def _scores(self, images: Tensor, keys: Tensor | None) -> Floats:
-        from isthmus.models.randomness import copied
+        from isthmus.arithmetic.randomness import copied
 
         count, device = len(images), self.model.device
         least = fewest_rows() if device.type == "cpu" else 1
@@ -137,7 +137,7 @@ class ArrayVictim:
     """A torch module, or any function, from an array of images to scores.
 
     A module gets a tensor and gives logits; gradient attacks go through it. A function gets a numpy array and gives
-    what `isthmus.models.victims.answers` lists; it can be evaluated, and has no gradients.
+    what `isthmus.models.victims.answer_parsing` lists; it can be evaluated, and has no gradients.
     """
 
     device_type = "cpu"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.arithmetic.batching import batches_of, columns_of
 from isthmus.core.errors import MissingExtra, ModelError, UsageError, VictimError
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models._folder_checks import label_names
-from isthmus.models._hub import read_tokenizer
-from isthmus.models.batching import batches_of, columns_of
-from isthmus.models.victims._options import whole
-from isthmus.models.victims.answers import Outputs, Reader
+from isthmus.models.transformers_files import read_tokenizer
+from isthmus.models.victims.answer_parsing import Outputs, Reader
+from isthmus.models.victims.options import whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

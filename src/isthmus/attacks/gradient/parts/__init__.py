@@ -1,0 +1,1 @@
+"""What gradient attacks are made of: problems, targets, ascents, losses, spaces."""

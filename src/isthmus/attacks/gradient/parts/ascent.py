@@ -1,0 +1,87 @@
+"""Steps of one length uphill inside a ball: what FGSM, BIM and PGD share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
+from isthmus.attacks.gradient.parts.losses import cross_entropy
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import Ball, Norm, like, take
+from isthmus.core.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(GradientAttack):
+    """The ball, and the steps in it."""
+
+    epsilon: float = 0.3
+    """ε: radius of the ball, in the scale of the inputs (pixels: 0 to 1)."""
+    norm: Norm = "linf"
+    """Of the ball: linf or l2."""
+    steps: int = 40
+    """Steps from one starting point."""
+    step_size: float | None = None
+    """α: length of a step, in the scale of the inputs; by default 2.5 ε / steps."""
+    stop: bool = True
+    """Whether a row is done as soon as it is fooled; without, every step is made and the last point is kept. A
+    randomised model's rows always make every step."""
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon, self.norm)
+        if self.steps < 1:
+            raise UsageError(f"steps must be at least 1, not {self.steps}")
+        if self.step_size is not None and not (math.isfinite(self.step_size) and self.step_size > 0):
+            raise UsageError(f"step_size is a length above 0, not {self.step_size}")
+
+    def check(self, inputs: Tensor, settings: GradientSettings) -> None:
+        """The ball must not be larger than the box."""
+        check_radius(self.epsilon, self.norm, inputs, settings.bounds)
+
+    @property
+    def length(self) -> float:
+        """Of a step."""
+        return 2.5 * self.epsilon / self.steps if self.step_size is None else self.step_size
+
+
+def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int, length: float, stop: bool) -> Tensor:
+    """From `start` [rows, ...] make `steps` steps on the cross-entropy; with `stop` a row is done once it is fooled.
+
+    Whether a row is fooled where the last step led is not looked at: its judge does that.
+    """
+    found, left = start.clone(), torch.arange(len(rows), device=rows.device)
+    points, inside = start, ball.at(rows)
+    end, done = start, torch.zeros_like(left, dtype=torch.bool)
+    for step in range(steps):
+        slope = problem.slope(rows[left], points, cross_entropy)
+        before, points = points, inside.step(points, slope.gradient, length)
+        if not stop:
+            continue
+        # Where every step is looked at, nobody is done from before.
+        end = better(end, before, slope.fooled & ~done) if problem.waits else before
+        done = done | slope.fooled
+        if problem.looks(step) and bool(done.any()):
+            ended, kept = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
+            found[left[ended]] = inside.at(ended).confine(take(end, ended))
+            left, points, inside = left[kept], take(points, kept), inside.at(kept)
+            end, done = take(end, kept), done[kept]
+            if not len(left):
+                return found
+    found[left] = inside.confine(better(points, end, done) if stop else points)
+    return found
+
+
+def random_start(problem: Problem, ball: Ball, rows: Tensor, turn: int) -> Tensor:
+    """A point spread evenly over the ball of each row, drawn from the row's own stream."""
+    drawn = problem.uniform if ball.norm == "linf" else problem.normal
+    radii = problem.uniform(rows, f"radius {turn}", ()) if ball.norm == "l2" else torch.ones(len(rows))
+    return ball.at(rows).uniform(drawn(rows, f"start {turn}"), radii)
+
+
+def better(old: Tensor, new: Tensor, replaces: Tensor) -> Tensor:
+    """Row by row the new points or the old ones."""
+    return torch.where(like(replaces, old), new, old)

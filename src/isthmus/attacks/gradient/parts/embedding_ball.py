@@ -1,0 +1,107 @@
+"""Embedding sequences of texts and balls around them, read through everything that a classifier does with a text.
+
+e is the flattened sequence of word embeddings of all tokens, before positions and normalisation; a text is never padded
+here. The norm is L2, so that a radius is the quantity that the Gaussian certificate calls its radius. The ascent in
+such a ball is `isthmus.attacks.gradient.parts.embedding_ascent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, copied, keyed_normal
+from isthmus.arithmetic.transfer import Inputs, picked
+from isthmus.core.seeds import derive
+from isthmus.core.types import Floats, Ints
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+    from isthmus.models.masking import Gradient
+
+Tokens = Literal["all", "words"]
+STREAM = derive(0, "point of a ball")
+_TOKENS_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 16}
+
+
+class Reader(Protocol):
+    """A classifier that reads embedding sequences, perhaps with randomness of its own."""
+
+    @property
+    def model(self) -> Classifier:
+        """What it reads with."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the same row may be answered differently twice."""
+
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> Gradient:
+        """Gradient of f_rival - f_target with respect to ``inputs.embeddings``, for the draw of each row's key."""
+
+
+class Answering(Reader, Protocol):
+    """A reader that also tells what it answers, by whatever procedure it answers with."""
+
+    def scores_at(self, inputs: Inputs) -> Floats:
+        """Class probabilities of rows whose embeddings are given, for the draw of each row's key."""
+
+
+def movable(model: Classifier, ids: Tensor, tokens: Tokens) -> Tensor:
+    """True where embeddings may be moved [rows, length, 1]."""
+    special = model.special_mask(ids)
+    return (torch.ones_like(special) if tokens == "all" else ~special).unsqueeze(-1)
+
+
+def random_directions(keys: Tensor, shape: Sequence[int], stream: int, free: Tensor) -> Tensor:
+    """A vector of length 1 for every row, all directions of what is free alike."""
+    return unit(keyed_normal(keys, shape, STREAM + stream) * free)
+
+
+def answers(reader: Answering, inputs: Inputs, offset: Tensor | None, draws: int) -> Ints:
+    """What is answered to every row moved by `offset`, once for each draw [rows, draws]; -1: not a number."""
+    assert inputs.keys is not None
+    with torch.no_grad():
+        at = picked(inputs, torch.arange(inputs.rows, device=inputs.ids.device))
+        embeddings = reader.model.embed(at.ids).float()
+        at = at._replace(embeddings=embeddings if offset is None else embeddings + offset)
+        assert at.keys is not None
+        keys = copied(branch(at.keys, "judged"), draws).view(-1, draws)
+        found = []
+        for start, copies in portions(draws, at.ids):
+            scores = reader.scores_at(copies_of(at, keys[:, start : start + copies]))
+            whole = np.isfinite(scores).all(axis=1)
+            chosen = np.where(whole, np.nan_to_num(scores).argmax(axis=1), -1)
+            found.append(chosen.reshape(-1, copies))
+    return np.concatenate(found, axis=1)
+
+
+def portions(draws: int, ids: Tensor) -> Iterator[tuple[int, int]]:
+    """First number and count of draws that go through a model together."""
+    most = _TOKENS_AT_ONCE.get(ids.device.type, _TOKENS_AT_ONCE["cpu"])
+    at_once = max(1, most // max(1, ids.numel()))
+    for start in range(0, draws, at_once):
+        yield start, min(at_once, draws - start)
+
+
+def copies_of(inputs: Inputs, keys: Tensor) -> Inputs:
+    """Every row once for each of its keys [rows, copies], filled up to as many rows as keep their bits."""
+    rows = torch.arange(keys.numel(), device=keys.device)
+    least = fewest_rows() if keys.device.type == "cpu" else 1
+    found = picked(inputs, rows // keys.shape[1], least)
+    own = keys.reshape(-1)
+    return found._replace(keys=torch.cat([own, own[-1:].expand(len(found.ids) - len(own))]))
+
+
+def unit(values: Tensor) -> Tensor:
+    """Each row with length 1; a row of zeros, or of what is not a number, becomes zeros."""
+    values = values.nan_to_num(0.0, 0.0, 0.0)
+    flat = values.flatten(1)
+    # The largest number first: squares of small ones would vanish.
+    values = values / flat.abs().amax(dim=1).clamp_min(1e-38).view(-1, 1, 1)
+    length: Tensor = values.flatten(1).norm(dim=1)
+    return values / length.clamp_min(1e-38).view(-1, 1, 1)

@@ -1,0 +1,231 @@
+"""A batch of rows as an attack sees it: the points, the goal, and how gradients are had.
+
+An attack names the rows it still works on, so that what is done costs nothing more. The loss of a row is its mean over
+the shared draws of the search; whether a row is fooled there, more than half of these draws say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, copied, keyed_normal, keyed_uniform
+from isthmus.attacks.gradient.parts.spaces import Space, waits
+from isthmus.attacks.gradient.parts.targets import Draws, GradientTarget
+
+Loss = Callable[[Tensor, "Goal"], Tensor]
+"""From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""
+
+
+_LOOKS = 8
+"""Steps from one look for rows that are done to the next, where a look waits for a GPU."""
+
+
+class Goal(NamedTuple):
+    """What the attack wants of each row."""
+
+    label: Tensor  # the class to leave, or the class to reach [rows]
+    targeted: bool
+
+    def at(self, rows: Tensor) -> Goal:
+        """The same for some of the rows."""
+        return self._replace(label=self.label[rows])
+
+    def reached(self, logits: Tensor) -> Tensor:
+        """Whether each draw answers as wanted; never where a logit is not a number."""
+        chosen = logits.argmax(dim=-1)
+        label = self.label.view(-1, *[1] * (chosen.dim() - 1))
+        whole = logits.isfinite().all(dim=-1)
+        return whole & ((chosen == label) if self.targeted else (chosen != label))
+
+
+def _most(reached: Tensor) -> Tensor:
+    """Whether more than half of the draws say so [rows]."""
+    return reached.squeeze(1) if reached.shape[1] == 1 else reached.double().mean(dim=1) > 0.5
+
+
+def _numbers(values: Tensor) -> Tensor:
+    """The values with zeros for what is not a number, in place."""
+    # On a CPU one sum tells that nothing is to be done, at a third of the price; a GPU would have to be waited for.
+    if values.device.type == "cpu" and math.isfinite(float(values.sum())):
+        return values
+    return values.nan_to_num_(0.0, 0.0, 0.0)
+
+
+class Slope(NamedTuple):
+    """What the draws say at the points that were asked about."""
+
+    gradient: Tensor  # of the mean loss, zero where nothing may move [rows, ...]
+    loss: Tensor  # [rows]
+    logits: Tensor  # [rows, draws, classes]
+    fooled: Tensor  # [rows]
+
+
+class Passes:
+    """Rows sent through the model, draws counted apart."""
+
+    def __init__(self) -> None:
+        self.forward, self.backward = 0, 0
+
+
+class Problem:
+    """Rows that are attacked together."""
+
+    def __init__(
+        self,
+        target: GradientTarget,
+        inputs: Tensor,
+        goal: Goal,
+        space: Space,
+        *,
+        classes: int | None,
+        numbers: Tensor,
+        keys: Tensor,
+        draws: int,
+        passes: Passes,
+        watches: bool = True,
+    ) -> None:
+        """`classes` is how many the target has, if that is known; without `watches` no gradient is looked at."""
+        self.target, self.inputs, self.goal, self.space = target, inputs, goal, space
+        self.numbers, self.keys, self.passes = numbers, keys, passes
+        self.draws = draws if target.stochastic else 1
+        self.blind = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        self._classes = classes
+        self._seen: Tensor | None = torch.zeros_like(self.blind) if watches else None
+        self._own: dict[str, Tensor] = {}
+        # A batch too small for bits of its own is filled up (`isthmus.arithmetic.machine`).
+        self._least = fewest_rows() if inputs.device.type == "cpu" else 1
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the target draws."""
+        return self.target.stochastic
+
+    @property
+    def waits(self) -> bool:
+        """Whether a look at the rows waits for the device."""
+        return waits(self.inputs)
+
+    def looks(self, step: int) -> bool:
+        """Whether rows that are done are looked for, and dropped, at this step; a GPU works on them for a while."""
+        return not self.waits or step % _LOOKS == _LOOKS - 1
+
+    @property
+    def classes(self) -> int:
+        """How many classes the target has; asked of it where that is not known."""
+        if self._classes is None:
+            self._classes = self.logits(self.every[:1], self.inputs[:1]).shape[-1]
+        return self._classes
+
+    @property
+    def every(self) -> Tensor:
+        """The numbers of all rows."""
+        return torch.arange(len(self.inputs), device=self.inputs.device)
+
+    def logits(self, rows: Tensor, points: Tensor, purpose: str = "search") -> Tensor:
+        """Logits at some points, without a gradient [rows, draws, classes]."""
+        with torch.no_grad():
+            return self._forward(rows, points, purpose)[: len(rows)]
+
+    def fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
+        """Whether more than half of the draws answer as wanted."""
+        return _most(self.goal.at(rows).reached(logits))
+
+    def slope(self, rows: Tensor, points: Tensor, loss: Loss, purpose: str = "search") -> Slope:
+        """The gradient of a loss, and what came with it."""
+        leaf, goal = points.detach().requires_grad_(True), self.goal.at(rows)
+        with torch.enable_grad():
+            logits = self._forward(rows, leaf, purpose)[: len(rows)]
+            each = loss(logits, goal)
+            value = each.squeeze(1) if each.shape[1] == 1 else each.mean(dim=1)
+            (gradient,) = self.backward(value, leaf)
+        gradient, logits = self.watch(rows, gradient), logits.detach()
+        return Slope(gradient, value.detach(), logits, _most(goal.reached(logits)))
+
+    def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:
+        """How far each rival class [rows, k] is ahead of the label [rows, k], and the gradients of that [rows, k, ...].
+
+        One forward pass serves all of them.
+        """
+        leaf = points.detach().requires_grad_(True)
+        own = self.goal.label[rows].unsqueeze(1)
+        with torch.enable_grad():
+            logits = self._forward(rows, leaf, "search")[: len(rows)].mean(dim=1)
+            ahead = logits.gather(1, rivals) - logits.gather(1, own)
+            gradients = [
+                self.backward(column, leaf, keep=number + 1 < rivals.shape[1])[0]
+                for number, column in enumerate(ahead.unbind(1))
+            ]
+        found = torch.stack(gradients, dim=1)
+        if self._seen is not None:
+            self.watch(rows, found.abs().amax(dim=1))
+        if self.space.movable is not None:
+            found = found * self.space.at(rows).movable.unsqueeze(1)  # type: ignore[union-attr]
+        return ahead.detach(), _numbers(found)
+
+    def rivals(self, most: int) -> Tensor:
+        """The classes that each row could become, the most likely first where not all are looked at [rows, k]."""
+        if self.goal.targeted:
+            return self.goal.label.unsqueeze(1)
+        if self.classes - 1 <= most:
+            steps = torch.arange(1, self.classes, device=self.inputs.device)
+            return (self.goal.label.unsqueeze(1) + steps) % self.classes
+        logits = self.logits(self.every, self.inputs).mean(dim=1)
+        order = logits.scatter(1, self.goal.label.unsqueeze(1), -torch.inf).sort(dim=1, descending=True, stable=True)
+        return order.indices[:, :most]
+
+    def backward(self, value: Tensor, leaf: Tensor, keep: bool = False) -> tuple[Tensor]:
+        """The gradient of each row's value; zeros where the value does not depend on the inputs at all."""
+        self.passes.backward += len(leaf) * self.draws
+        if not value.requires_grad:
+            return (torch.zeros_like(leaf),)
+        (found,) = torch.autograd.grad(value.sum(), leaf, retain_graph=keep, allow_unused=True, materialize_grads=True)
+        return (found,)
+
+    def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
+        """Remember the rows whose first gradient was zero, or not a number; what is not a number becomes zero."""
+        whole = None if self._seen is None else gradient.flatten(1).isfinite().all(dim=1)
+        usable = self._usable(rows, gradient)
+        if self._seen is not None and whole is not None:
+            new = ~self._seen[rows]
+            dead = ~whole | ~(usable.flatten(1) != 0).any(dim=1)
+            self.blind[rows[new]] = dead[new]
+            self._seen[rows] = True
+            if bool(self._seen.all()):
+                self._seen = None
+        return usable
+
+    def uniform(self, rows: Tensor, purpose: str, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Uniform numbers of each row's own stream, shaped like the inputs unless a shape is given."""
+        drawn = keyed_uniform(branch(self.keys[rows], purpose), (len(rows), *self._shape(shape)), 0)
+        return drawn.to(self.inputs.dtype)
+
+    def normal(self, rows: Tensor, purpose: str) -> Tensor:
+        """Normal numbers of each row's own stream, shaped like the inputs."""
+        drawn = keyed_normal(branch(self.keys[rows], purpose), (len(rows), *self._shape(None)), 0)
+        return drawn.to(self.inputs.dtype)
+
+    def _shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        return tuple(self.inputs.shape[1:]) if shape is None else shape
+
+    def _usable(self, rows: Tensor, gradient: Tensor) -> Tensor:
+        usable = _numbers(gradient)
+        return usable if self.space.movable is None else self.space.at(rows).free(usable)
+
+    def _forward(self, rows: Tensor, points: Tensor, purpose: str) -> Tensor:
+        self.passes.forward += len(rows) * self.draws
+        if len(rows) < self._least:
+            fill = torch.zeros(self._least - len(rows), dtype=rows.dtype, device=rows.device)
+            rows, points = torch.cat([rows, rows[fill]]), torch.cat([points, points[fill]])
+        return self.target.logits(points, Draws(self.numbers[rows], self._keys(purpose)[rows]))
+
+    def _keys(self, purpose: str) -> Tensor:
+        """The keys of the draws of every row, the same whenever they are asked for."""
+        if purpose not in self._own:
+            self._own[purpose] = copied(branch(self.keys, "draws", purpose), self.draws).view(-1, self.draws)
+        return self._own[purpose]

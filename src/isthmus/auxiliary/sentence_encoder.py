@@ -1,0 +1,136 @@
+"""Sentence encoders: the similarity that word attacks must keep.
+
+vector = h / |h|,  h = the mean of the last hidden states (or the first, where the encoder's folder says so)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from isthmus.arithmetic.batching import batches_of
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
+from isthmus.arithmetic.transfer import Inputs, any_shape, attention_mask, on_device, pending
+from isthmus.core.errors import VictimError
+from isthmus.core.files import read_json
+from isthmus.core.types import Floats, Pending, TokenBatch
+from isthmus.models.backbones import encoder_blocks, mean_pool
+from isthmus.models.pretrained import token_limit
+from isthmus.models.transformers_files import locate, read_config, read_tokenizer, read_weights
+
+
+def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:
+    """The sentence encoder of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    return _loaded(name)
+
+
+@functools.cache
+def _loaded(name: str) -> TransformerSentenceEncoder:
+    return TransformerSentenceEncoder(name)
+
+
+class TransformerSentenceEncoder:
+    """A transformers encoder as `SentenceEncoder`; texts of equal length are encoded together, without padding."""
+
+    def __init__(
+        self, name: str | Path = "minilm", *, device: str | None = None, max_tokens: int | None = None
+    ) -> None:
+        from transformers import AutoModel
+
+        config = read_config(name)
+        self._name = str(name)
+        self.tokenizer = read_tokenizer(name)
+        # Nothing trains here, and no pooler is read, so one that is missing from the folder does no harm.
+        self.model = read_weights(AutoModel, name, config)[0].eval().requires_grad_(False)
+        self.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        folder = Path(locate(name))
+        stated = _setting(folder / "sentence_bert_config.json", "max_seq_length")
+        limit = token_limit(self.tokenizer, config)
+        self.max_tokens = max_tokens or (min(limit, stated) if isinstance(stated, int) else limit)
+        self._first = bool(_setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token"))
+
+    @property
+    def name(self) -> str:
+        """As it was asked for."""
+        return self._name
+
+    @property
+    def width(self) -> int:
+        """Length of a vector."""
+        return int(self.model.config.hidden_size)
+
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return str(self.model.device.type)
+
+    def launch(self, batches: Sequence[TokenBatch]) -> Pending:
+        """Start encoding rows of token ids; the pending result holds their unit vectors, in order."""
+        with torch.inference_mode(), any_shape():
+            way = self._in_passes if self._trial is not None and self._trial.allows(batches) else self._apart
+            rows = list(way(batches))
+            return pending(torch.cat(rows) if rows else torch.empty(0, self.width))
+
+    @functools.cached_property
+    def _trial(self) -> Trial | None:
+        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        if self.device_type != "cpu" or not can_pack(self.model, self._blocks, self.model.config.num_hidden_layers):
+            return None
+        return Trial(
+            lambda batches: torch.cat(list(self._apart(batches))).numpy(),
+            lambda batches: torch.cat(list(self._in_passes(batches))).numpy(),
+            int(self.model.config.vocab_size),
+            self.max_tokens,
+        )
+
+    @functools.cached_property
+    def _blocks(self) -> list[nn.Module]:
+        return encoder_blocks(self.model, self.model.config)
+
+    def _apart(self, batches: Sequence[TokenBatch]) -> Iterator[Tensor]:
+        """Unit vectors, batch by batch."""
+        for inputs in on_device(batches, self.model.device, self.model):
+            yield self._vectors(inputs)
+
+    def _in_passes(self, batches: Sequence[TokenBatch]) -> Iterator[Tensor]:
+        """Unit vectors of rows of all lengths, a few thousand tokens at a time."""
+        pad = self.tokenizer.pad_token_id or 0
+        for batch, count, packing in in_passes(batches, fewest_rows(self.model), pad):
+            with packed(self.model, self._blocks, packing):
+                hidden = self.model(input_ids=torch.from_numpy(batch.ids)).last_hidden_state
+            rows = hidden[:, 0]
+            if not self._first:
+                places = packing.places()
+                own = (hidden[start : start + held, :length] for start, length, held in places)
+                rows = torch.cat([mean_pool(each.contiguous(), None) for each in own])
+            yield torch.nn.functional.normalize(rows[:count].float(), dim=-1)
+
+    def _vectors(self, inputs: Inputs) -> Tensor:
+        # Segment ids are left out: every row is one text.
+        mask = attention_mask(self.model, inputs.mask)
+        hidden = self.model(input_ids=inputs.ids, attention_mask=mask).last_hidden_state
+        pooled = hidden[:, 0] if self._first else mean_pool(hidden, inputs.mask)
+        return torch.nn.functional.normalize(pooled[: inputs.rows].float(), dim=-1)
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Unit vectors [texts, width]."""
+        vectors = np.zeros((len(texts), self.width), dtype=np.float32)
+        for rows, batch in batches_of(self.tokenizer, [list(texts)], self.max_tokens):
+            vectors[rows] = self.launch([batch])()
+        if not np.isfinite(vectors).all():
+            bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+            raise VictimError(f"the sentence encoder {self.name} returned NaN for {texts[bad]!r:.80}")
+        return vectors
+
+
+def _setting(file: Path, key: str) -> object:
+    if not file.is_file():
+        return None
+    settings = read_json(file)
+    return settings.get(key) if isinstance(settings, dict) else None

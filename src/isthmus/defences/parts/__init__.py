@@ -1,0 +1,1 @@
+"""What defences are made of: checks of parameters, bottlenecks, perturbations, word terms, composition."""

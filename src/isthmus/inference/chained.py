@@ -1,0 +1,68 @@
+"""A front end before a classifier that answers by several draws: two deployments, one behind the other.
+
+p(y | x) = answer(n(x))        n the front end (a normaliser), answer a vote over synonyms or two-step inference
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import UsageError
+from isthmus.core.types import Texts
+from isthmus.inference.normalised import Normalised, NormalisedVictim
+from isthmus.models.deployment import Deployment, build_deployment
+
+if TYPE_CHECKING:
+    from isthmus.models.classifier import Classifier
+
+
+def chained(front: Deployment | None, behind: Deployment | None) -> Deployment | None:
+    """Both, one behind the other; the only one where there is one."""
+    if front is None or behind is None:
+        return behind if front is None else front
+    return Chained(front, behind)
+
+
+@dataclass(frozen=True)
+class Chained(Deployment):
+    """Reads by the first, answers by the second."""
+
+    kind = "chained"
+
+    front: Deployment
+    behind: Deployment
+
+    def __post_init__(self) -> None:
+        for name in ("front", "behind"):
+            value = getattr(self, name)
+            if isinstance(value, Mapping):  # as a folder describes it
+                object.__setattr__(self, name, build_deployment(value))
+        if not isinstance(self.front, Normalised) or isinstance(self.behind, Normalised | Chained):
+            raise UsageError("of two deployments the first must be a normaliser, and the second must not be one")
+
+    def read(self, texts: Sequence[Texts]) -> Sequence[Texts]:
+        """The texts as the front end reads them."""
+        return self.front.read(texts)
+
+    def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> NormalisedVictim:
+        """The pipeline; a setting of the front end changes that, any other what answers."""
+        assert isinstance(self.front, Normalised)
+        own = {field.name for field in dataclasses.fields(Normalised)}
+        front = self.front.changed({name: value for name, value in options.items() if name in own})
+        rest = {name: value for name, value in options.items() if name not in own}
+        assert isinstance(front, Normalised)
+        # A victim of texts is not asked a second time, so it computes in float32 at once.
+        return NormalisedVictim(self.behind.victim(model, "fp32", **rest), front)
+
+    def write_beside(self, folder: Path) -> None:
+        """What each of them writes."""
+        self.front.write_beside(folder)
+        self.behind.write_beside(folder)
+
+    def read_beside(self, folder: Path) -> Chained:
+        """Both with what they wrote."""
+        return Chained(self.front.read_beside(folder), self.behind.read_beside(folder))

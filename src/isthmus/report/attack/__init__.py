@@ -1,0 +1,1 @@
+"""Attacks in the terminal and on the page."""

@@ -1,0 +1,239 @@
+"""Tables and adversarial examples for a terminal of eighty columns.
+
+Texts are never read as markup and cannot steer the terminal. Where there is no colour, changed words stand in brackets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from isthmus.report.attack import terms
+from isthmus.report.attack.randomised import sentence as randomised
+from isthmus.report.attack.sentences import (
+    ABSTAINED,
+    asked,
+    coverage,
+    is_large,
+    moved_pixels,
+    of_embeddings,
+    resources,
+    searched,
+    settings_line,
+    unbounded,
+    without_result,
+)
+from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.marks import Piece, mark, visible
+from isthmus.report.numerals import (
+    bounds,
+    decimal,
+    percent,
+    read_interval,
+    short_bounds,
+    three,
+    two,
+    two_bounds,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from isthmus.core.statistics import Interval
+    from isthmus.summaries.attack import Summary
+
+_OF_TEXTS = "No candidates: examples without any candidate edit; counted as robust."
+_OF_IMAGES = "Largest change, l2: mean size of the perturbation, over successes."
+
+
+def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
+    """The figures of a run's attacks with intervals; `keys` selects some of them."""
+    from rich.table import Table
+
+    views = _chosen(run, keys)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("attack", overflow="fold", min_width=12, vertical="top")
+    lines = [(view.key, view.summary) for view in views]
+    if run.together is not None and len(views) > 1:
+        lines.insert(0, ("all together", run.together))  # The strongest statement comes first.
+    abstained = any(summary.abstained for _, summary in lines)
+    compared = any(map(_is_compared, views)) and not abstained  # Both would not fit; see `footnotes`.
+    headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
+    moved = ["largest\nchange", "l2"] if any(summary.linf is not None for _, summary in lines) else ["words\nchanged"]
+    untried = ["no can-\ndidates"] if len(moved) == 1 else []  # Every image has a gradient to follow.
+    headings += [*untried, "average\nqueries", *moved, *(["simi-\nlarity"] if compared else [])]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, summary in lines:
+        table.add_row(*_line(name, summary, abstained, compared))
+    return table
+
+
+def embedding_table(run: RunView) -> Table:
+    """The figures of a run's attacks on embeddings."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("on embeddings", overflow="fold", min_width=12, vertical="top")
+    headings = ("clean\naccuracy", "robust\naccuracy", "attack\nsuccess", "average\nqueries", "largest\nchange", "l2")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for view in run.embeddings:
+        if view.results:
+            table.add_row(*_line(view.key, view.summary, abstained=False, compared=False))
+    return table
+
+
+def embedding_notes(run: RunView) -> Text:
+    """How to read that table."""
+    from rich.text import Text
+
+    views = [view for view in run.embeddings if view.results]
+    lines = [of_embeddings(views)]
+    lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view))]
+    lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
+    return Text("\n".join(visible(line) for line in lines), style="dim")
+
+
+def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
+    return [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
+
+
+def _is_another(view: AttackView) -> bool:
+    """Whether the name alone does not identify what was run."""
+    return view.key != view.attack or bool(asked(view) or searched(view))
+
+
+def _is_compared(view: AttackView) -> bool:
+    return not math.isnan(view.summary.similarity.estimate)
+
+
+def _line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[Text]:
+    from rich.text import Text
+
+    none = summary.no_candidates
+    declined = f"{summary.abstained_before} clean", f"{summary.abstained_after} after"
+    return [
+        Text.assemble(visible(name, everything=True), "\n", (f"n {summary.n}", "dim")),
+        _rate(summary.sacc),
+        _rate(summary.racc, "bold"),
+        _rate(summary.asr),
+        *([Text("\n".join(declined))] if abstained else []),
+        *([Text(str(none), style="yellow" if is_large(none, summary) else "")] if summary.linf is None else []),
+        _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
+        *_changed(summary),
+        *([_two(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
+    ]
+
+
+def _changed(summary: Summary) -> list[Text]:
+    """How much the successes changed: words, or pixels."""
+    if summary.linf is None or summary.l2 is None:
+        return [_rate(summary.words_changed)]
+    return [_two(two(each.estimate), two_bounds(each)) for each in (summary.linf, summary.l2)]
+
+
+def _rate(interval: Interval, style: str = "") -> Text:
+    return _two(percent(interval.estimate), bounds(interval, unit=False), style)
+
+
+def _two(figure: str, interval: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text.assemble((figure, style), "\n", (interval, "dim"))
+
+
+def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
+    """Notes under the table: how to read it, examples without a result, and resources used."""
+    from rich.text import Text
+
+    views = _chosen(run, keys)
+    lines = [
+        "Under each figure: its 95 % interval. Robust accuracy: correct and not fooled, out of all n. "
+        + (_OF_IMAGES if any(view.is_of_images for view in views) else _OF_TEXTS)
+    ]
+    lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view)) and _is_another(view)]
+    if any(view.summary.abstained for view in views):
+        lines.append(ABSTAINED)
+        for view in filter(_is_compared, views):
+            similarity = view.summary.similarity
+            lines.append(f"{view.key}: similarity {two(similarity.estimate)} ({two_bounds(similarity)})")
+    lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
+    if run.together is not None and len(views) > 1:
+        lines.append(coverage(run))
+    lines += [unbounded(run, views)] if unbounded(run, views) else []
+    text = Text("\n".join(visible(line) for line in lines), style="dim")
+    for used in resources(run, [view.key for view in views]):
+        text.append("\n" + visible(str(used)), style="yellow" if used.is_stand_in else "")
+    for name, reason in run.left_out.items():
+        text.append("\n" + visible(f"{name} was left out: {reason}"), style="yellow")
+    return text
+
+
+def detection_table(view: AttackView) -> Table:
+    """Effect of an evasion attack on the detector."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = view.detection or {}
+    label = visible(terms.detected(view), everything=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(f"{view.key}: evasion of {label}")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    limit = found.get("threshold")
+    chosen = "likeliest class" if limit is None else f"threshold {float(limit):.4g}"
+    before, after, false = (read_interval(found.get(key)) for key in ("tpr_before", "tpr_after", "fpr"))
+    table.add_row(Text(f"{label} caught ({chosen})"), _rate(before), _rate(after, "bold"))
+    others, without = f"{found.get('negatives', 0)} clean texts of other classes", found.get("negatives_without_answer")
+    others += f"; {without} without an answer" if without else ""
+    table.add_row(Text(f"false-positive rate ({others})"), _rate(false), Text("the same", "dim"))
+    # An attack stops as soon as a text passes: an AUC after it would measure where it stopped.
+    table.add_row(Text("area under the ROC curve"), Text(three(found.get("auc_before"))), Text(""))
+    return table
+
+
+def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
+    """The first `count` successes, changed words marked."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    coloured = console.is_terminal and not console.no_color
+    for result in view.successes[:count]:
+        before = terms.verdict(view, result.prediction_before, result.score_before)[0]
+        after = terms.verdict(view, result.prediction_after, result.score_after)[0]
+        head = Text.assemble(
+            (f"{view.key} ", "dim"), (visible(before, everything=True), "bold"), " → ",
+            (visible(after, everything=True), "bold"), (f"   {result.id}{moved_pixels(result, ', ')}", "dim"),
+        )  # fmt: skip
+        console.print(head)
+        for field in mark(result, context=120):
+            if field.is_changed:
+                console.print(Padding(_text(field.before, "red", coloured), (0, 0, 0, 2)))
+                console.print(Padding(_text(field.after, "green", coloured), (0, 0, 1, 2)))
+
+
+def _text(pieces: Sequence[Piece], colour: str, coloured: bool) -> Text:
+    from rich.text import Text
+
+    text = Text(overflow="fold")
+    for piece in pieces:
+        content = " ".join(piece.text.split("\n"))
+        if piece.changed:
+            text.append(content if coloured else f"[{content}]", style=f"bold {colour} underline")
+        else:
+            text.append(content)
+    return text
+
+
+def print_steps(console: Console, steps: Sequence[tuple[str, str]]) -> None:
+    """What to run next, each command on its own line so that it can be copied."""
+    from rich.text import Text
+
+    console.print(Text("\nWhat to run next", style="bold"))
+    for command, reason in steps:
+        console.print(Text(f"  {reason}", style="dim"))
+        console.print(Text(f"    {command}"), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Certificates in the terminal and on the page."""

@@ -1,0 +1,1 @@
+"""Evaluations in the terminal and on the page."""

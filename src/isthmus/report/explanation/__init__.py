@@ -1,0 +1,1 @@
+"""Explanations in the terminal and on the page."""

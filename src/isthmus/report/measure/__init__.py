@@ -1,0 +1,1 @@
+"""Measures in the terminal and on the page."""

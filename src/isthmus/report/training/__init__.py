@@ -1,0 +1,1 @@
+"""Training in the terminal and on the page."""

@@ -1,0 +1,101 @@
+"""Which attacks of a command can run, checked before the first one starts.
+
+Every attack with work to do is rehearsed: it attacks one made-up text that cannot be turned, so that the word lists and
+models it needs are looked for now and not an hour later. An attack that was named and cannot run is an error; of
+``all`` it is left out, and its reason goes with every result of the suite. What needs gradients is rehearsed on the
+victim itself, where that has any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.core.errors import IsthmusError, UsageError
+from isthmus.core.types import Differentiable, Example, Floats, Victim
+
+if TYPE_CHECKING:
+    from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
+
+ALL = "all"
+_TEXT = "a truly good film that moves the people who see it"
+_QUERIES = 60
+"""Enough to rank the words and to try some candidates."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The attacks that run, and why the others do not."""
+
+    attacks: tuple[str, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self, asked: tuple[str, ...]) -> dict[str, Any]:
+        """For the header of every result."""
+        return {"asked": list(asked), "left_out": dict(self.left_out)}
+
+
+def choose(ready: PreparedAttacks) -> Suite:
+    """The attacks of a command that can run."""
+    chosen, left_out = [], {}
+    for name, problem in _problems(ready):
+        if problem is None:
+            chosen.append(name)
+        elif ALL in ready.request.attacks:
+            left_out[name] = problem
+            ready.observer.note(f"{name} is left out: {problem}")
+        else:
+            raise UsageError(f"{name} cannot run: {problem}")
+    if not chosen:
+        raise UsageError(f"no attack can run; {next(iter(left_out))}: {next(iter(left_out.values()))}")
+    return Suite(tuple(chosen), left_out)
+
+
+def _problems(ready: PreparedAttacks) -> Iterator[tuple[str, str | None]]:
+    """Every attack of the command, and why it cannot run where it cannot."""
+    for name in ready.methods:
+        # Rows that cannot be read are no reason to leave an attack out: a gate would pass without it.
+        has_work = ready.has_work(name)
+        try:
+            yield name, rehearse(ready, name) if has_work else None
+        except IsthmusError as error:
+            yield name, str(error)
+    yield from ready.unavailable.items()
+
+
+class _Unmoved:
+    """A victim that gives every text the same scores."""
+
+    labels = ("held", "turned")
+    stochastic = False
+
+    def scores(self, texts: Any, keys: Any = None) -> Floats:
+        del keys
+        return np.tile(np.array([0.9, 0.1], np.float32), (len(texts), 1))
+
+
+def rehearse(ready: PreparedAttacks, name: str) -> str | None:
+    """Why an attack cannot run; None if it can."""
+    problem = _try(ready, name, _Unmoved())
+    if problem is not None and isinstance(ready.victim, Differentiable):
+        problem = _try(ready, name, ready.victim)
+    return problem
+
+
+def _try(ready: PreparedAttacks, name: str, victim: Victim) -> str | None:
+    from isthmus.attacks.base import AttackSettings
+
+    fields = dict.fromkeys(ready.data.fields, _TEXT)
+    examples = [Example(f"rehearsal:{label}", fields, label) for label in range(len(victim.labels))]
+    settings = AttackSettings(budget=_QUERIES, limits=ready.limits(name))
+    try:
+        run = ready.methods[name](victim, examples, settings, **ready.companions.of(ready.model_names(name)))
+        reasons = [result.reason for result in run if result.outcome == "error"]
+    except IsthmusError as error:  # Of the whole run: the victim lacks what the attack asks it for.
+        return str(error)
+    # The engine names the kind of error before its message, which says enough.
+    return re.sub(r"^[A-Za-z]+: ", "", reasons[0]) if reasons else None

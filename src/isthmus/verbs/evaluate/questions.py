@@ -1,0 +1,124 @@
+"""A model that answers questions on SQuAD-like sets: exact match and F1 (`isthmus.summaries.questions`).
+
+Questions are answered in groups of the set's own order. A group that was interrupted is answered again as a whole, so
+that what shares a batch, and with it the last bit of a score, does not depend on where the process was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.answer_scores import score
+from isthmus.core.errors import UsageError
+from isthmus.runs.evaluated import AnsweredQuestion, Evaluated
+from isthmus.runs.journal import Journal
+from isthmus.summaries.evaluation import figure, reasons
+from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restricted
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Example
+    from isthmus.inference.question_answering import Prediction
+    from isthmus.summaries.questions import AnswerFigures
+
+_GROUP = 128
+
+
+@dataclass(eq=False)
+class QuestionEvaluation(Evaluation):
+    """A model on one set of questions."""
+
+    def check_fit(self) -> None:
+        """The model must answer questions."""
+        task = self.ready.answerer.task
+        if task.name != "qa":
+            raise UsageError(
+                f"{self.ready.source.shown} chooses one of {', '.join(task.labels)} and does not answer questions: "
+                "remove --task qa, or name a model trained with it"
+            )
+
+    def of_model(self) -> dict[str, Any]:
+        """One way, and no classes."""
+        return {"labels": [], "ways": ["model"], "headline": "model"}
+
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
+        """Answers to the groups that are not whole."""
+        from isthmus.inference.question_answering import answer
+
+        del journal
+        asked = set(self.asked)
+        examples = [example for example in self.part.data if example.id in asked]
+        for at in range(0, len(examples), _GROUP):
+            group = examples[at : at + _GROUP]
+            if not missing.isdisjoint(example.id for example in group):
+                found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
+                pairs = zip(group, found, strict=True)
+                yield [_answered(example, prediction) for example, prediction in pairs if example.id in missing]
+
+    def asking(self, answered: Sequence[str]) -> Asking:
+        """The model, window by window."""
+        from isthmus.inference.question_answering import answer
+
+        model, seed = self.ready.answerer, self.ready.request.seed
+        by_id = {example.id: example for example in self.part.data}
+        examples = [by_id[key] for key in answered]
+        return Asking(
+            lambda places: answer(model, [examples[place] for place in places], seed=seed), True, model.device.type
+        )
+
+    def read(self, row: Mapping[str, Any]) -> Answered:
+        """An answer, or why there is none."""
+        return Evaluated.from_row(row) if row.get("outcome") == "error" else AnsweredQuestion.from_row(row)
+
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+        """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
+        from isthmus.summaries.questions import evaluation
+
+        answered = [result for result in results if isinstance(result, AnsweredQuestion)]
+        found: dict[str, Any] = {
+            "headline": header["headline"],
+            "n": len(results),
+            "answered": len(answered),
+            "errors": len(results) - len(answered),
+            "reasons": reasons([result for result in results if isinstance(result, Evaluated)]),
+        }
+        if answered:
+            by_id = {result.id: result for result in answered}
+            data = restricted(self.part.data, answered)
+            made = evaluation(data, [_prediction(by_id[example.id]) for example in data])
+            parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
+            found["questions"] = {name: _figures(part) for name, part in parts.items() if part is not None}
+        return found
+
+
+def _answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
+    answers = [] if isinstance(example.label, int) else list(dict.fromkeys(each.text for each in example.label))
+    found = score(prediction.text, answers)
+    best = prediction.candidates[0] if prediction.candidates else None
+    return AnsweredQuestion(
+        example.id,
+        "right" if found.exact_match else "wrong",
+        next(iter(example.texts.values())),
+        prediction.text,
+        answers,
+        found.exact_match,
+        round(found.f1, 6),
+        None if best is None else float(f"{best.score:.6g}"),
+        None if best is None else float(f"{best.probability:.6g}"),
+    )
+
+
+def _prediction(result: AnsweredQuestion) -> Prediction:
+    from isthmus.inference.question_answering import Prediction
+
+    return Prediction(result.id, result.prediction, ())
+
+
+def _figures(part: AnswerFigures) -> dict[str, Any]:
+    return {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
+
+
+def predictions(results: Sequence[Answered]) -> dict[str, str]:
+    """Answers as the official evaluation script of SQuAD reads them: id -> text."""
+    return {result.id: result.prediction for result in results if isinstance(result, AnsweredQuestion)}

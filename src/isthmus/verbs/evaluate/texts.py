@@ -1,0 +1,169 @@
+"""A classifier on labelled texts: scores of every text in every way, and of the text it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.core.errors import DataError, UsageError, VictimTimeout
+from isthmus.core.seeds import derive
+from isthmus.runs.evaluated import Evaluated, OriginalText, Scores
+from isthmus.runs.journal import Journal
+from isthmus.summaries.evaluation import summarise
+from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation
+from isthmus.verbs.evaluate.ways import Seen
+from isthmus.verbs.label_check import check_labels, judge, suspicion
+from isthmus.verbs.model_loading import names_in_data, numbering, shown_labels, suit_fields
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Example
+    from isthmus.data import Dataset
+
+_AT_ONCE = {"cpu": 256, "cuda": 4096}
+"""Texts between two writes: on a GPU many of each length must come together to fill a batch."""
+
+
+@dataclass(eq=False)
+class TextEvaluation(Evaluation):
+    """A classifier on one set."""
+
+    def check_fit(self) -> None:
+        """Labels must belong together, and the number of fields must be what the model reads."""
+        self._suit_fields()
+        reads, has = getattr(self.ready.victim, "fields", None), self.part.data.fields
+        if reads is not None and len(reads) != len(has):
+            raise UsageError(
+                f"{self.part.source} has {len(has)} text fields ({', '.join(has)}), the model reads {len(reads)} "
+                f"({', '.join(reads)}): name the columns with --text or --pair"
+            )
+        _ = self.aligned, self.ready.ways
+
+    def begin(self) -> None:
+        """Stop if the model's labels cannot be those of the set, as far as untouched texts tell."""
+        clean, ready = self.part.clean(), self.ready
+        self._suit_fields()
+        if clean is None or not ready.request.label_check or self._names_agree():
+            return
+        try:
+            check_labels(ready.victim, clean.aligned(ready.victim.labels), ready.request.seed, self.names)
+        except VictimTimeout as error:
+            ready.observer.note(f"labels not checked: {error}")
+
+    def of_model(self) -> dict[str, Any]:
+        """Class names and ways."""
+        ways = self.ready.ways
+        return {
+            "labels": shown_labels(self.ready.victim.labels, self.names),
+            "ways": list(ways.names),
+            "headline": ways.headline,
+            "draws": ways.draws,
+        }
+
+    def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
+        """Some texts at a time."""
+        self._suit_fields()  # The set before may have been one of single texts.
+        examples = [example for example in self.aligned if example.id in missing]
+        size = _AT_ONCE.get(getattr(self.ready.victim, "device_type", "cpu"), _AT_ONCE["cpu"])
+        for at in range(0, len(examples), size):
+            first = not any(row.get("scores") for row in journal.rows.values())
+            yield list(self._results(examples[at : at + size], first))
+
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+        """Accuracy, calibration and what goes with them."""
+        return summarise(_texts(results), header["labels"], header["ways"], header["headline"])
+
+    def asking(self, answered: Sequence[str]) -> Asking:
+        """The victim as it is deployed, with draws of its own for every text."""
+        self._suit_fields()
+        victim, seed = self.ready.victim, self.ready.request.seed
+        by_id = {example.id: example.inputs for example in self.part.data}
+        texts = [by_id[key] for key in answered]
+        keys: NDArray[np.uint64] = np.array([derive(seed, "latency", key) for key in answered], dtype=np.uint64)
+
+        def ask(places: Sequence[int]) -> object:
+            own = [texts[place] for place in places]
+            return victim.scores(own, keys[list(places)]) if victim.stochastic else victim.scores(own)
+
+        return Asking(ask, hasattr(victim, "model"), getattr(victim, "device_type", "cpu"), victim)
+
+    def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
+        """A label map that looks mixed up."""
+        return {"suspicion": self._suspicion(_texts(results))}
+
+    @cached_property
+    def aligned(self) -> Dataset:
+        """The set with labels in the model's numbering."""
+        labels = self.ready.victim.labels
+        try:
+            return self.part.data.aligned(labels)
+        except DataError as error:
+            raise DataError(
+                f"{self.part.source} has the labels {', '.join(self.part.data.labels[:12])}, the model "
+                f"{', '.join(labels[:12])}: pass --labels: dataset label names, in the model's class order"
+            ) from error
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What the set calls each of the model's classes."""
+        return names_in_data(self.part.data, self.ready.victim.labels, numbering(self.part.data, self.aligned))
+
+    def _suit_fields(self) -> None:
+        suit_fields(self.ready.victim, self.ready.source, self.part.data.fields)
+
+    def _names_agree(self) -> bool:
+        """Whether the labels were matched by the names a run was trained with: a bad model is then just that."""
+        run = self.ready.source.run
+        if run is None or run.record().training is None or self.ready.request.labels is not None:
+            return False
+        known = {label.casefold() for label in self.ready.victim.labels}
+        return known.issuperset(label.casefold() for label in self.part.data.labels)
+
+    def _suspicion(self, results: Sequence[Evaluated]) -> str | None:
+        """A warning where texts of unknown origin are answered as if the classes were in another order.
+
+        An adversarial set may well be answered worse than by chance, so nothing is stopped for it.
+        """
+        answered = [(result.label, result.scores) for result in results if result.scores]
+        if self.part.clean() is not None or not answered or not self.ready.request.label_check or self._names_agree():
+            return None
+        labels = self.ready.victim.labels
+        scores = np.array([each[self.ready.ways.headline] for _, each in answered], np.float32)
+        check = judge(scores, np.array([label for label, _ in answered], np.int64), len(labels))
+        if not check.is_suspicious or check.renaming is None:
+            return None
+        return suspicion(check, labels, self.names)
+
+    def _results(self, examples: Sequence[Example], first: bool) -> Iterator[Evaluated]:
+        ways, originals = self.ready.ways, self.part.originals
+        seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
+        paired = [example for example in examples if example.id in originals]
+        texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
+        before = ways.see(texts, keys) if paired else Seen({})
+        place_of = {each.id: place for place, each in enumerate(paired)}
+        for place, example in enumerate(examples):
+            assert isinstance(example.label, int)
+            scores, reason = _answer(seen, place)
+            original = None
+            if example.id in place_of:
+                original = OriginalText(originals[example.id], *_answer(before, place_of[example.id]))
+            outcome, prediction = "error", None
+            if scores:
+                prediction = int(np.argmax(scores[ways.headline]))
+                outcome = "right" if prediction == example.label else "wrong"
+            yield Evaluated(example.id, outcome, example.label, example.texts, scores, reason, prediction, original)
+
+
+def _answer(seen: Seen, place: int) -> tuple[Scores | None, str | None]:
+    """Scores of one text in every way, to seven digits; none, and why, where the model did not answer."""
+    if place in seen.reasons:
+        return None, seen.reasons[place]
+    return {way: tuple(float(f"{p:.7g}") for p in scores[place]) for way, scores in seen.scores.items()}, None
+
+
+def _texts(results: Sequence[Answered]) -> list[Evaluated]:
+    return [result for result in results if isinstance(result, Evaluated)]
