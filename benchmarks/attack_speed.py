@@ -227,8 +227,8 @@ def textattack_command(options: argparse.Namespace, recipe: str, out: Path) -> l
 
 def resources(options: argparse.Namespace) -> Resources:
     cache = (options.out / "standins").resolve()
-    paths = (path and path.resolve() for path in (options.vectors, options.sememes, options.nltk_data))
-    return Resources(*paths, masked_length=options.masked_length, cache=cache)
+    vectors, sememes, tags = (path and path.resolve() for path in (options.vectors, options.sememes, options.nltk_data))
+    return Resources(vectors, sememes, tags, masked_length=options.masked_length, cache=cache)
 
 
 def forwarded(options: argparse.Namespace, side: str, recipe: str, precision: str) -> list[str]:

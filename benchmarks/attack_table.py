@@ -163,7 +163,7 @@ def page(out: Path) -> str:
 def section(plan: Plan, folder: RunFolder) -> list[str]:
     """A heading, the victim, and the head of the table."""
     results = folder.record().results or {}
-    columns = ("attack", "n", "accuracy", "robust accuracy", "success", "nothing tried", "queries")
+    columns: tuple[str, ...] = ("attack", "n", "accuracy", "robust accuracy", "success", "nothing tried", "queries")
     columns += ("words changed", "similarity")
     return [
         f"## {plan.name}",

@@ -142,7 +142,7 @@ def _order(view: CertificateView) -> tuple[str, float]:
 def _called(view: CertificateView) -> str:
     """The certificate, and its noise where it has any."""
     sigma = view.header["settings"]["parameters"].get("sigma")
-    return view.header["certificate"] + ("" if sigma is None else f", sigma {sigma:g}")
+    return str(view.header["certificate"]) + ("" if sigma is None else f", sigma {sigma:g}")
 
 
 def drawn(view: CertificateView, name: str, stem: Path) -> str:

@@ -25,6 +25,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -142,7 +143,7 @@ def means(options: argparse.Namespace) -> None:
     table = Table(title=f"{options.attack} on {options.run}, n {options.n}")
     for name in ("draws", "clean accuracy", "robust accuracy", "expected", "attack success", "queries", "abstained"):
         table.add_column(name, justify="right")
-    lines: list[tuple[str, dict[str, object]]] = [
+    lines: list[tuple[str, dict[str, Any]]] = [
         (str(draws), {} if draws == 1 else {"draws": draws}) for draws in options.draws
     ]
     for name, more in [*lines, ("fixed", {"fixed": True})]:

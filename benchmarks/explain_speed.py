@@ -28,6 +28,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +193,10 @@ class Bench:
 
     def _best(self, make: Callable[[int], Any], work: Callable[[Any], None]) -> Any:
         """The batches of the size that is fastest."""
-        found = []
+        found: list[tuple[float, int, Any]] = []
         for size in BATCHES["cpu" if self.device == "cpu" else "cuda"]:
             batches = make(size)
-            found.append((self.seconds(lambda b=batches: work(b)), len(found), batches))
+            found.append((self.seconds(partial(work, batches)), len(found), batches))
         return min(found)[2]
 
     def lime(self) -> list[Line]:

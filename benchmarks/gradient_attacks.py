@@ -177,7 +177,9 @@ class Bare:
 def compare(lines: list[Line], options: argparse.Namespace) -> tuple[list[list[str]], list[list[str]], list[str]]:
     """The rows of both tables, and what missed its target."""
     by = {(line.side, line.model, line.case): line for line in lines}
-    agreement, speed, missed = [], [], []
+    agreement: list[list[str]] = []
+    speed: list[list[str]] = []
+    missed: list[str] = []
     for ours in (line for line in lines if line.side == OURS):
         for peer in PEERS:
             theirs = by.get((peer, ours.model, ours.case))

@@ -93,7 +93,9 @@ def run(options: argparse.Namespace, out: Path) -> None:
     torch.set_num_threads(options.threads)
     cache = options.out / "standins"
     given = Resources(
-        *(path and path.resolve() for path in (options.vectors, options.sememes, options.nltk_data)),
+        vectors=options.vectors and options.vectors.resolve(),
+        sememes=options.sememes and options.sememes.resolve(),
+        nltk_data=options.nltk_data and options.nltk_data.resolve(),
         encoder=options.encoder,
         masked_lm=options.masked_lm,
         masked_length=options.masked_length,

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ import torch
 from rich.console import Console
 
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
-from isthmus.core.types import Texts, TokenBatch
+from isthmus.core.types import Texts, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch, Standard
 from isthmus.inference.two_step import TwoStep
 from isthmus.models import Classifier, ClassifierVictim, load_model
@@ -81,7 +82,7 @@ class Bench:
 
     @property
     def on_cpu(self) -> bool:
-        return self.options.device == "cpu"
+        return str(self.options.device) == "cpu"
 
     def seconds(self, work: Callable[[], object]) -> float:
         """Processor seconds on a CPU, wall seconds on a GPU."""
@@ -123,7 +124,7 @@ class Bench:
             (f"second step too, k1 = {self.deployment.k1}", never, few, rows / second),
         ]:
             victim = self.deployment.victim(self.model, **settings)  # type: ignore[arg-type]
-            ratio = self.ratio(lambda: plain.launch([batch])(), lambda v=victim, w=work: v.launch([w])(), per)
+            ratio = self.ratio(lambda: plain.launch([batch])(), partial(_answer, victim, work), per)
             lines.append(Line(name, ratio, f"{self.options.repeats} rounds of {len(work.ids)} rows"))
             console.print(shown(lines[-1]))
         return lines
@@ -154,8 +155,8 @@ class Bench:
         found = []
         for name, victim in [("plain", ClassifierVictim(self.plain)), ("defended", self.deployment.victim(self.model))]:
             victim.scores(texts[:2])
-            single = [self.wall(lambda t=text, v=victim: v.scores([t])) for text in texts]
-            many = self.wall(lambda v=victim: v.scores(texts))
+            single = [self.wall(partial(victim.scores, [text])) for text in texts]
+            many = self.wall(partial(victim.scores, texts))
             p50, p95 = np.percentile(single, [50, 95]) * 1000
             found.append(
                 f"{name}: p50 {p50:.0f} ms, p95 {p95:.0f} ms; {1000 * many / len(texts):.1f} s per 1,000 texts"
@@ -172,6 +173,10 @@ class Bench:
         victim = self.deployment.victim(self.model)
         victim.scores(texts)
         return wilson(victim.second, victim.asked)
+
+
+def _answer(victim: TokenVictim, batch: TokenBatch) -> object:
+    return victim.launch([batch])()
 
 
 def shown(line: Line) -> str:

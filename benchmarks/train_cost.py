@@ -148,7 +148,7 @@ def make_batch(model: Classifier, options: argparse.Namespace) -> Batch:
     tokenizer = model.tokenizer
     usual = [index for index in range(len(tokenizer)) if index not in set(tokenizer.all_special_ids)]
     around = tokenizer("a")["input_ids"]
-    word = tokenizer.convert_tokens_to_ids(tokenizer.tokenize("a"))[0]
+    word = tokenizer("a", add_special_tokens=False)["input_ids"][0]
     place = around.index(word)
     ids = torch.full((options.batch, options.length), tokenizer.pad_token_id or 0)
     mask = torch.zeros_like(ids)
@@ -187,7 +187,7 @@ def seconds(training: Training, options: argparse.Namespace) -> float:
         training.step()
     if on_gpu:
         torch.cuda.synchronize()
-    return (clock() - started) / options.steps
+    return float(clock() - started) / options.steps
 
 
 def measure(trainings: list[Training], options: argparse.Namespace) -> dict[str, list[float]]:

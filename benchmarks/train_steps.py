@@ -20,7 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -49,16 +51,19 @@ ROWS: dict[str, Defence] = {
 @contextlib.contextmanager
 def switched(on: tuple[str, ...]) -> Iterator[None]:
     """Exactly these switches on."""
-    kept = (fit.unplanned_attention, resident.unplanned_attention, encoded.BLOCK, lean.is_lean, captured.ENABLED)
-    if "attention" not in on:
-        fit.unplanned_attention = resident.unplanned_attention = lambda device: contextlib.nullcontext()
-    encoded.BLOCK = encoded.BLOCK if "blocks" in on else 1
-    lean.is_lean = lambda device, start: "lean" in on
-    captured.ENABLED = "recorded" in on
-    try:
+    with contextlib.ExitStack() as changed:
+
+        def switch(place: ModuleType, name: str, value: object) -> None:
+            changed.enter_context(mock.patch.object(place, name, value))
+
+        if "attention" not in on:
+            for place in (fit, resident):
+                switch(place, "unplanned_attention", lambda device: contextlib.nullcontext())
+        if "blocks" not in on:
+            switch(encoded, "BLOCK", 1)
+        switch(lean, "is_lean", lambda device, start: "lean" in on)
+        switch(captured, "ENABLED", "recorded" in on)
         yield
-    finally:
-        fit.unplanned_attention, resident.unplanned_attention, encoded.BLOCK, lean.is_lean, captured.ENABLED = kept
 
 
 @dataclass
@@ -122,7 +127,7 @@ def tiny() -> Classifier:
     plain = Classifier.create("minilm", ("negative", "positive"))
     config = BertConfig(
         vocab_size=len(plain.tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, num_labels=2,
+        intermediate_size=16,
     )  # fmt: skip
     return Classifier(StockBackbone(BertForSequenceClassification(config)), plain.tokenizer, plain.task, max_tokens=128)
 

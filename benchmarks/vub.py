@@ -119,6 +119,7 @@ class Scorer:
         import torch
 
         from isthmus.models import load_model
+        from isthmus.models.bottleneck import GaussianBottleneck
         from isthmus.training.head import HeadOnly, vectors_of
 
         model = load_model(folder)
@@ -127,7 +128,7 @@ class Scorer:
         head = HeadOnly(model).eval()
         found = {}
         for way in ways:
-            if head.bottleneck is not None:
+            if isinstance(head.bottleneck, GaussianBottleneck):
                 head.bottleneck.inference = "mean" if way == "mean" else "sample"
             with torch.no_grad():
                 draws = [

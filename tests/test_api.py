@@ -6,7 +6,6 @@ import doctest
 import importlib
 import inspect
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from isthmus.core.errors import DataError, RunError, UsageError
 from isthmus.data import Splits
 from isthmus.defences import FreeLB, Normalise
 
-sys.path[:0] = [str(Path(__file__).parent / "training")]
 toys = importlib.import_module("training_toys")
 
-SYNONYMS = str(Path(__file__).parent / "defences" / "synonyms.json")
+SYNONYMS = str(Path(__file__).parent / "support" / "synonyms.json")
 ROWS = [("a lovely film", "good"), ("a dull plot", "bad"), ("a warm scene", "good"), ("a stale actor", "bad")] * 8
 QUICK = isthmus.TrainingSettings(epochs=1, batch_size=8, learning_rate=1e-2, precision="fp32")
 

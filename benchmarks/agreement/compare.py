@@ -81,10 +81,7 @@ def compare(attack: str, ours: Sequence[Sequence[Row]], theirs: Sequence[Sequenc
             raise SystemExit(f"{attack}: the sides attacked different texts: {mine['text']!r}, {other['text']!r}")
     fought = [pair for seed in pairs for pair in seed if any(row["outcome"] != "skipped" for row in pair)]
     alike = [mine["outcome"] == other["outcome"] for mine, other in fought]
-    mine, other = (
-        [_success(pair[0] for pair in seed) for seed in pairs],
-        [_success(pair[1] for pair in seed) for seed in pairs],
-    )
+    our_counts, their_counts = ([_success(pair[side] for pair in seed) for seed in pairs] for side in (0, 1))
     return Comparison(
         attack,
         n,
@@ -93,10 +90,13 @@ def compare(attack: str, ours: Sequence[Sequence[Row]], theirs: Sequence[Sequenc
         sum(alike),
         sum(first["perturbed"] == second["perturbed"] for first, second in fought),
         sum(first["perturbed"].lower() == second["perturbed"].lower() for first, second in fought),
-        _rate(mine),
-        _rate(other),
-        _difference(mine, other),
-        *(_mean(pair[side][key] for pair in fought) for key in ("queries", "rows") for side in (0, 1)),
+        _rate(our_counts),
+        _rate(their_counts),
+        _difference(our_counts, their_counts),
+        our_queries=_mean(mine["queries"] for mine, _ in fought),
+        their_queries=_mean(other["queries"] for _, other in fought),
+        our_rows=_mean(mine["rows"] for mine, _ in fought),
+        their_rows=_mean(other["rows"] for _, other in fought),
         errors=sum(first["outcome"] in ("error", "timed_out") for first, _ in fought),
         differing=[pair for pair in fought if any(pair[0][key] != pair[1][key] for key in ("outcome", "perturbed"))],
     )

@@ -161,8 +161,8 @@ def _difference(spec: FigureSpec, ours: Sequence[Cell], theirs: Sequence[Cell]) 
         for a, b in zip(ours, theirs, strict=True):
             if (a.key.data["fingerprint"], a.key.n) != (b.key.data["fingerprint"], b.key.n):
                 raise DataError(f"{a.row!r} and {b.row!r} were asked about different images")
-        right = [np.array([cell.right for cell in side], dtype=np.float64) for side in (ours, theirs)]
-        found = crossed_difference(*right)
+        right, their_right = (np.array([cell.right for cell in side], dtype=np.float64) for side in (ours, theirs))
+        found = crossed_difference(right, their_right)
         change = found.difference
         text = f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
         return text, float(found.p_value)

@@ -82,8 +82,8 @@ def render_measured(against: str, cells: Sequence[Cell]) -> str:
     base = rows.get(against, {})
     ordered = sorted(rows, key=lambda name: name != against)
     head = ["", "seeds", "texts"]
-    for shown in _SHOWN.values():
-        head += [shown, f"against {against}"] if base else [shown]
+    for title in _SHOWN.values():
+        head += [title, f"against {against}"] if base else [title]
     lines = [[*head, "completeness error"], ["---"] * (len(head) + 1)]
     for row in ordered:
         own = rows[row]

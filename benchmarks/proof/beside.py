@@ -62,7 +62,7 @@ def work_off(tasks: Iterable[Task], *, workers: int = 1, minutes: float = 1e6) -
                 (done.add if _tried(task) else left.append)(task.name)
             else:
                 share = min(1.0, _MORE_THAN_EVEN / workers)
-                process = multiprocessing.get_context("fork").Process(target=_in_child, args=(task, share))
+                process: BaseProcess = multiprocessing.get_context("fork").Process(target=_in_child, args=(task, share))
                 running[task.name] = task, process
                 process.start()
         for name, (task, process) in list(running.items()):

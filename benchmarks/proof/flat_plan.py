@@ -104,7 +104,7 @@ def unit(stage: str, backbone: str, method: Method, seed: int, **more: Any) -> U
 def _search() -> Iterator[Unit]:
     """One seed, 1,000 texts a round; 300 development texts are attacked, which no training text repeats."""
     for backbone in ("cnn", "minilm"):
-        arms = [("adv", {}), ("adv-frozen", {})]
+        arms: list[tuple[str, dict[str, Any]]] = [("adv", {}), ("adv-frozen", {})]
         arms += [("flat", {"beta": beta, "gamma": gamma}) for beta in GRID for gamma in GRID]
         for name, parameters in arms:
             plain = arm(name, backbone, points=1000)
@@ -202,7 +202,7 @@ def _textdefender() -> Iterator[Unit]:
     for seed in range(3):
         for backbone in ("minilm", "cnn"):
             for name in HEADLINE:
-                limits = {} if name == "base" else {"preset": PRESET, "ending": "-limits"}
+                limits: dict[str, Any] = {} if name == "base" else {"preset": PRESET, "ending": "-limits"}
                 yield unit("textdefender", backbone, arm(name, backbone, **limits), seed, preset=PRESET, part="limits")
 
 
@@ -215,10 +215,11 @@ def _transfer(attacks: tuple[str, ...], n: int) -> Iterator[Unit]:
 
 def _other(data: str, points: int | None, n: int) -> Iterator[Unit]:
     longer = {"max_tokens": 128} if data == "ag_news" else {}
+    more: dict[str, Any] = {} if points is None else {"points": points}
     for seed in range(3):
         for backbone in WORDS:
             for name in HEADLINE:
-                method = arm(name, backbone, **({} if points is None else {"points": points}))
+                method = arm(name, backbone, **more)
                 yield unit(data, backbone, method, seed, data=data, n=n, settings=settings(backbone, **longer))
 
 

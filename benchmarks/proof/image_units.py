@@ -47,7 +47,7 @@ class ImagePlace:
 
     def fitted(self, unit: ImageUnit) -> ImageUnit:
         """The unit as it is run here."""
-        own = {} if self.epochs is None else {"epochs": self.epochs}
+        own: dict[str, Any] = {} if self.epochs is None else {"epochs": self.epochs}
         return dataclasses.replace(
             unit,
             settings=dataclasses.replace(unit.settings, **own),

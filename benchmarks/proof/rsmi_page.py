@@ -180,7 +180,8 @@ def randomness(place: Path, found: dict[str, list[Seed]], changed: dict[str, lis
     attack = attacks()[0]
     standard, ours = ([model for model in found[row] if model.number == 0] for row in ("standard", OURS))
     sides = [models[0].held.get(attack, {}) if models else {} for models in (ours, fixed, standard)]
-    lost = lost_share(*sides) if all(sides) else "-"
+    held_by_ours, held_fixed, held_by_standard = sides
+    lost = lost_share(held_by_ours, held_fixed, held_by_standard) if all(sides) else "-"
     shares = transferred(place / "rsmi-seed0", FIXED)
     right = sum(share > 0.5 for share in shares.values())
     held = f"{with_bounds(wilson(right, len(shares)))} of {len(shares)}" if shares else ""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isthmus.attacks.options import RESTARTS
 from isthmus.core.errors import IsthmusError
 from isthmus.models import load_victim
 from isthmus.runs.folder import AttackFile, RunFolder
+
+if TYPE_CHECKING:
+    from isthmus.models.victims.classifier import Precision
 
 DRAWS = 20
 """Answers to every text, each by draws of its own."""
@@ -47,7 +50,7 @@ def transferred(folder: Path, source: str) -> dict[str, float]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def transfer(folder: Path, attack: str, source: Way, target: Way, restarts: int, precision: str) -> None:
+def transfer(folder: Path, attack: str, source: Way, target: Way, restarts: int, precision: Precision) -> None:
     """Carry the successes of an attack over; a finished one is left as it is."""
     made = attacked(folder, attack, source.options, restarts)
     if made is None:

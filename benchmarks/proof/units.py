@@ -56,7 +56,7 @@ class Place:
 
     def fitted(self, unit: Unit) -> Unit:
         """The unit as it is run here."""
-        epochs = {} if self.epochs is None else {"epochs": self.epochs}
+        epochs: dict[str, Any] = {} if self.epochs is None else {"epochs": self.epochs}
         encoder, pairs_of = (None if other is None else self.fitted(other) for other in (unit.encoder, unit.pairs_of))
         settings = dataclasses.replace(unit.settings, **epochs)
         return dataclasses.replace(
@@ -279,7 +279,7 @@ def explained(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
             device=place.device,
         )
     )
-    figures = {
+    figures: dict[str, Any] = {
         figure.name: [
             None if value is None else round(value, 4) for value in (figure.estimate, figure.low, figure.high)
         ]

@@ -69,4 +69,5 @@ def stock(kind: str, attack: Any) -> torch.nn.Module:
     from isthmus.auxiliary import load_encoder, load_masked_lm
 
     model = load_encoder(attack.encoder).model if kind == "encoder" else load_masked_lm(attack.masked_lm).model
-    return getattr(model, "base_model", model)
+    base: torch.nn.Module = getattr(model, "base_model", model)
+    return base

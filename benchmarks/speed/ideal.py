@@ -87,7 +87,8 @@ def load_stock(folder: str, precision: str, device: str = "cpu") -> torch.nn.Mod
     from transformers import AutoModelForSequenceClassification
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-    return AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval().to(device)
+    model: torch.nn.Module = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
+    return model.to(device)
 
 
 def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision: str, repeats: int) -> Record:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus.core.types import Victim
+
+if TYPE_CHECKING:
+    from isthmus.models.victims.classifier import Precision
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,7 @@ class Models:
 
     model: str | None
     device: str
-    precision: str
+    precision: Precision
 
     def victim(self) -> Victim:
         if self.model is not None:
@@ -24,7 +27,7 @@ class Models:
         from isthmus.models import Classifier, ClassifierVictim
 
         model = Classifier.create("minilm", ("negative", "positive")).to(self.device).eval()
-        return ClassifierVictim(model, self.precision)  # type: ignore[arg-type]
+        return ClassifierVictim(model, self.precision)
 
     def models(self, names: Any) -> dict[str, Any]:
         return {}

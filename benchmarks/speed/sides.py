@@ -20,6 +20,7 @@ from isthmus.core.types import Example, TokenVictim
 from isthmus.data import load_data
 from isthmus.engine.scheduler import EngineSettings
 from isthmus.models.victims import load_victim
+from isthmus.models.victims.classifier import Precision
 from isthmus.runs.journal import Journal
 from speed import ideal
 from speed.beside import Beside, stock
@@ -37,12 +38,20 @@ def examples(data: Path, split: str, n: int | None) -> list[Example]:
     return list(load_data(str(data), split=split)[:n])
 
 
+def token_victim(model: str, device: str | None = None, precision: Precision = "fp32") -> TokenVictim:
+    """The model, which has to be one that reads tokens."""
+    victim = load_victim(model, device=device, precision=precision)
+    if not isinstance(victim, TokenVictim):
+        raise SystemExit(f"{model} cannot be spliced: speed is measured with models of isthmus and of transformers")
+    return victim
+
+
 def isthmus_on_cpu(
-    model: str, data: Path, attack: Any, precision: str, n: int, in_flight: int | None, rows_to: Path
+    model: str, data: Path, attack: Any, precision: Precision, n: int, in_flight: int | None, rows_to: Path
 ) -> Record:
     """isthmus with TextAttack's semantics; the rows it forwarded are kept for the ideal."""
     recipe = type(attack).__name__.lower()
-    victim = NotingVictim(load_victim(model, device="cpu", precision=precision))
+    victim = NotingVictim(token_victim(model, "cpu", precision))
     texts = examples(data, "test", n)
     beside = Beside.of(attack, keep=True)
     run = _prepared(attack, victim, texts, AttackSettings(engine=EngineSettings(in_flight=in_flight)), beside)
@@ -51,14 +60,14 @@ def isthmus_on_cpu(
     sent = {"victim": victim.sent, "exact": victim.sent_exactly}
     ideal.save_rows(rows_to, sent | {kind: one.sent for kind, one in beside.watched.items()})
     record = _record("isthmus", recipe, precision, _in_order(results, texts), clock, victim)
-    record.filled = victim.victim.filled
+    record.filled = victim.filled
     record.model_s = victim.cpu_s + sum(one.cpu_s for one in beside.watched.values())
     record.notes["unconfirmed"] = run.statistics.scores.unconfirmed
     record.notes |= {f"{kind} rows": one.rows for kind, one in beside.watched.items()}
     return record
 
 
-def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: str, repeats: int) -> Record:
+def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: Precision, repeats: int) -> Record:
     """The rows of `isthmus_on_cpu` in ideal batches, all models."""
     recipe = type(attack).__name__.lower()
     return ideal.measure_cpu(
@@ -66,7 +75,7 @@ def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: str, repeats: i
     )
 
 
-def _models(model: str, attack: Any, precision: str, device: str) -> ideal.Models:
+def _models(model: str, attack: Any, precision: Precision, device: str) -> ideal.Models:
     beside = {kind: partial(stock, kind, attack) for kind in ("encoder", "masked_lm")}
     # Successes found in bfloat16 are confirmed in float32, so the ideal does that, too.
     exact = partial(ideal.load_stock, model, "fp32", device)
@@ -79,7 +88,7 @@ def memory(model: str, data: Path, attack: Any, n: int, in_flight: int | None, b
     A GPU is used where there is one: the memory counted is the host's, and a CPU would take hours for CLARE.
     """
     texts = examples(data, "test", n)
-    victim = load_victim(model)
+    victim = token_victim(model)
     beside = Beside.of(attack, keep=False)
     before = peak_memory_mb()
     settings = AttackSettings(engine=EngineSettings(in_flight=in_flight), budget=budget)
@@ -147,12 +156,18 @@ def lengths(tokenizer_folder: str, data: Path, n: int, in_flight: int | None) ->
 
 
 def on_gpu(
-    model: str, data: Path, attack: Any, precision: str, n: int | None, in_flight: int | None, profile: Path | None
+    model: str,
+    data: Path,
+    attack: Any,
+    precision: Precision,
+    n: int | None,
+    in_flight: int | None,
+    profile: Path | None,
 ) -> list[Record]:
     """isthmus over the training texts, and the raw forward rate of the rows it sent."""
     recipe = type(attack).__name__.lower()
     texts = examples(data, "train", n)
-    victim = load_victim(model, device="cuda", precision=precision)
+    victim = token_victim(model, "cuda", precision)
     settings = AttackSettings(engine=EngineSettings(in_flight=in_flight))
     # Kernels are chosen and memory is taken at first use.
     list(_prepared(attack, victim, texts[:512], settings, Beside.of(attack, keep=False)))
@@ -223,7 +238,7 @@ def _journalled(run: AttackRun, journal: Journal) -> list[AttackResult]:
 
 
 def _record(
-    side: str, recipe: str, precision: str, results: Sequence[AttackResult], clock: Clock, victim: NotingVictim
+    side: str, recipe: str, precision: Precision, results: Sequence[AttackResult], clock: Clock, victim: NotingVictim
 ) -> Record:
     return Record(
         side,

@@ -57,7 +57,7 @@ def missing(name: str, given: Resources) -> list[str]:
 def build(name: str, victim: Any, given: Resources, encoder: Work) -> tuple[Any, Notes]:
     """The recipe around the victim, and what stands in for what; the encoder's work is noted in `encoder`."""
     module_name, class_name, needs = RECIPES[name]
-    module = importlib.import_module(f"textattack.attack_recipes.{module_name}")
+    module: Any = importlib.import_module(f"textattack.attack_recipes.{module_name}")
     notes: Notes = {}
     if "vectors" in needs:
         notes["counter-fitted vectors"] = f"{given.vectors}"

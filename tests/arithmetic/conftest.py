@@ -1,8 +1,3 @@
-"""The fixture `encoder` is written in tests/models/encoder_toys.py."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
+"""The fixture `encoder` is written in tests/support/encoder_toys.py."""
 
 from encoder_toys import encoder as encoder

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
+import certify_toys
 import numpy as np
 import pytest
 import torch
+import training_toys
 from torch import Tensor
 
 from isthmus.arithmetic.randomness import branch, copied
@@ -21,11 +21,6 @@ from isthmus.inference.two_step import TwoStep
 from isthmus.models import Classifier, ClassifierVictim, wrap
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
 from isthmus.models.masking import embedding_gradient
-
-sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
-
-import certify_toys  # noqa: E402
-import training_toys  # noqa: E402
 
 TEXT = "the film was fine and very good"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import certify_toys
 import pytest
 import torch
 from torch import Tensor
@@ -15,10 +13,6 @@ from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
 from isthmus.core.types import Classification
 from isthmus.models import Classifier, ClassifierVictim
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-
-sys.path[:0] = [str(Path(__file__).parent.parent / place) for place in ("certificates", "training")]
-
-import certify_toys  # noqa: E402
 
 TEXTS = ("the film was fine and very good", "a good film", "bad")
 

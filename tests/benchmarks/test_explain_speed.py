@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("captum")
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 import training_toys as toys
 

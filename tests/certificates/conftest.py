@@ -1,11 +1,7 @@
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "training")]
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,6 @@ import pytest
 
 from isthmus.cli.app import run
 
-sys.path[:0] = [str(Path(__file__).parent.parent / "training")]
-
 TOY = '''
 """Counts good and bad words; unknown words count nothing, so misspelling a word takes it away."""
 GOOD, BAD = {"good", "great", "lovely", "fine"}, {"bad", "awful", "dull", "poor"}

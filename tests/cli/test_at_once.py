@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "certificates"))
-
 pytestmark = pytest.mark.slow
 
 CHILD = '''

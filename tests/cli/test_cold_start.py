@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "models"))
-
 HEAVY = (
     "transformers.trainer",
     "scipy.stats",

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
+import fault_cases
 import pytest
 
 from isthmus.cli.app import run
-
-sys.path[:0] = [str(Path(__file__).parent.parent / "faults")]
-
-import fault_cases  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -341,9 +341,6 @@ def test_services_and_functions_are_timed_only_where_that_is_asked_for(isthmus: 
 
 def test_a_transformers_folder_reads_single_texts_and_pairs(isthmus: Any, place: Path) -> None:
     """Its own files do not say how many texts it reads, so the set decides."""
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
     import training_toys as toys
     from transformers import BertConfig, BertForSequenceClassification
 

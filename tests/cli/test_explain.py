@@ -7,13 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+import certify_toys as toys
 import pytest
 
 from isthmus.cli.app import run as run_command
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "certificates"))
-
-import certify_toys as toys
 
 VICTIM = """
 def score(texts):

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parent.parent / "models"))
 
 
 def test_a_training_says_what_it_does_after_its_last_step(isthmus: Any, place: Path) -> None:

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parent.parent / "models"))
 
 
 def test_xlnet_is_trained_and_attacked(isthmus: Any, place: Path) -> None:

@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -6,7 +5,6 @@ import pytest
 import torch
 
 _TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(_TESTS / folder) for folder in ("defences", "training", "models")]
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from isthmus.training.resident import Resident, train_resident
 from isthmus.training.shares import GradientShares
 from isthmus.training.walk import walk
 
-TABLE = str(Path(__file__).with_name("synonyms.json"))
+TABLE = str(Path(__file__).parents[1] / "support" / "synonyms.json")
 
 
 def test_r_drop_is_the_loss_of_its_paper_halved() -> None:

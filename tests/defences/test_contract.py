@@ -25,7 +25,7 @@ from isthmus.training import train as train_anywhere
 from isthmus.verbs.attack import AttackRequest, attack
 from isthmus.verbs.sources import DataRequest
 
-SYNONYMS = str(Path(__file__).with_name("synonyms.json"))
+SYNONYMS = str(Path(__file__).parents[1] / "support" / "synonyms.json")
 OFF: dict[str, dict[str, Any]] = {
     "standard": {},
     "advaug": {"points": 0},

@@ -20,7 +20,7 @@ from isthmus.lexicon.synonyms import SynonymTable, load_table
 from isthmus.models import load_model, load_victim, wrap
 from isthmus.training import TrainingSettings, train
 
-TABLE = str(Path(__file__).with_name("synonyms.json"))
+TABLE = str(Path(__file__).parents[1] / "support" / "synonyms.json")
 QUICK = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=1)
 
 

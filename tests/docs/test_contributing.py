@@ -22,7 +22,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("clone")
     leave = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src", place / "src", ignore=leave)
-    for folder in ("attacks", "defences", "engine", "training", "models"):
+    for folder in ("attacks", "defences", "support"):
         shutil.copytree(ROOT / "tests" / folder, place / "tests" / folder, ignore=leave)
     shutil.copy(ROOT / "pyproject.toml", place)
     shutil.copy(ROOT / "tests" / "conftest.py", place / "tests")

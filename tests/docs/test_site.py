@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,9 @@ from docutils.utils import SystemMessage
 from typer.main import get_command
 
 import isthmus
-from isthmus.cli.app import app
-
-sys.path.insert(0, str(documented.ROOT / "docs" / "_site"))
-
 import site_docstrings
 import site_pages
+from isthmus.cli.app import app
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent)]
-
-from fork_server import Server  # noqa: E402
-from laboratory import SEED, Laboratory  # noqa: E402
+from fork_server import Server
+from laboratory import SEED, Laboratory
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
+import certify_toys
 import measure_toys
 import numpy as np
 import pytest
@@ -22,10 +22,6 @@ from isthmus.measures import EmbeddingPGD, Subject
 from isthmus.measures.base import Asked
 from isthmus.models import ClassifierVictim, wrap
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-
-sys.path[:0] = [str(Path(__file__).parent.parent / "certificates")]
-
-import certify_toys  # noqa: E402
 
 
 def linear():

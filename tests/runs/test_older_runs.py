@@ -12,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import write_runs
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
-sys.path[:0] = [str(FIXTURES)]
+from isthmus.attacks.result import AttackResult
+from isthmus.certificates.base import Certified
+from isthmus.runs.evaluated import Evaluated
+from isthmus.runs.journal import read_rows
 
-import write_runs  # noqa: E402
-
-from isthmus.attacks.result import AttackResult  # noqa: E402
-from isthmus.certificates.base import Certified  # noqa: E402
-from isthmus.runs.evaluated import Evaluated  # noqa: E402
-from isthmus.runs.journal import read_rows  # noqa: E402
-
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLOCKS = ("wall_s", "cpu_s", "created", "versions", "machine", "command", "effort")
 
 

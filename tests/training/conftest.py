@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -22,6 +20,6 @@ def one_thread() -> Iterator[None]:
 def children(tmp_path_factory) -> Path:
     """Where the trainings that need processes of their own have left their folders."""
     root = tmp_path_factory.mktemp("children")
-    script = Path(__file__).with_name("children.py")
+    script = Path(__file__).parents[1] / "support" / "children.py"
     subprocess.run([sys.executable, str(script), str(root)], check=True, timeout=600)
     return root

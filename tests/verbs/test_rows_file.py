@@ -12,21 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows_job_child import Squares, ready
 
-sys.path[:0] = [str(Path(__file__).parent)]
-
-from rows_job_child import Squares, ready  # noqa: E402
-
-from isthmus.core.errors import RunError  # noqa: E402
-from isthmus.runs.folder import RunFolder  # noqa: E402
-from isthmus.runs.journal import Journal  # noqa: E402
+from isthmus.core.errors import RunError
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.journal import Journal
 
 ROUNDS = 6
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).with_name("rows_job_child.py")), *map(str, arguments)]
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "rows_job_child.py"), *map(str, arguments)]
     return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import measure_toys as toys
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "measures"))
-import measure_toys as toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.models.victims import load_victim

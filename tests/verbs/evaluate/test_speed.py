@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "measures"))
 import measure_toys as toys
+import pytest
 
 from isthmus.core.errors import UsageError
 from isthmus.defences import SAFER

@@ -19,11 +19,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import question_toys
+import torch
 import training_toys as toys
 
 import isthmus.training.fit

@@ -1,4 +1,0 @@
-import sys
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("training", "lexicon", "docs")]
