@@ -7,7 +7,7 @@ import pytest
 from engine_toys import TextVictim, TokenVectors, bert_tokenizer, roberta_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_assembly import new_words, texts
+from text_strategies import new_words, texts
 
 from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats, TokenEncoder
