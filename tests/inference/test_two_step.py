@@ -104,7 +104,7 @@ def test_open_votes_are_those_of_the_two_sided_test():
 
 
 def test_no_masks_may_be_asked_for_as_a_command_line_hands_it_on():
-    assert TwoStep(masking=None) == TwoStep(masking="none") == TwoStep().without_masks()
+    assert TwoStep(masking=None) == TwoStep(masking="none")
 
 
 @pytest.mark.parametrize(
