@@ -12,14 +12,14 @@ from isthmus.core.errors import TrainingError, UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.defences import RSMI, Batch, Standard
 from isthmus.inference.two_step_victim import TwoStepVictim
-from isthmus.models import load_victim, masking
+from isthmus.models import Classifier, load_victim, masking
 from isthmus.models.victims import wrap
 from isthmus.training import TrainingSettings, train
 
 DATA = toys.dataset("train", 8, 0)
 
 
-def prepared(defence: RSMI, dropout: float = 0.0) -> object:
+def prepared(defence: RSMI, dropout: float = 0.0) -> Classifier:
     model = toys.classifier(dropout=dropout).train()
     defence.prepare(model, DATA)
     return model
@@ -192,6 +192,7 @@ def test_what_is_deployed_is_what_the_folder_gives(tmp_path):
     texts, keys = [example.texts for example in DATA], np.arange(len(DATA), dtype=np.uint64)
     scores = deployed.scores(texts, keys)
     loaded = load_victim(tmp_path, device="cpu")
+    assert isinstance(loaded, TwoStepVictim)
     assert np.array_equal(loaded.scores(texts, keys), scores)
     assert loaded.settings == defence.inference()
 
@@ -204,7 +205,6 @@ def test_switched_off_it_leaves_the_model_alone():
 
 
 def test_words_are_found_in_word_level_networks_too():
-    from isthmus.models import Classifier
 
     texts = [example.texts["text"] for example in DATA]
     options = {"vectors": None, "width": 8, "hidden": 6}

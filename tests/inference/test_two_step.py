@@ -506,6 +506,7 @@ def test_a_saved_model_answers_in_two_steps_and_options_change_one_use(classifie
     assert isinstance(victim, TwoStepVictim)
     assert np.array_equal(victim.scores(TEXTS, KEYS), victim_of(model).scores(TEXTS, KEYS))
     other = load_victim(tmp_path / "model", device="cpu", aggregate="average", k0=2)
+    assert isinstance(other, TwoStepVictim)
     assert other.settings == dataclasses.replace(victim.settings, aggregate="average", k0=2)
     with pytest.raises(UsageError, match="no setting 'k2'"):
         load_victim(tmp_path / "model", device="cpu", k2=3)
