@@ -11,6 +11,7 @@ from defence_toys import batch_of, close, gradients
 from isthmus.core.errors import TrainingError, UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.defences import RSMI, Batch, Standard
+from isthmus.inference.two_step import TwoStep
 from isthmus.inference.two_step_victim import TwoStepVictim
 from isthmus.models import Classifier, load_victim, masking
 from isthmus.models.victims import wrap
@@ -163,6 +164,7 @@ def test_the_trained_model_answers_as_the_settings_say():
     settings = {"masked": 3, "candidates": 4, "masking": "random", "k0": 7, "k1": 9, "aggregate": "vote"}
     rule = {"accept_rule": "min_count", "level": 0.9, "min_count": 6}
     inference = prepared(RSMI(**settings, **rule)).deployment
+    assert isinstance(inference, TwoStep)
     assert {name: getattr(inference, name) for name in settings | rule} == settings | rule
     assert inference.accepted().tolist() == [False] * 6 + [True] * 2
 

@@ -158,7 +158,7 @@ def club(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 def rate(mean: Tensor, deviation: Tensor) -> Tensor:
     """KL(N(mean, deviation²) ‖ N(0, I)) of every row, in nats."""
-    value: Tensor = _Rate.apply(mean, deviation)
+    value: Tensor = _Rate.apply(mean, deviation)  # type: ignore[no-untyped-call]
     return value
 
 
