@@ -119,8 +119,8 @@ def _changed(a: Cell, b: Cell) -> str:
 
 def render(spec: Spec, cells: Iterable[Cell]) -> str:
     """The table as Markdown, with the sentence that says how to read it."""
-    if (shown := spec.choices.get("show", "rounds")) != "rounds":
-        raise DataError(f"a table shows rounds or, without show=…, accuracy: not {shown}")
+    if (what := spec.choices.get("show", "rounds")) != "rounds":
+        raise DataError(f"a table shows rounds or, without show=…, accuracy: not {what}")
     if "show" in spec.choices:
         from ledger.measured import render_rounds
 

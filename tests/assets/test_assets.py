@@ -11,6 +11,7 @@ import pytest
 
 from isthmus import assets
 from isthmus.assets import _fetch, hub
+from isthmus.assets._fetch import digest_of
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
@@ -115,7 +116,7 @@ def test_truncated_and_missing_files(index):
 def test_checked_files_are_not_hashed_again(index, monkeypatch):
     folder = assets.path("toy")
     hashed = []
-    real = assets.digest_of
+    real = digest_of
     monkeypatch.setattr(assets, "digest_of", lambda path, *rest: hashed.append(path.name) or real(path, *rest))
     assets.path("toy")
     assert hashed == []
@@ -253,7 +254,7 @@ def test_full_disk_and_unwritable_cache(index, tmp_path, monkeypatch):
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path / "cache"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(_fetch.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+        patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
         with pytest.raises(AssetError, match="the disk is full"):
             assets.path("toy")
     assert index.calls == []
@@ -261,7 +262,7 @@ def test_full_disk_and_unwritable_cache(index, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(_fetch.shutil, "copyfileobj", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(AssetError, match="the disk is full"):
         assets.path("toy")
 

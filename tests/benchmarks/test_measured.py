@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ KEY = Key(
     measure=MEASURE,
 )
 SPEC = "flat backbone=cnn attack=textfooler measure=interpretation_consistency method=lime pairs=own against=adv"
-TEXTS = {
+TEXTS: dict[str, list[Any]] = {
     "ids": ["d", "a", "b", "c"],
     "outcomes": ["failed", "succeeded", "succeeded", "succeeded"],
     "tau": [1.0, 0.5, -0.25, None],

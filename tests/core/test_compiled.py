@@ -164,7 +164,7 @@ def test_no_numbers_lead_outside_the_arrays(part: ModuleType, data: st.DataObjec
 
 
 def test_arrays_of_another_kind_are_refused(part: ModuleType) -> None:
-    good = [np.zeros(0, kind) for kind in (np.int32, np.int64) * 3] + [np.zeros(0, np.int64)] * 3
+    good: list[Any] = [np.zeros(0, kind) for kind in (np.int32, np.int64) * 3] + [np.zeros(0, np.int64)] * 3
     good += [np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)] + [np.zeros(0, np.uint64)] * 2
     assert part.rows(*good, 5) is not None
     for at in range(len(good)):
@@ -230,7 +230,7 @@ def test_misspellings_become_the_edits_of_python(part: ModuleType, words: list[s
                 found.append(characters.misspelling(draft, position, random.Random(seed)))
             finally:
                 compiled.part = before
-        assert np.array_equal(*found)
+        assert np.array_equal(found[0], found[1])
         assert one.structure.vocabulary.strings == other.structure.vocabulary.strings
 
 

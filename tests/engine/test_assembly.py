@@ -5,6 +5,7 @@ import pytest
 from engine_toys import bert_tokenizer, roberta_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from text_strategies import new_words, texts
 
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, UNKNOWN, Score
@@ -14,33 +15,6 @@ from isthmus.text.vocabulary import Vocabulary
 TOKENIZERS = {"bert": bert_tokenizer(), "roberta": roberta_tokenizer()}
 MAX_TOKENS = 24
 ASSEMBLERS = {name: Assembler(tokenizer, Vocabulary(), MAX_TOKENS) for name, tokenizer in TOKENIZERS.items()}
-
-fragments = st.sampled_from(
-    [
-        "movie",
-        "isn't",
-        "well-known",
-        " , ",
-        " ",
-        "  ",
-        ", ",
-        ".",
-        " (",
-        ") ",
-        "great",
-        "zz",
-        "😀",
-        " é ",
-        "'s",
-        "and/or",
-        "\u2019",
-        " \u2013 ",
-        "\u201c",
-        " ",
-    ]
-)
-texts = st.lists(fragments, min_size=1, max_size=24).map("".join)
-new_words = st.sampled_from(["film", "Monday", "x", "terribly", "don't", "q7", "été", "a b"])
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

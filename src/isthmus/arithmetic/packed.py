@@ -171,7 +171,7 @@ def _join(batches: list[TokenBatch], least: int, pad: int) -> tuple[TokenBatch, 
         batches = [*batches, _slice(batches[-1], -1, None)]
     held, longest = sum(len(batch.ids) for batch in batches), max(batch.ids.shape[1] for batch in batches)
     filled = max(held, least)
-    ids = np.full((filled, longest), pad, np.int64)
+    ids = np.full((filled, longest), pad, np.int64)  # [filled, longest]: held rows, then copies of the last of them
     types = None if batches[0].types is None else np.zeros((filled, longest), np.int64)
     at = 0
     for batch in batches:

@@ -58,7 +58,7 @@ def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys |
     lengths = work.total[chosen]
     by_length = by_size(lengths)
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
-    groups = [group for group in np.split(by_length, cuts) if len(group)]
+    groups = [group for group in np.split(by_length, cuts) if len(group)]  # rows of one length each, shortest first
     if on_gpu:
         joined = _cheap_cuts(groups, lengths, GPU)
     else:
@@ -118,7 +118,7 @@ def _cheap_cuts(groups: Sequence[Int64], lengths: Int64, costs: Costs) -> list[l
     longest = np.array([int(lengths[group[0]]) for group in groups], np.int64)
     best, cut = np.zeros(len(groups) + 1), np.zeros(len(groups) + 1, np.int64)
     for end in range(1, len(groups) + 1):
-        tokens = (rows[end] - rows[:end]) * longest[end - 1]
+        tokens = (rows[end] - rows[:end]) * longest[end - 1]  # [end]: padded tokens of a batch of groups i … end - 1
         cost = best[:end] + costs.launch + np.where(tokens > costs.most, np.inf, tokens)
         cost[end - 1] = best[end - 1] + costs.launch + tokens[-1]
         cut[end] = int(cost.argmin())

@@ -99,6 +99,7 @@ def _segments(low: Int64, high: Int64, cuts: Cuts) -> tuple[Int64, Int64]:
     field = 0 if cuts.field is None else cuts.field
     rank = _ranks(cuts.row * fields + field)
     most = int(rank.max()) + 1
+    # [rows, fields, segments]: even places hold the text between cuts, odd ones what a cut puts in its place.
     starts, sizes = np.zeros((2, rows, fields, 2 * most + 1), np.int64)
     # Where a field has fewer cuts than the most there are, the rest of its segments are empty.
     starts[:, :, 0::2], stops = high[:, :, None], np.repeat(high[:, :, None], most + 1, axis=2)
@@ -117,13 +118,14 @@ def _ranks(keys: Int64) -> Int64:
     if new.all():
         return np.zeros(len(keys), np.int64)
     first = np.flatnonzero(new)
+    # The running number of the run that a key is in finds where the run begins; the rank is the distance from there.
     ranks: Int64 = np.arange(len(keys)) - first[np.cumsum(new) - 1]
     return ranks
 
 
 def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
     """Leave out of every field what lies before the token `skip` or more than `kept` tokens behind it."""
-    ends = np.cumsum(sizes, axis=2)
+    ends = np.cumsum(sizes, axis=2)  # [rows, fields, segments]: a segment covers tokens ends - sizes to ends
     left_out = np.clip(skip[:, None, None] - (ends - sizes), 0, sizes)
     stays = np.clip((skip[:, None] + kept)[:, :, None] - (ends - sizes), 0, sizes)
     starts += left_out
@@ -133,6 +135,7 @@ def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
 def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total: Int64, order: Int64) -> Rows:
     """Put the special tokens in their places and gather everything."""
     rows, fields, segments = starts.shape
+    # [rows, columns]: a row is a list of ranges of one pool, which the special tokens continue. One gather reads them.
     columns = fields * segments + template.added
     all_starts, all_sizes = np.empty((rows, columns), np.int64), np.empty((rows, columns), np.int64)
     kinds, at, special = list[int](), 0, len(pool)
@@ -149,7 +152,7 @@ def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total
             at += segments
     tokens = np.concatenate([pool, *(np.array(own, np.int64) for own in template.specials)])
     flat = all_sizes.ravel()
-    ids = tokens[spread(all_starts.ravel(), flat)]
+    ids = tokens[spread(all_starts.ravel(), flat)]  # [tokens of all rows]
     types = np.repeat(np.tile(np.array(kinds, np.int64), rows), flat) if template.uses_types else None
     return Rows(total, order, ids, types)
 
@@ -165,4 +168,5 @@ def spread(starts: Int64, lengths: Int64) -> Int64:
     """Indices of the concatenation of the ranges start, start + 1, …, start + length - 1."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
+    # One count runs through all ranges; each of them is shifted so that it begins at its start.
     return np.arange(total) + np.repeat(starts - ends + lengths, lengths)

@@ -111,6 +111,7 @@ class TokenScorer(Scorer):
 
     def _start(self, asked: list[Asked]) -> Later:
         work = self.assembler.rows([item.request for item in asked])
+        # [candidates], [rows] -> candidate, [rows]: a text is assembled once, and asked about once for each draw.
         keys, owner, streams = self.assembler.row_keys(work), owners(asked), self._streams(asked)
         if owner is None:
             owner = np.arange(len(keys))
