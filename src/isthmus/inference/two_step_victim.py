@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.products import laid_out
 from isthmus.arithmetic.randomness import branch, copied, mix64
 from isthmus.arithmetic.transfer import (
     Inputs,
@@ -116,7 +117,7 @@ class TwoStepVictim(ClassifierVictim):
         draws = self.draws if self._draws_anything else 1
         saliency = 2 if self.settings.masks and self.settings.masking == "gradient" else 0
         try:
-            with torch.no_grad(), any_shape():
+            with torch.no_grad(), any_shape(), laid_out(model):
                 work = [_drawn_often(self._keyed(inputs), draws) for inputs in batches]
                 first = [self._first(model, inputs) for inputs in work]
                 wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
@@ -131,7 +132,7 @@ class TwoStepVictim(ClassifierVictim):
             self.passes += len(answers) * (self.settings.k0 + saliency)
             self.passes += int((~settled).sum()) * (self.settings.k1 + saliency)
             try:
-                with torch.no_grad(), any_shape():
+                with torch.no_grad(), any_shape(), laid_out(model):
                     self._take_second(model, work, settled, answers)
             except (RuntimeError, IndexError, ValueError) as error:
                 raise failed(len(batches), error) from error
