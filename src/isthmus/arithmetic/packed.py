@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_TOKENS = 1024
 """Tokens of one pass: beyond that nothing is gained, caches overflow, and memory is asked of the system every time."""
 ROUND = 16
-"""Tokens of a pass are a multiple of this: a library plans for every new shape, which takes longer than a few tokens."""
+"""Tokens of a pass are a multiple of this: a library plans for every new shape, which costs more than a few tokens."""
 WORTH_TRYING = 12
 """Rows from which on it pays to find out whether lengths may share a pass: the trial costs about as much as thirty rows
 do, and a dozen rows of as many lengths, batched by length and filled up, cost that, too."""
