@@ -81,6 +81,21 @@ def test_what_is_differentiated_is_left_to_torch(everywhere: None) -> None:
     assert layer.weight.grad is not None
 
 
+def test_gradients_of_inputs_are_those_of_torch(everywhere: None) -> None:
+    model = nn.Sequential(layer_of(384, 1536), nn.GELU(), layer_of(1536, 384), layer_of(384, 2))
+    rows = torch.randn(40, 384, requires_grad=True)
+    (expected,) = torch.autograd.grad(model(rows).square().sum(), rows)
+    with laid_out(model), laid_out(model, inputs=True):
+        (found,) = torch.autograd.grad(model(rows).square().sum(), rows)
+        few = rows[:20].detach().requires_grad_()
+        (alone,) = torch.autograd.grad(model(few).square().sum(), few)
+    assert not torch.equal(found, torch.zeros_like(found))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert torch.equal(alone, found[:20])
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any("forward" in each.__dict__ for each in model.modules())
+
+
 def test_an_error_inside_leaves_the_layers_as_they_were(everywhere: None) -> None:
     layer = layer_of(384, 384)
     with pytest.raises(RuntimeError, match="stop"), laid_out(layer):

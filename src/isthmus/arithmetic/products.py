@@ -29,8 +29,32 @@ class _Layout:
 
     def __init__(self, layer: nn.Linear) -> None:
         self.made_of = _state(layer)
-        weight = layer.weight.detach()
-        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+        self._plain = layer.weight.detach()
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(self._plain, _ROWS)
+
+    @functools.cached_property
+    def back(self) -> Tensor:
+        """The same for the product that takes a gradient back."""
+        found: Tensor = torch.ops.mkldnn._reorder_linear_weight(self._plain.T.contiguous(), _ROWS)
+        return found
+
+
+class _Product(torch.autograd.Function):
+    """A product that can be differentiated with respect to its rows, and to nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, layout: _Layout, bias: Tensor | None) -> Tensor:
+        ctx.layout = layout
+        return _multiplied(rows, layout.weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _multiplied(gradients[0], ctx.layout.back, None), None, None
+
+
+def _multiplied(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+    return found
 
 
 _layouts: WeakKeyDictionary[nn.Linear, _Layout] = WeakKeyDictionary()
@@ -53,37 +77,49 @@ def _by_intel() -> bool:
 
 
 @contextlib.contextmanager
-def laid_out(model: nn.Module) -> Iterator[None]:
-    """Inside the block the linear layers of a model on the CPU answer by oneDNN, wherever nothing is differentiated."""
+def laid_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
+    """Inside the block the linear layers of a model on the CPU answer by oneDNN, wherever nothing is differentiated.
+
+    With `inputs` also where something is, which may then be the input of the model but no weight.
+    """
     layers = [each for each in model.modules() if type(each) is nn.Linear and _fits(each)] if pays() else []
+    before = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
-        layer.forward = product(layer)  # type: ignore[method-assign]
+        layer.forward = product(layer, inputs=inputs)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        for layer in layers:
-            del layer.forward
+        for layer, outer in zip(layers, before, strict=True):
+            if outer is None:
+                del layer.forward
+            else:
+                layer.forward = outer  # type: ignore[method-assign]
 
 
 def _fits(layer: nn.Linear) -> bool:
     weight = layer.weight
     usual = weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
-    return usual and not weight.is_inference() and "forward" not in layer.__dict__
+    own = layer.__dict__.get("forward")
+    return usual and not weight.is_inference() and (own is None or hasattr(own, "by_onednn"))
 
 
-def product(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+def product(layer: nn.Linear, *, inputs: bool = False) -> Callable[[Tensor], Tensor]:
     """The layer as a function, its weights laid out unless they were already."""
     layout = _layouts.get(layer)
     if layout is None or layout.made_of != _state(layer):
         layout = _layouts[layer] = _Layout(layer)
-    weight, bias, plain = layout.weight, layer.bias, layer.weight
+    found, weight, bias, plain = layout, layout.weight, layer.bias, layer.weight
 
     def multiply(rows: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or rows.dtype != plain.dtype or not rows.numel():
+        if rows.dtype != plain.dtype or not rows.numel():
             return nn.functional.linear(rows, plain, bias)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
-        return found
+        if not torch.is_grad_enabled():
+            return _multiplied(rows, weight, bias)
+        if inputs:
+            return _Product.apply(rows, found, None if bias is None else bias.detach())  # type: ignore[no-any-return, no-untyped-call]
+        return nn.functional.linear(rows, plain, bias)
 
+    multiply.by_onednn = True  # type: ignore[attr-defined]
     return multiply
 
 
