@@ -83,7 +83,7 @@ UNPADDED = "textattack unpadded"
 """TextAttack with batches padded to their longest row only."""
 IDEALS = ("ideal", OWN)
 LEAST_OF_IDEAL = {"fp32": 0.9, "bf16": 0.85}
-"""Share of the ideal's rate that isthmus must reach; confirmations in fp32 are part of the bf16 ideal."""
+"""Share of either ideal's rate that isthmus must reach; confirmations in fp32 are part of the bf16 ideal."""
 MOST_GROWTH = 1.5
 """How many times as much a row may cost the host on texts of 2,000 words as on texts of 200."""
 LEAST_HOST = {"bare": 200_000, "everything on": 120_000}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from test_packed import many, packs, rows_of, victim_of
 from torch import nn
 
 from isthmus.arithmetic import products
-from isthmus.arithmetic.products import laid_out, product
+from isthmus.arithmetic.products import laid_out, product, without_layouts
 
 WIDTHS = [(384, 384), (384, 1536), (1536, 384), (384, 2), (32, 64)]
 
@@ -94,6 +96,15 @@ def test_gradients_of_inputs_are_those_of_torch(everywhere: None) -> None:
     assert torch.equal(alone, found[:20])
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any("forward" in each.__dict__ for each in model.modules())
+
+
+def test_a_copy_made_inside_has_its_own_weights(everywhere: None) -> None:
+    model, rows = nn.Sequential(layer_of(384, 384)), torch.randn(8, 384)
+    with torch.no_grad(), laid_out(model):
+        half = without_layouts(copy.deepcopy(model).to(torch.bfloat16))
+        found = half(rows.bfloat16())
+    assert found.dtype == torch.bfloat16
+    assert not any("forward" in each.__dict__ for each in half.modules())
 
 
 def test_an_error_inside_leaves_the_layers_as_they_were(everywhere: None) -> None:

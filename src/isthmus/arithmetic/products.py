@@ -96,6 +96,14 @@ def laid_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
                 layer.forward = outer  # type: ignore[method-assign]
 
 
+def without_layouts(model: nn.Module) -> nn.Module:
+    """The model, usually a copy that was made inside such a block, with torch's own products."""
+    for layer in model.modules():
+        if hasattr(layer.__dict__.get("forward"), "by_onednn"):
+            del layer.forward
+    return model
+
+
 def _fits(layer: nn.Linear) -> bool:
     weight = layer.weight
     usual = weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
