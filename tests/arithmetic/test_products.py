@@ -7,12 +7,16 @@ import copy
 import numpy as np
 import pytest
 import torch
-from isthmus.models.machine import fewest_rows
-from test_packed import many, packs, rows_of, victim_of
+from encoder_toys import tiny_tokenizer
 from torch import nn
+from transformers import AutoModelForSequenceClassification, BertConfig
 
 from isthmus.arithmetic import products
+from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.products import laid_out, product, without_layouts
+from isthmus.core.types import TokenBatch
+from isthmus.models.pretrained import from_transformers
+from isthmus.models.victims import ClassifierVictim
 
 WIDTHS = [(384, 384), (384, 1536), (1536, 384), (384, 2), (32, 64)]
 
@@ -114,18 +118,23 @@ def test_an_error_inside_leaves_the_layers_as_they_were(everywhere: None) -> Non
     assert "forward" not in layer.__dict__
 
 
+def victim_of_bert() -> ClassifierVictim:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(**sizes, vocab_size=100, max_position_embeddings=80, initializer_range=0.3, num_labels=3)
+    return ClassifierVictim(from_transformers(AutoModelForSequenceClassification.from_config(config), tiny_tokenizer()))
+
+
 def test_a_victim_answers_alike_alone_and_in_passes(everywhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    victim = victim_of("bert")
-    batches = rows_of([(length, 1 + length % 3) for length in range(3, 60)])
-    plain = victim.model.backbone.model
-    monkeypatch.setattr(products, "pays", lambda: False)
-    usual = victim.launch(batches[:2])()
-    monkeypatch.setattr(products, "pays", lambda: True)
-    victim = victim_of("bert")
-    many(victim)
-    assert packs(victim)
-    together = victim.launch(batches)()
+    draw = np.random.default_rng(3)
+    batches = [TokenBatch(draw.integers(5, 59, (1 + length % 3, length))) for length in range(3, 60)]
+    victim = victim_of_bert()
+    together = victim.launch(batches)()  # More rows than a trial needs.
+    trial = victim._trial(exact=False)
+    assert trial is not None
+    assert trial.holds
     alone = np.concatenate([victim.launch([batch])() for batch in batches])
     assert np.array_equal(together, alone)
-    np.testing.assert_allclose(together[: len(usual)], usual, atol=1e-5)
-    assert not any("forward" in each.__dict__ for each in plain.modules())
+    assert not any("forward" in each.__dict__ for each in victim.model.modules())
+    monkeypatch.setattr(products, "pays", lambda: False)
+    np.testing.assert_allclose(victim_of_bert().launch(batches)(), together, atol=1e-5)
