@@ -11,13 +11,15 @@ done per word of an unchanged text, and tokens that a model would not read are n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.types import Ints
+from isthmus.core import compiled
+from isthmus.core.types import Ints, TokenBatch
 from isthmus.engine.template import Template
 
 Int64 = NDArray[np.int64]
@@ -42,9 +44,9 @@ class Cuts:
 
 
 class Rows:
-    """Rows of tokens as matrices, one for every length."""
+    """Rows of tokens, one after the other, the shortest first."""
 
-    __slots__ = ("group_of", "keys", "matrices", "order", "place", "total")
+    __slots__ = ("_begins", "ids", "keys", "order", "total", "types")
 
     def __init__(
         self, total: Int64, order: Int64, ids: Ints, types: Ints | None, keys: NDArray[np.uint64] | None = None
@@ -52,28 +54,50 @@ class Rows:
         self.keys = keys  # [rows] what tells rows apart, where it is known already
         self.total = total  # [rows] tokens, the special ones included
         self.order = order  # rows, the shortest first
-        self.group_of = np.zeros(len(total), np.int64)
-        self.place = np.zeros(len(total), np.int64)
-        self.matrices: list[tuple[Ints, Ints | None]] = []
-        lengths = total[order]
-        bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(order)] if len(order) else []
-        at = 0
-        for first, last in pairwise(bounds):
-            shape = last - first, int(lengths[first])
-            end = at + shape[0] * shape[1]
-            self.group_of[order[first:last]] = len(self.matrices)
-            self.place[order[first:last]] = np.arange(shape[0])
-            self.matrices.append((ids[at:end].reshape(shape), None if types is None else types[at:end].reshape(shape)))
-            at = end
+        self.ids, self.types = ids, types  # [tokens] of all rows, in that order
+        self._begins: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.total)
 
-    def take(self, rows: Int64) -> tuple[Ints, Ints | None]:
-        """Ids and segment ids of rows of one length."""
-        ids, types = self.matrices[self.group_of[rows[0]]]
-        place = self.place[rows]
-        return ids[place], None if types is None else types[place]
+    @property
+    def begins(self) -> Int64:
+        """Where the tokens of each row begin."""
+        if self._begins is None:
+            lengths = self.total[self.order]
+            self._begins = np.empty(len(lengths), np.int64)
+            self._begins[self.order] = np.cumsum(lengths) - lengths
+        return self._begins
+
+    @property
+    def matrices(self) -> Iterator[tuple[Ints, Ints | None]]:
+        """Ids and segment ids of the rows of each length, the shortest first."""
+        lengths = self.total[self.order]
+        bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)] if len(lengths) else []
+        at = 0
+        for first, last in pairwise(bounds):
+            shape = last - first, int(lengths[first])
+            end = at + shape[0] * shape[1]
+            yield self.ids[at:end].reshape(shape), None if self.types is None else self.types[at:end].reshape(shape)
+            at = end
+
+    def batch(self, rows: Int64, pad: int) -> TokenBatch:
+        """Some rows as one batch, padded on the right where their lengths differ."""
+        lengths = self.total[rows]
+        width = int(lengths.max())
+        if compiled.part is not None and self.types is None:
+            ids, mask = compiled.part.padded(self.ids, self.begins, self.total, rows, width, pad)
+            shape = len(rows), width
+            ids = np.frombuffer(ids, np.int64).reshape(shape)
+            return TokenBatch(ids, None if mask is None else np.frombuffer(mask, np.int64).reshape(shape))
+        columns = np.arange(width)
+        places = self.begins[rows][:, None] + columns  # [rows, width]
+        if int(lengths.min()) == width:
+            return TokenBatch(self.ids[places], None, None if self.types is None else self.types[places])
+        is_token = columns < lengths[:, None]
+        places[~is_token] = 0
+        types = None if self.types is None else np.where(is_token, self.types[places], 0)
+        return TokenBatch(np.where(is_token, self.ids[places], pad), is_token.astype(np.int64), types)
 
 
 def gathered(template: Template, pool: Ints, low: Int64, high: Int64, cuts: Cuts, skip: Int64 | None = None) -> Rows:
