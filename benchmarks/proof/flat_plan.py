@@ -10,6 +10,8 @@
     vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
     textdefender  trained and tested under the limits textdefender-2021: cnn and minilm, 3 seeds
     trec6, ag_news  lstm and cnn, headline arms, 3 seeds
+    small         what one processor does without a GPU: arms trained with PWWS, whose attacks need no sentence encoder:
+                  cnn with the larger vocabulary on SST-2, lstm and cnn on TREC-6, and LIME of those models; 3 seeds
 
 A comparison stands before one that needs its trainings, so that no worker waits long for another's training.
 All arms of a backbone have the same start, epochs, rounds and points, and the same settings of the training.
@@ -28,7 +30,7 @@ from proof.plan import Explained, Unit
 
 STAGES = (
     "search", "headline", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender", "trec6",
-    "ag_news",
+    "ag_news", "small",
 )  # fmt: skip
 PAGE = "flat"
 BACKBONES = ("minilm", "lstm", "cnn")
@@ -64,7 +66,7 @@ def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
         *_pairs("integrated_gradients", pairs),
         *_transfer(("bae",), TEXTS), *_vocabulary(), *_textdefender(), *_transfer(("genetic", "iga", "pso"), 300),
         *_transfer(("clare",), 300), *_more_minilm(), *_pairs("lime", pairs), *_other("trec6", None, 500),
-        *_other("ag_news", 2000, 1000),
+        *_other("ag_news", 2000, 1000), *_small(pairs),
     ]  # fmt: skip
     return found if points is None else [_of_points(unit, points) for unit in found]
 
@@ -182,6 +184,31 @@ def _vocabulary() -> Iterator[Unit]:
                 yield unit("vocabulary", backbone, method, seed, settings=settings(backbone, more_words=MORE_WORDS))
 
 
+def _small(most: int) -> Iterator[Unit]:
+    """Seed by seed; the models that are explained are trained before."""
+    for seed in range(3):
+        yield from _small_arms("sst2", "cnn", seed, TEXTS, "-words", settings("cnn", more_words=MORE_WORDS))
+        for backbone in WORDS:
+            yield from _small_arms("trec6", backbone, seed, 500, "", settings(backbone))
+        for name in HEADLINE:
+            words = settings("cnn", more_words=MORE_WORDS)
+            explained = tuple(Explained(method, n=most, attack="pwws") for method in ("integrated_gradients", "lime"))
+            yield unit(
+                "small", "cnn", _small_arm(name, "cnn", "-words"), seed, attacks=("pwws",), settings=words,
+                explained=explained, part="explained",
+            )  # fmt: skip
+
+
+def _small_arms(data: str, backbone: str, seed: int, n: int, ending: str, used: TrainingSettings) -> Iterator[Unit]:
+    for name in HEADLINE:
+        method = _small_arm(name, backbone, ending)
+        yield unit("small", backbone, method, seed, data=data, n=n, attacks=("pwws",), settings=used, part="pwws")
+
+
+def _small_arm(name: str, backbone: str, ending: str) -> Method:
+    return arm(name, backbone, attack="pwws", ending=ending if name == "base" else f"-pwws{ending}")
+
+
 def _more_lstm() -> Iterator[Unit]:
     for seed in range(3, 10):
         for name in HEADLINE:
@@ -276,7 +303,7 @@ def seconds(unit: Unit, texts: int) -> float:
         start, every = int(parameters["start"]), int(parameters["every"])
         training = len(range(start, epochs, every)) * points * _ATTACK_S[parameters["attack"]] * share
         steps += (epochs - start) * points / unit.settings.batch_size
-    if unit.part and unit.part != "limits":
+    if unit.part and unit.part not in ("limits", "pwws"):
         training, steps = 0.0, 0.0  # Trained in an earlier stage.
     attacked = sum(unit.n * _ATTACK_S[attack] * share for attack in unit.attacks) if not unit.explained else 0.0
     explained = sum(
