@@ -2,6 +2,7 @@
 
     search        development data: beta and gamma of `flat`, cnn and minilm, one seed, rounds of 1,000 texts
     headline      SST-2, TextFooler and PWWS on all test texts: base, adv, adv-frozen, flat; 3 seeds
+    frozen        lstm and cnn without rounds, with frozen embeddings; 3 seeds
     seeds         lstm: seeds 3 to 9 of headline arms, 3 and 4 of the others; minilm, after `transfer`: 3 and 4
     ablation      gamma = 0, beta = 0, both 0; 3 seeds
     pwws          trained and tested with PWWS, 3 seeds
@@ -11,7 +12,8 @@
     textdefender  trained and tested under the limits textdefender-2021: cnn and minilm, 3 seeds
     trec6, ag_news  lstm and cnn, headline arms, 3 seeds
     small         what one processor does without a GPU: arms trained with PWWS, whose attacks need no sentence encoder:
-                  cnn with the larger vocabulary on SST-2, lstm and cnn on TREC-6, and LIME of those models; 3 seeds
+                  cnn with the larger vocabulary on SST-2 (1,000 texts a round), lstm and cnn on TREC-6, 3 seeds; what
+                  LIME and integrated gradients say of the former
 
 A comparison stands before one that needs its trainings, so that no worker waits long for another's training.
 All arms of a backbone have the same start, epochs, rounds and points, and the same settings of the training.
@@ -29,7 +31,7 @@ from proof.grid import Method
 from proof.plan import Explained, Unit
 
 STAGES = (
-    "search", "headline", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender", "trec6",
+    "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender", "trec6",
     "ag_news", "small",
 )  # fmt: skip
 PAGE = "flat"
@@ -145,7 +147,7 @@ def _frozen() -> Iterator[Unit]:
     """Standard training with frozen embeddings: what of FLAT's accuracy without attack do they alone cost?"""
     for seed in range(3):
         for backbone in WORDS:
-            yield unit("headline", backbone, arm("base-frozen", backbone), seed)
+            yield unit("frozen", backbone, arm("base-frozen", backbone), seed)
 
 
 def _ablation() -> Iterator[Unit]:
@@ -185,28 +187,25 @@ def _vocabulary() -> Iterator[Unit]:
 
 
 def _small(most: int) -> Iterator[Unit]:
-    """Seed by seed; the models that are explained are trained before."""
+    """Seed by seed; rounds on SST-2 attack 1,000 texts, those on TREC-6 all; the first seed is explained."""
+    words = settings("cnn", more_words=MORE_WORDS)
     for seed in range(3):
-        yield from _small_arms("sst2", "cnn", seed, TEXTS, "-words", settings("cnn", more_words=MORE_WORDS))
-        for backbone in WORDS:
-            yield from _small_arms("trec6", backbone, seed, 500, "", settings(backbone))
-        for name in HEADLINE:
-            words = settings("cnn", more_words=MORE_WORDS)
-            explained = tuple(Explained(method, n=most, attack="pwws") for method in ("integrated_gradients", "lime"))
-            yield unit(
-                "small", "cnn", _small_arm(name, "cnn", "-words"), seed, attacks=("pwws",), settings=words,
-                explained=explained, part="explained",
-            )  # fmt: skip
+        arms = [_small_arm(name, "cnn", "-words", points=1000) for name in HEADLINE]
+        for method in arms:
+            yield unit("small", "cnn", method, seed, attacks=("pwws",), settings=words, part="pwws")
+        for backbone in reversed(WORDS):
+            for method in [_small_arm(name, backbone) for name in HEADLINE]:
+                yield unit("small", backbone, method, seed, data="trec6", n=500, attacks=("pwws",), part="pwws")
+    ways = (
+        Explained("integrated_gradients", n=most, attack="pwws"),
+        Explained("lime", n=min(most, 300), attack="pwws"),
+    )
+    for method in arms:
+        yield unit("small", "cnn", method, 0, attacks=("pwws",), settings=words, explained=ways, part="explained")
 
 
-def _small_arms(data: str, backbone: str, seed: int, n: int, ending: str, used: TrainingSettings) -> Iterator[Unit]:
-    for name in HEADLINE:
-        method = _small_arm(name, backbone, ending)
-        yield unit("small", backbone, method, seed, data=data, n=n, attacks=("pwws",), settings=used, part="pwws")
-
-
-def _small_arm(name: str, backbone: str, ending: str) -> Method:
-    return arm(name, backbone, attack="pwws", ending=ending if name == "base" else f"-pwws{ending}")
+def _small_arm(name: str, backbone: str, ending: str = "", **more: Any) -> Method:
+    return arm(name, backbone, attack="pwws", ending=ending if name == "base" else f"-pwws{ending}", **more)
 
 
 def _more_lstm() -> Iterator[Unit]:
