@@ -31,8 +31,8 @@ from proof.grid import Method
 from proof.plan import Explained, Unit
 
 STAGES = (
-    "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender", "trec6",
-    "ag_news", "small",
+    "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender",
+    "trec6", "ag_news", "small",
 )  # fmt: skip
 PAGE = "flat"
 BACKBONES = ("minilm", "lstm", "cnn")
