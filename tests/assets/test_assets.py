@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus import assets
-from isthmus.assets import _fetch, hub
+from isthmus.assets import _fetch, _prepare, hub
 from isthmus.assets._fetch import digest_of
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
@@ -364,6 +364,15 @@ def test_data_sets_are_prepared_the_same_every_time(tmp_path):
     assert len(set(texts)) == len(texts) == 3000
     assert sum(row["label"] for row in splits["test"]) == 450
     assert {row["label"] for row in splits["test"][:2]} == {0, 1}
+
+
+@pytest.mark.parametrize(("name", "rows"), [("rotten_tomatoes", 8530), ("imdb", 24904), ("sms_spam", 4522)])
+def test_what_is_written_about_a_set_is_what_its_checksum_says(name, rows, tmp_path, monkeypatch):
+    made = [(f"text {number}", number % 2) for number in range(rows)]
+    monkeypatch.setattr(_prepare, "_movie_reviews", lambda raw, source: made)
+    monkeypatch.setattr(_prepare, "_csv", lambda path: [{"text": text, "spam": label} for text, label in made])
+    getattr(_prepare, name)(tmp_path, tmp_path)
+    assert pin((tmp_path / "meta.json").read_bytes()) == TABLE[name].files["meta.json"]
 
 
 def test_topic_files(tmp_path):
