@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def main() -> None:
     peer, folder, data, asked = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     torch.set_num_threads(1)
     make = {"foolbox": foolbox_attack, "torchattacks": torchattacks_attack}[peer]
-    found: dict[str, np.ndarray[Any, Any]] = {}
+    found: dict[str, Any] = {}  # Arrays of pixels.
     seconds: dict[str, float] = {}
     for model_name in asked["models"]:
         model = load(model_name, folder)
@@ -120,13 +121,13 @@ def main() -> None:
             attack = make(name, model)
             if attack is None:
                 continue
-            moved, spent = timed(lambda attack=attack, pixels=pixels, labels=labels: attack(pixels, labels), times)
+            moved, spent = timed(partial(attack, pixels, labels), times)
             found[f"{model_name}/{name}"], seconds[f"{model_name}/{name}"] = moved.detach().numpy(), spent
             print(f"{peer} {model_name} {name}: {spent:.1f} s", file=sys.stderr, flush=True)
         if peer == "torchattacks" and asked["auto"]:
             pixels, labels = images(data, "test", asked["auto_n"])
             attack = auto_attack(model, asked["auto"][model_name], asked["queries"])
-            moved, spent = timed(lambda attack=attack, pixels=pixels, labels=labels: attack(pixels, labels))
+            moved, spent = timed(partial(attack, pixels, labels))
             found[f"{model_name}/auto"], seconds[f"{model_name}/auto"] = moved.numpy(), spent
     np.savez(folder / f"{peer}.npz", **found)
     print(json.dumps({"seconds": seconds}))

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.attacks.gradient._losses import cross_entropy, margin
-from isthmus.attacks.gradient._problem import Goal
-from isthmus.attacks.gradient._spaces import Space, _interval
+from isthmus.attacks.gradient.parts.losses import cross_entropy, margin
+from isthmus.attacks.gradient.parts.problem import Goal
+from isthmus.attacks.gradient.parts.spaces import Space, _interval
 
 
 def plain_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:

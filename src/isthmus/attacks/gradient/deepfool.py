@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._ascent import better
-from isthmus.attacks.gradient._problem import Problem
-from isthmus.attacks.gradient._spaces import like, take
 from isthmus.attacks.gradient.base import GradientAttack
+from isthmus.attacks.gradient.parts.ascent import better
+from isthmus.attacks.gradient.parts.problem import Problem
+from isthmus.attacks.gradient.parts.spaces import like, take
 from isthmus.core.errors import UsageError
 
 _FURTHER = 1e-4

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from isthmus.attacks.options import RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
-from isthmus.report.balance import constants
-from isthmus.report.shares import collapsed, hardly_trained
-from isthmus.report.view import AttackView, RunView
-from isthmus.runs.summary import Summary
+from isthmus.report.attack.balance import constants
+from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.training.shares import collapsed, hardly_trained
+from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient._spaces import Space, lengths, waits
-from isthmus.attacks.gradient._targets import Draws, GradientTarget
-from isthmus.models.machine import fewest_rows
-from isthmus.models.randomness import branch, copied, keyed_normal, keyed_uniform
+from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.randomness import branch, copied, keyed_normal, keyed_uniform
+from isthmus.attacks.gradient.parts.spaces import Space, lengths, waits
+from isthmus.attacks.gradient.parts.targets import Draws, GradientTarget
 
 Loss = Callable[[Tensor, "Goal"], Tensor]
 """From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""
@@ -101,7 +101,7 @@ class Problem:
         self._classes = classes
         self._seen: Tensor | None = torch.zeros_like(self.blind) if watches else None
         self._own: dict[str, Tensor] = {}
-        # A batch too small for bits of its own is filled up (`isthmus.models.machine`).
+        # A batch too small for bits of its own is filled up (`isthmus.arithmetic.machine`).
         self._least = fewest_rows() if inputs.device.type == "cpu" else 1
 
     @property
