@@ -5,7 +5,6 @@ vub        CIFAR-10: standard, VIB and VUB heads on the features of a frozen CNN
 table2     MNIST: beta 0.1, 0.01, 0.001; what passes the code under attack, and the accuracy left
 masking    margin losses, targets, restarts, transfer from the CE model, `auto`, and the union of all of them
 figures    the paper's Figures 1 to 4
-vub-short  as vub, on a CNN of six epochs and without CW: what a CPU can do of it, all seeds on the same features
 reference  VIB's own network for 200 epochs: rate, label information and accuracy, raw and averaged weights
 """
 
@@ -19,7 +18,7 @@ from fnmatch import fnmatch
 from isthmus.training.settings import TrainingSettings, settings_for
 from proof.grid import Method
 
-STAGES = ("table1", "vub", "table2", "masking", "figures", "vub-short", "reference")
+STAGES = ("table1", "vub", "table2", "masking", "figures", "reference")
 SEEDS = 5
 BETA = 1e-3
 BETAS = (1e-1, 1e-2, 1e-3)
@@ -54,7 +53,7 @@ class ImageUnit:
     @property
     def page(self) -> str:
         """The file of the ledger."""
-        return {"vub": "vub_images", "vub-short": "vub_short"}.get(self.stage, "ib_robustness")
+        return "vub_images" if self.stage == "vub" else "ib_robustness"
 
     @property
     def title(self) -> str:
@@ -64,9 +63,7 @@ class ImageUnit:
     @property
     def folder(self) -> str:
         """Its run folder; units that share a training share it."""
-        parts = [self.data, self.backbone, self.method.name, f"epochs{self.settings.epochs}", f"seed{self.seed}"]
-        if self.encoder is not None and self.stage != "vub":
-            parts.append(self.stage)
+        parts = (self.data, self.backbone, self.method.name, f"epochs{self.settings.epochs}", f"seed{self.seed}")
         return "-".join([*parts, *(["snapshots"] if self.settings.snapshots else [])])
 
     @property
@@ -84,7 +81,7 @@ class ImageUnit:
         train = 0.0015 * slower * steps
         asked = {"table1": 45.0, "masking": 60.0, "table2": 3.0, "reference": 10.0, "vub": 15.0, "figures": 30.0}
         whole = 0.0 if self.stage == "masking" else train  # Another unit has trained it.
-        return 4 + whole + asked.get(self.stage, 3.0) * (1.6 if self.is_stochastic else 1.0)
+        return 4 + whole + asked[self.stage] * (1.6 if self.is_stochastic else 1.0)
 
 
 def wanted(units: Iterable[ImageUnit], only: Iterable[str]) -> list[ImageUnit]:
@@ -107,7 +104,7 @@ def plan(seeds: int = SEEDS) -> list[ImageUnit]:
     # The first head trains the network that all of them stand on, and the others would wait for it.
     early = len(ARMS) * len(BACKBONES)
     tables = [*table1[:early], first, *table1[early:], *heads, *every(_table2)]
-    return [*tables, *every(_masking), *_figures(), *every(_vub_short), *every(_reference)]
+    return [*tables, *every(_masking), *_figures(), *every(_reference)]
 
 
 def vib(beta: float, name: str = "ib") -> Method:
@@ -163,16 +160,12 @@ def _reference(seed: int) -> Iterator[ImageUnit]:
     yield ImageUnit("reference", "mnist-whole", vib(BETA, "vib"), seed, settings, "vib_mlp", n=10_000)
 
 
-def _vub(seed: int, stage: str = "vub", **given: object) -> Iterator[ImageUnit]:
-    encoder = ImageUnit(stage, "cifar10", Method("cnn"), 0, settings_of("cifar10", "allcnn", **given), "allcnn")
+def _vub(seed: int) -> Iterator[ImageUnit]:
+    encoder = ImageUnit("vub", "cifar10", Method("cnn"), 0, settings_of("cifar10", "allcnn"), "allcnn")
     settings = settings_for("images", "features", epochs=50, learning_rate=1e-4, information=0)
     heads = [Method(f"{name}-{beta:g}", name, {"beta": beta}) for beta in BETAS for name in ("vib", "vub")]
     for method in (Method("standard"), *heads):
-        yield ImageUnit(stage, "cifar10", method, seed, settings, "features", encoder=encoder)
-
-
-def _vub_short(seed: int) -> Iterator[ImageUnit]:
-    yield from _vub(seed, "vub-short", epochs=6)
+        yield ImageUnit("vub", "cifar10", method, seed, settings, "features", encoder=encoder)
 
 
 def _figures() -> Iterator[ImageUnit]:

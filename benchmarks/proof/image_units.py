@@ -132,7 +132,7 @@ def asked(unit: ImageUnit, place: ImagePlace) -> list[Wanted]:
         draws = way == "draws"
         row = f"{unit.method.name}{'-draws' if draws else ''}"
         own = {} if not unit.is_stochastic else {"latent": "sample", "draws": AVERAGED} if draws else {"latent": "mean"}
-        if unit.stage == "table1" or unit.encoder is not None:
+        if unit.stage in ("table1", "vub"):
             found.append(Wanted(dataclasses.replace(base, way=own), f"{row}/benign"))
         for column, described_ in _columns(unit, way):
             key = dataclasses.replace(base, way=own, n=min(unit.n, base.n), attack=described_)
@@ -155,9 +155,9 @@ def _columns(unit: ImageUnit, way: str) -> Iterator[tuple[str, dict[str, Any]]]:
     elif unit.stage == "table2" and not draws:
         for name, attack in attacks.table2().items():
             yield name, described(name.partition("-")[0], attack, code=True)
-    elif unit.encoder is not None:
+    elif unit.stage == "vub":
         for name, attack in attacks.vub().items():
-            if name != "cw-targeted" or (unit.stage == "vub" and not draws):
+            if not draws or name != "cw-targeted":
                 goal = {"goal": "label + 1"} if name == "cw-targeted" else {}
                 yield name, described(name.partition("-")[0], attack, **goal)
     elif unit.stage == "masking":
@@ -278,7 +278,7 @@ def _fill(
     name, _, radius = column.rpartition("-")
     if unit.stage == "table1":
         return _plain(attacked(attacks.table1()[column], model, images, labels))
-    if unit.encoder is not None:
+    if unit.stage == "vub":
         targets = (labels + 1) % 10 if column == "cw-targeted" else None
         return _plain(attacked(attacks.vub()[column], model, images, labels, targets=targets))
     if unit.stage == "table2":
