@@ -120,13 +120,13 @@ def _changed(a: Cell, b: Cell) -> str:
 
 def render(spec: Spec, cells: Iterable[Cell]) -> str:
     """The table as Markdown, with the sentence that says how to read it."""
-    if shown := spec.choices.get("show"):
+    if what := spec.choices.get("show"):
         from ledger.measured import render_controls, render_rounds, render_shares
 
         renderers = {"rounds": render_rounds, "controls": render_controls, "shares": render_shares}
-        if shown not in renderers:
-            raise DataError(f"a table shows {', '.join(renderers)} or, without show=…, accuracy: not {shown}")
-        return renderers[shown]([cell for cell in cells if spec.wants(cell)])
+        if what not in renderers:
+            raise DataError(f"a table shows {', '.join(renderers)} or, without show=…, accuracy: not {what}")
+        return renderers[what]([cell for cell in cells if spec.wants(cell)])
     if "measure" in spec.choices:
         from ledger.measured import render_measured
 

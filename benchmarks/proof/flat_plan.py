@@ -195,7 +195,7 @@ def _small(most: int) -> Iterator[Unit]:
         for backbone in reversed(WORDS):
             for method in [_small_arm(name, backbone) for name in HEADLINE]:
                 yield unit("small", backbone, method, seed, data="trec6", n=500, attacks=("pwws",), part="pwws")
-    few = {"n": min(most, 200), "attack": "pwws", "controls": True}
+    few: dict[str, Any] = {"n": min(most, 200), "attack": "pwws", "controls": True}
     ways = (Explained("lime", **few), Explained("integrated_gradients", **few))
     for method in [_small_arm(name, "cnn") for name in HEADLINE]:
         yield unit(

@@ -104,7 +104,9 @@ def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision
     """
     loaded = {name: models[name]() for name in rows}
     totals = []
-    for side, way in {"ideal": contextlib.nullcontext, **({OWN: laid_out} if pays() else {})}.items():
+    ways: dict[str, Callable[[torch.nn.Module], contextlib.AbstractContextManager[object]]]
+    ways = {"ideal": contextlib.nullcontext, **({OWN: laid_out} if pays() else {})}
+    for side, way in ways.items():
         found = list[Record]()
         for name, own in rows.items():
             with way(loaded[name]):

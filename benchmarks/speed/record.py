@@ -42,7 +42,7 @@ class Record:
     peak_memory_mb: float = 0.0
     clock: str = "cpu"
     """Which of the two times the rates use: ``cpu`` on processors, ``wall`` where a GPU works beside it."""
-    processor: str = field(default_factory=lambda: processor())
+    processor: str = field(default_factory=lambda: _processor())
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -100,6 +100,10 @@ class Clock:
     def __exit__(self, *_: object) -> None:
         self.wall_s = time.perf_counter() - self._started[0]
         self.cpu_s = time.process_time() - self._started[1]
+
+
+def _processor() -> str:
+    return processor()
 
 
 @functools.cache

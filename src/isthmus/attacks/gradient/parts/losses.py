@@ -46,19 +46,19 @@ class _Known(torch.autograd.Function):
         return value
 
     @staticmethod
-    def forward(context: Any, logits: Tensor, label: Tensor, loss: Any) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, logits: Tensor, label: Tensor, loss: Any) -> Tensor:
         """Value and gradient together."""
         value, slope = loss(logits.double(), label, True)
-        context.save_for_backward(slope)
-        context.kind = logits.dtype
+        ctx.save_for_backward(slope)
+        ctx.kind = logits.dtype
         found: Tensor = value
         return found
 
     @staticmethod
-    def backward(context: Any, weight: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, None, None]:
         """The gradient of each draw, weighted."""
-        (slope,) = context.saved_tensors
-        return (slope * weight.unsqueeze(2)).to(context.kind), None, None
+        (slope,) = ctx.saved_tensors
+        return (slope * weight.unsqueeze(2)).to(ctx.kind), None, None
 
 
 def _cross_entropy(logits: Tensor, label: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
