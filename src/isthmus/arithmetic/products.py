@@ -85,22 +85,22 @@ def laid_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
     layers = [each for each in model.modules() if type(each) is nn.Linear and _fits(each)] if pays() else []
     before = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
-        layer.forward = product(layer, inputs=inputs)  # type: ignore[method-assign]
+        layer.__dict__["forward"] = product(layer, inputs=inputs)
     try:
         yield
     finally:
         for layer, outer in zip(layers, before, strict=True):
             if outer is None:
-                del layer.forward
+                del layer.__dict__["forward"]
             else:
-                layer.forward = outer  # type: ignore[method-assign]
+                layer.__dict__["forward"] = outer
 
 
 def without_layouts(model: nn.Module) -> nn.Module:
     """The model, usually a copy that was made inside such a block, with torch's own products."""
     for layer in model.modules():
         if hasattr(layer.__dict__.get("forward"), "by_onednn"):
-            del layer.forward
+            del layer.__dict__["forward"]
     return model
 
 
