@@ -91,7 +91,7 @@ def laid_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
     finally:
         for layer, outer in zip(layers, before, strict=True):
             if outer is None:
-                del layer.forward
+                del layer.__dict__["forward"]
             else:
                 layer.__dict__["forward"] = outer
 
@@ -100,7 +100,7 @@ def without_layouts(model: nn.Module) -> nn.Module:
     """The model, usually a copy that was made inside such a block, with torch's own products."""
     for layer in model.modules():
         if hasattr(layer.__dict__.get("forward"), "by_onednn"):
-            del layer.forward
+            del layer.__dict__["forward"]
     return model
 
 
