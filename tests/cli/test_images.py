@@ -111,7 +111,7 @@ def test_a_price_that_lets_nothing_through_is_said(home: Path, tmp_path: Path, c
         options = ["-P", f"beta={beta}", "-P", "latent=8", "--learning-rate", "3e-3", "--out", str(tmp_path / beta)]
         capsys.readouterr()
         assert run([*words, *options]) == 0
-        assert ("The code has collapsed" in " ".join(capsys.readouterr().out.split())) is is_said
+        assert ("The code collapsed" in " ".join(capsys.readouterr().out.split())) is is_said
 
 
 def test_an_attack_without_a_bound_is_read_by_its_distance(isthmus: Any, copy: Path) -> None:

@@ -30,18 +30,18 @@ def hardly_trained(log: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def collapsed(log: Sequence[Mapping[str, Any]]) -> str:
-    """The warning that a bottleneck lets nothing of the label through, in the weights that were kept; else empty."""
+    """The warning that a bottleneck lets nothing of the label through after the last epoch; else empty."""
     rows = [row for row in log if "rate" in row.get("dev_information", {})]
     if not rows:
         return ""
-    kept = max(rows, key=lambda row: float(row.get("dev_accuracy", 0.0)))["dev_information"]
-    told = float(kept["label_information"])
-    entropy = told + float(kept["loss"])
+    last = rows[-1]["dev_information"]
+    told = float(last["label_information"])
+    entropy = told + float(last["loss"])
     if not told < COLLAPSED * entropy:
         return ""
     return (
-        f"The code has collapsed: on development data it tells {max(told, 0.0):.2f} of the label's {entropy:.2f} nats "
-        f"(rate {float(kept['rate']):.3g} nats). beta is probably too large."
+        f"The code collapsed: after the last epoch it tells {max(told, 0.0):.2f} of the label's {entropy:.2f} nats on "
+        f"development data (rate {float(last['rate']):.3g} nats). beta is probably too large."
     )
 
 
