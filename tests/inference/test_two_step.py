@@ -17,7 +17,7 @@ from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch
-from isthmus.inference import two_step_victim
+from isthmus.inference import two_step_batches, two_step_victim
 from isthmus.inference.two_step import TwoStep, averaged, undecided, voted
 from isthmus.inference.two_step_victim import TwoStepVictim
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
@@ -292,7 +292,7 @@ def test_second_steps_of_several_lengths_share_batches_that_waste_little(classif
         keys = torch.arange(rows) + 1000 * number
         types = torch.zeros_like(ids) if number == 1 else None
         parts.append((np.arange(rows) + 10 * number, Inputs(rows, ids, None, types, keys)))
-    together = two_step_victim.merged(parts, 0)
+    together = two_step_batches.merge_batches(parts, 0)
     assert [inputs.ids.shape for _, inputs in together] == [(3, 4), (5, 10), (2, 30)]
     assert sorted(place for places, _ in together for place in places) == [0, 1, 10, 11, 12, 20, 21, 22, 30, 31]
     assert together[1][1].mask.sum().item() == 2 * 9 + 3 * 10
@@ -307,7 +307,7 @@ def test_second_steps_of_several_lengths_share_batches_that_waste_little(classif
 
     found, expected = answers(together), answers(parts)
     assert all(np.allclose(found[place], expected[place], atol=1e-5) for place in expected)
-    assert two_step_victim.merged([], 0) == []
+    assert two_step_batches.merge_batches([], 0) == []
 
 
 def test_without_keys_every_query_draws_anew_and_fixed_never_does(classifier):
