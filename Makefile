@@ -33,7 +33,7 @@ test: lint types imports docs unit  ## everything CI checks
 lint: install    ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: install   ## mypy --strict
+types: install   ## mypy: strict for src and benchmarks, without annotations for tests
 	@$(BIN)/mypy
 
 imports: install ## imports run downward only

@@ -293,7 +293,7 @@ def records_of(options: argparse.Namespace) -> list[Record]:
     if options.side == "ideal":
         if not rows.exists():
             sys.exit(f"{rows} is missing: measure --side isthmus first, the ideal is about the rows it sent")
-        return [sides.ideal_on_cpu(model, attack, rows, precision, options.repeats)]
+        return sides.ideal_on_cpu(model, attack, rows, precision, options.repeats)
     if options.side == "memory":
         return [sides.memory(model, options.data, attack, options.n, options.in_flight, options.budget)]
     found = sides.on_gpu(model, options.data, attack, precision, options.n, options.in_flight, options.profile)

@@ -4,6 +4,7 @@
     python benchmarks/flat.py --data PACK --runs RUNS --only search --workers 14 --device cuda
     python benchmarks/flat.py --choose                                        beta and gamma by development data
     python benchmarks/flat.py --data PACK --runs RUNS --only headline ablation --workers 14 --deadline 500 --stop 560
+    python benchmarks/flat.py --data PACK --by-class                          which class withstands the attacks
     python benchmarks/tables.py write
 
 PACK is a folder with sst2, and with trec6 and ag_news for the stages of that name. A unit is one training with one
@@ -24,12 +25,14 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from evidence import REPOSITORY, run
 from isthmus.core.errors import IsthmusError
-from ledger import Ledger
-from proof.flat_plan import CHOSEN, PAGE, STAGES, chosen, plan, seconds, shortened
+from ledger import Cell, Ledger
+from proof import by_class
+from proof.flat_plan import ABLATION, BACKBONES, CHOSEN, HEADLINE, PAGE, STAGES, chosen, plan, seconds, shortened
 from proof.plan import Unit, wanted
 from proof.units import Place, asked, loaded
 
@@ -45,6 +48,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     )
     options.add_argument("--list", action="store_true", help="print the plan instead of running it")
     options.add_argument("--choose", action="store_true", help="print what development data say of beta and gamma")
+    options.add_argument("--by-class", action="store_true", help="print which class withstands the attacks, on SST-2")
     options.add_argument("--workers", type=int, default=1, help="processes beside each other, on one GPU")
     options.add_argument("--deadline", type=float, help="seconds after which nothing new is begun")
     options.add_argument("--stop", type=float, help="seconds after which what still runs is ended")
@@ -72,6 +76,9 @@ def main() -> None:
                 found = chosen(book.values(), backbone)
                 print(f"{backbone}: the plan has {used}, the search says {found or 'nothing: it is not complete'}")
             return
+        if options.by_class:
+            print(classes(book.values(), options.data))
+            return
         place = place_of(options)
         units = [
             place.fitted(shortened(unit, options.epochs))
@@ -97,6 +104,18 @@ def main() -> None:
     print(f"{len(ended.done)} done, {len(ended.failed)} failed, {len(ended.left)} left", flush=True)
     if ended.failed:
         sys.exit("failed: " + ", ".join(todo[number].title for number in ended.failed))
+
+
+def classes(cells: Iterable[Cell], pack: Path) -> str:
+    """Every row of SST-2 under the attack it is trained with, beside the rows without attacks in training."""
+    kept, test = list(cells), loaded(pack / "sst2", "test")
+    found = []
+    for attack, ending in (("textfooler", ""), ("pwws", "-pwws")):
+        trained = [f"{name}{ending}" for name in (*HEADLINE[1:], *ABLATION)]
+        for backbone in BACKBONES:
+            rows = ["base", "base-frozen", *trained]
+            found.append(f"{backbone}, {attack}\n\n{by_class.table(kept, test, backbone, attack, rows)}")
+    return "\n\n".join(found)
 
 
 def place_of(options: argparse.Namespace) -> Place:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradient_models import CASES, images, load, timed
+from gradient_models import CASES, TIMED, images, load, timed
 
 Attack = Callable[[Tensor, Tensor], Tensor]
 
@@ -117,10 +117,11 @@ def main() -> None:
         for name in asked["cases"]:
             pixels, labels = images(data, "test", asked["n"])
             torch.manual_seed(0)
+            times = asked["repeats"] if name in TIMED else 1
             attack = make(name, model)
             if attack is None:
                 continue
-            moved, spent = timed(partial(attack, pixels, labels))
+            moved, spent = timed(partial(attack, pixels, labels), times)
             found[f"{model_name}/{name}"], seconds[f"{model_name}/{name}"] = moved.detach().numpy(), spent
             print(f"{peer} {model_name} {name}: {spent:.1f} s", file=sys.stderr, flush=True)
         if peer == "torchattacks" and asked["auto"]:

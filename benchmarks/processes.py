@@ -5,7 +5,7 @@
     python benchmarks/processes.py ... --repeats 3 --results results --targets    kept in the ledger; exit 1 if too slow
 
 Without --model a fresh MiniLM is attacked, without --data texts of random words as long as SST-2's. Processes are
-started once for each way of sharing the card and warmed up by a few texts; loading is not part of the figures. Where
+started once for each way of sharing the card and warmed up by a cohort each; loading is not part of the figures. Where
 nvidia-cuda-mps-control is found, a service of this command's own is started and stopped again; it takes a card that
 nobody has set to exclusive use by others. Wall time; each figure is the median of --repeats runs. With --results every
 run is kept in times/attack_speed.jsonl, from which `attack_speed.py --side page` writes the table.
@@ -28,8 +28,9 @@ from pathlib import Path
 
 from isthmus import load_data
 from isthmus.attacks.base import AttackSettings
-from isthmus.attacks.processes import Job, Watch, Workers, cohorts_of
+from isthmus.attacks.processes import COHORT, Job, Watch, Workers, cohorts_of
 from isthmus.core import catalog
+from isthmus.core.errors import IsthmusError
 from isthmus.core.types import Example
 from speed import ledger
 from speed.models import Models
@@ -71,6 +72,14 @@ def service(wanted: bool) -> Iterator[None]:
         finally:
             for name in names:
                 os.environ.pop(name, None)
+
+
+def warm_up(workers: Workers, job: Job, examples: list[Example], most: int, on_gpu: bool) -> None:
+    """Let every process attack once: on a GPU a whole cohort, which takes memory and chooses kernels."""
+    each = COHORT if on_gpu else 4
+    chosen = (examples * (1 + each * most // len(examples)))[: each * most]
+    cohorts = [chosen[start : start + each] for start in range(0, len(chosen), each)]
+    list(workers.attack(job, cohorts, {example.id for example in chosen}))
 
 
 def measured(workers: Workers, job: Job, examples: list[Example], on_gpu: bool) -> Record:
@@ -122,8 +131,7 @@ def main() -> None:
                 service(with_service),
                 Workers(Models(options.model, options.device, options.precision), most) as workers,
             ):
-                few = [[example] for example in examples[: 4 * most]]
-                list(workers.attack(job, few, {each[0].id for each in few}))
+                warm_up(workers, job, examples, most, on_gpu)
                 for count in options.processes:
                     workers.processes = count
                     runs = [measured(workers, job, examples, on_gpu) for _ in range(options.repeats)]
@@ -136,8 +144,8 @@ def main() -> None:
                         f"{statistics.median(found):>12,.0f} queries/s   ({seconds:.0f} s)",
                         flush=True,
                     )
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"{way}: {error}")
+        except (OSError, subprocess.CalledProcessError, IsthmusError) as error:
+            print(f"{way}: {error}", flush=True)
     if options.targets and best < LEAST:
         sys.exit(f"missed: {best:,.0f} queries/s, at least {LEAST:,} is the target")
 

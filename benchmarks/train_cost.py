@@ -187,7 +187,8 @@ def seconds(training: Training, options: argparse.Namespace) -> float:
         training.step()
     if on_gpu:
         torch.cuda.synchronize()
-    return float(clock() - started) / options.steps
+    steps: int = options.steps
+    return (clock() - started) / steps
 
 
 def measure(trainings: list[Training], options: argparse.Namespace) -> dict[str, list[float]]:

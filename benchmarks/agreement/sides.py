@@ -122,7 +122,11 @@ def run_isthmus(setting: Setting, attack: str, n: int, seed: int) -> bool:
     path = place(setting.out, "isthmus", attack, seed)
     chosen = parameters(ATTACKS[attack], setting.given)
     method = catalog.build("attacks", attack, chosen)
-    header = {"tool": "isthmus", "attack": attack, "parameters": {key: str(value) for key, value in chosen.items()}}
+    header: dict[str, Any] = {
+        "tool": "isthmus",
+        "attack": attack,
+        "parameters": {key: str(value) for key, value in chosen.items()},
+    }
     header |= {"resources": dict(method.resources()), "model": setting.model, "data": str(setting.test), "seed": seed}
     found, rows = read(path)
     if found and found != json.loads(json.dumps(header)):

@@ -127,8 +127,7 @@ def _differences(
 ) -> str:
     """Every row less its base, column by column."""
     first, _, second = spec.choices["against"].partition(":")
-    texts: dict[tuple[str, str], str] = {}
-    p_values: dict[tuple[str, str], float] = {}
+    found: dict[tuple[str, str], _Change] = {}
     for row in rows:
         base = first if not second else row.replace(first, second)
         if base == row or base not in table:
@@ -136,27 +135,51 @@ def _differences(
         for column in columns:
             ours, theirs = table[row].get(column, {}), table[base].get(column, {})
             if seeds := sorted(ours.keys() & theirs.keys()):
-                found = _difference(spec, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
-                texts[row, column], p_values[row, column] = found
-    if not texts:
+                found[row, column] = _difference(spec, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    if not found:
         return "Not yet run.\n"
-    known = {place: p for place, p in p_values.items() if not np.isnan(p)}
+    known = {place: change.p for place, change in found.items() if not np.isnan(change.p)}
     corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    shown = [row for row in rows if any((row, column) in texts for column in columns)]
-    lines = [[f"against {second or first}", *columns], ["---"] * (len(columns) + 1)]
-    for row in shown:
-        told = []
-        for column in columns:
-            text, p = texts.get((row, column), "not yet run"), corrected.get((row, column))
-            told.append(text if p is None else f"{text}, p {'< 0.001' if p < 0.001 else f'{p:.3f}'}")
-        lines.append([row, *told])
+    lines = [[f"against {second or first}", "seeds", *columns], ["---"] * (len(columns) + 2)]
+    for row in rows:
+        counts = sorted({found[row, column].seeds for column in columns if (row, column) in found})
+        if counts:
+            told = [_told(found.get((row, column)), corrected.get((row, column))) for column in columns]
+            lines.append([row, "-".join(map(str, counts)), *told])
     unit = "Differences in points of accuracy, paired by seed and image" if not spec.value else (
         f"Differences in `{spec.value}`, paired by seed (t)"
     )  # fmt: skip
-    return f"{unit}; p-values are corrected over the {len(corrected)} of the table (Holm).\n\n{_markdown(lines)}\n"
+    if corrected:
+        unit += f"; p-values are corrected over the {len(corrected)} of the table (Holm)"
+    if any(change.detectable is not None and corrected[place] > _LEVEL for place, change in found.items()):
+        unit += '. "Detectable": smallest detectable difference (80 % power)'
+    return f"{unit}.\n\n{_markdown(lines)}\n"
 
 
-def _difference(spec: FigureSpec, ours: Sequence[Cell], theirs: Sequence[Cell]) -> tuple[str, float]:
+_LEVEL = 0.05
+"""Above it a difference is not significant, and what could have been seen stands beside it."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One cell of a table of differences."""
+
+    text: str
+    p: float
+    seeds: int
+    detectable: float | None = None
+
+
+def _told(change: _Change | None, p: float | None) -> str:
+    if change is None:
+        return "not yet run"
+    if p is None:
+        return change.text
+    seen = f", detectable {100 * change.detectable:.1f}" if change.detectable is not None and p > _LEVEL else ""
+    return f"{change.text}, p {'< 0.001' if p < 0.001 else f'{p:.3f}'}{seen}"
+
+
+def _difference(spec: FigureSpec, ours: Sequence[Cell], theirs: Sequence[Cell]) -> _Change:
     if not spec.value:
         for a, b in zip(ours, theirs, strict=True):
             if (a.key.data["fingerprint"], a.key.n) != (b.key.data["fingerprint"], b.key.n):
@@ -165,15 +188,15 @@ def _difference(spec: FigureSpec, ours: Sequence[Cell], theirs: Sequence[Cell]) 
         found = crossed_difference(right, their_right)
         change = found.difference
         text = f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
-        return text, float(found.p_value)
+        return _Change(text, float(found.p_value), found.seeds, found.detectable)
     values = np.array([[float(cell.summary[spec.value]) for cell in side] for side in (ours, theirs)])
     change_by_seed = values[0] - values[1]
     text = _mean(list(change_by_seed), int(spec.choices.get("digits", "2")), sign="+")
     if len(change_by_seed) < 2 or np.ptp(change_by_seed) == 0:
-        return text, float("nan")
+        return _Change(text, float("nan"), len(change_by_seed))
     from scipy.stats import ttest_rel
 
-    return text, float(ttest_rel(values[0], values[1]).pvalue)
+    return _Change(text, float(ttest_rel(values[0], values[1]).pvalue), len(change_by_seed))
 
 
 def _markdown(lines: Sequence[Sequence[str]]) -> str:

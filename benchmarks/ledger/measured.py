@@ -128,6 +128,61 @@ def _error(own: dict[int, Cell]) -> str:
     return f"{np.mean(errors):.3f}" if errors else ""
 
 
+_CONTROLS = (
+    ("tau, the attack succeeded", "tau-b"),
+    ("tau, as many words replaced at random", "words replaced at random"),
+    ("tau, two models with random weights", "two random models"),
+    ("tau, the same text and another seed", "another seed"),
+    ("comprehensiveness", "comprehensiveness"),
+    ("comprehensiveness of a random order", "of a random order"),
+)
+
+
+def render_controls(cells: Sequence[Cell]) -> str:
+    """What noise alone does, beside what the attack did: every cell that has controls."""
+    there = [cell for cell in cells if cell.key.measure.get("parameters", {}).get("controls")]
+    if not there:
+        return "Not yet run.\n"
+    chosen = [(name, shown) for name, shown in _CONTROLS if any(name in cell.summary for cell in there)]
+    lines = [["", "seed", *(shown for _, shown in chosen)], ["---"] * (len(chosen) + 2)]
+    for cell in there:
+        figures = [cell.summary.get(name) for name, _ in chosen]
+        shown = ["" if each is None else f"{each[0]:.2f} ({each[1]:.2f} to {each[2]:.2f})" for each in figures]
+        lines.append([cell.row, str(cell.key.seed), *shown])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{_OF_CONTROLS}\n\n{table}\n"
+
+
+_OF_CONTROLS = """\
+One model each; 95 % bootstrap intervals over texts. Comprehensiveness of explanations does not compare models."""
+
+
+def render_shares(cells: Sequence[Cell]) -> str:
+    """How long the gradient of each term is beside that of the task's."""
+    rows: dict[str, list[dict[str, list[float]]]] = {}
+    for cell in cells:
+        if cell.key.attack is None and cell.summary.get("gradient_shares"):
+            rows.setdefault(cell.row, []).append(cell.summary["gradient_shares"])
+    if not rows:
+        return "Not yet run.\n"
+    names = sorted({name for seeds in rows.values() for each in seeds for name in each})
+    lines = [["", "seeds", *names], ["---"] * (len(names) + 2)]
+    for row, seeds in rows.items():
+        shown = [row, str(len(seeds))]
+        for name in names:
+            found = [each[name] for each in seeds if name in each]
+            medians, least = ([each[place] for each in found] for place in (0, 1))
+            shown.append(f"{np.median(medians):.3f} (smallest {min(least):.4f})" if found else "")
+        lines.append(shown)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{_OF_SHARES}\n\n{table}\n"
+
+
+_OF_SHARES = """\
+Length of a term's gradient divided by that of the task's loss: median over the training (every hundredth step) and
+over seeds, and the smallest share."""
+
+
 def render_rounds(cells: Sequence[Cell]) -> str:
     """What the rounds of attacks in training met: texts fooled, and substitutes that the model does not know."""
     rows: dict[str, list[list[dict[str, float]]]] = {}

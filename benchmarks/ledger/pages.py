@@ -14,8 +14,9 @@ every difference that is not significant stands the smallest one that could have
 
 `preset=NAME` chooses attacks under those limits; without it a table is of attacks without limits.
 `measure=interpretation_consistency` makes a table of a measure of attacked texts (`ledger/measured.py`), chosen by
-`method` and by `pairs` (own, or the row whose attacked texts are explained in all rows). `show=rounds` makes a table of
-the rounds of attacks in training.
+`method` and by `pairs` (own, or the row whose attacked texts are explained in all rows); with `show=controls` it is of
+what noise alone does. `show=rounds` makes a table of the rounds of attacks in training, `show=shares` one of how long
+the gradients of the terms were.
 """
 
 from __future__ import annotations
@@ -119,12 +120,13 @@ def _changed(a: Cell, b: Cell) -> str:
 
 def render(spec: Spec, cells: Iterable[Cell]) -> str:
     """The table as Markdown, with the sentence that says how to read it."""
-    if (shown := spec.choices.get("show", "rounds")) != "rounds":
-        raise DataError(f"a table shows rounds or, without show=…, accuracy: not {shown}")
-    if "show" in spec.choices:
-        from ledger.measured import render_rounds
+    if shown := spec.choices.get("show"):
+        from ledger.measured import render_controls, render_rounds, render_shares
 
-        return render_rounds([cell for cell in cells if spec.wants(cell)])
+        renderers = {"rounds": render_rounds, "controls": render_controls, "shares": render_shares}
+        if shown not in renderers:
+            raise DataError(f"a table shows {', '.join(renderers)} or, without show=…, accuracy: not {shown}")
+        return renderers[shown]([cell for cell in cells if spec.wants(cell)])
     if "measure" in spec.choices:
         from ledger.measured import render_measured
 

@@ -2,6 +2,7 @@
 
     search        development data: beta and gamma of `flat`, cnn and minilm, one seed, rounds of 1,000 texts
     headline      SST-2, TextFooler and PWWS on all test texts: base, adv, adv-frozen, flat; 3 seeds
+    frozen        lstm and cnn without rounds, with frozen embeddings; 3 seeds
     seeds         lstm: seeds 3 to 9 of headline arms, 3 and 4 of the others; minilm, after `transfer`: 3 and 4
     ablation      gamma = 0, beta = 0, both 0; 3 seeds
     pwws          trained and tested with PWWS, 3 seeds
@@ -10,6 +11,9 @@
     vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
     textdefender  trained and tested under the limits textdefender-2021: cnn and minilm, 3 seeds
     trec6, ag_news  lstm and cnn, headline arms, 3 seeds
+    small         what one processor does without a GPU: arms trained with PWWS, whose attacks need no sentence encoder:
+                  cnn with the larger vocabulary on SST-2 (1,000 texts a round), lstm and cnn on TREC-6, 3 seeds; what
+                  LIME and integrated gradients say of 200 pairs of the latter
 
 A comparison stands before one that needs its trainings, so that no worker waits long for another's training.
 All arms of a backbone have the same start, epochs, rounds and points, and the same settings of the training.
@@ -27,8 +31,8 @@ from proof.grid import Method
 from proof.plan import Explained, Unit
 
 STAGES = (
-    "search", "headline", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender", "trec6",
-    "ag_news",
+    "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender",
+    "trec6", "ag_news", "small",
 )  # fmt: skip
 PAGE = "flat"
 BACKBONES = ("minilm", "lstm", "cnn")
@@ -64,7 +68,7 @@ def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
         *_pairs("integrated_gradients", pairs),
         *_transfer(("bae",), TEXTS), *_vocabulary(), *_textdefender(), *_transfer(("genetic", "iga", "pso"), 300),
         *_transfer(("clare",), 300), *_more_minilm(), *_pairs("lime", pairs), *_other("trec6", None, 500),
-        *_other("ag_news", 2000, 1000),
+        *_other("ag_news", 2000, 1000), *_small(pairs),
     ]  # fmt: skip
     return found if points is None else [_of_points(unit, points) for unit in found]
 
@@ -143,7 +147,7 @@ def _frozen() -> Iterator[Unit]:
     """Standard training with frozen embeddings: what of FLAT's accuracy without attack do they alone cost?"""
     for seed in range(3):
         for backbone in WORDS:
-            yield unit("headline", backbone, arm("base-frozen", backbone), seed)
+            yield unit("frozen", backbone, arm("base-frozen", backbone), seed)
 
 
 def _ablation() -> Iterator[Unit]:
@@ -180,6 +184,27 @@ def _vocabulary() -> Iterator[Unit]:
             for name in HEADLINE:
                 method = arm(name, backbone, ending="-words")
                 yield unit("vocabulary", backbone, method, seed, settings=settings(backbone, more_words=MORE_WORDS))
+
+
+def _small(most: int) -> Iterator[Unit]:
+    """Seed by seed; rounds on SST-2 attack 1,000 texts, those on TREC-6 all; the first seed is explained."""
+    words = settings("cnn", more_words=MORE_WORDS)
+    for seed in range(3):
+        for method in [_small_arm(name, "cnn", "-words", points=1000) for name in HEADLINE]:
+            yield unit("small", "cnn", method, seed, attacks=("pwws",), settings=words, part="pwws")
+        for backbone in reversed(WORDS):
+            for method in [_small_arm(name, backbone) for name in HEADLINE]:
+                yield unit("small", backbone, method, seed, data="trec6", n=500, attacks=("pwws",), part="pwws")
+    few = {"n": min(most, 200), "attack": "pwws", "controls": True}
+    ways = (Explained("lime", **few), Explained("integrated_gradients", **few))
+    for method in [_small_arm(name, "cnn") for name in HEADLINE]:
+        yield unit(
+            "small", "cnn", method, 0, data="trec6", n=500, attacks=("pwws",), explained=ways, part="explained"
+        )  # fmt: skip
+
+
+def _small_arm(name: str, backbone: str, ending: str = "", **more: Any) -> Method:
+    return arm(name, backbone, attack="pwws", ending=ending if name == "base" else f"-pwws{ending}", **more)
 
 
 def _more_lstm() -> Iterator[Unit]:
@@ -276,7 +301,7 @@ def seconds(unit: Unit, texts: int) -> float:
         start, every = int(parameters["start"]), int(parameters["every"])
         training = len(range(start, epochs, every)) * points * _ATTACK_S[parameters["attack"]] * share
         steps += (epochs - start) * points / unit.settings.batch_size
-    if unit.part and unit.part != "limits":
+    if unit.part and unit.part not in ("limits", "pwws"):
         training, steps = 0.0, 0.0  # Trained in an earlier stage.
     attacked = sum(unit.n * _ATTACK_S[attack] * share for attack in unit.attacks) if not unit.explained else 0.0
     explained = sum(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import io
 import math
 import time
@@ -205,10 +206,12 @@ class Book:
     def __contains__(self, wanted: Wanted) -> bool:
         return wanted.key.id in self.cells
 
-    def put(self, wanted: Wanted, marks: str, summary: Mapping[str, Any], began: float) -> None:
-        """Write a cell; it is on the disk when this returns."""
+    def put(self, wanted: Wanted, marks: str, summary: Mapping[str, Any], began: float, weights: str = "") -> None:
+        """Write a cell; it is on the disk when this returns. `weights` says which training it is about."""
+        own: dict[str, Any] = {"weights": weights} if weights else {}
+        made = provenance(self.place.device, seconds=time.monotonic() - began) | own
+        cell = Cell(wanted.key, marks, summary, wanted.row, made)
         seconds = time.monotonic() - began
-        cell = Cell(wanted.key, marks, summary, wanted.row, provenance(self.place.device, seconds=seconds))
         self.ledger.append(cell)
         self.cells[wanted.key.id] = cell
         self.told.append(f"{wanted.row} {100 * cell.right.mean():.1f} ({seconds:.0f} s)")
@@ -233,6 +236,7 @@ def do(unit: ImageUnit, place: ImagePlace, may_begin: Callable[[], bool] = lambd
         _reference(unit, place, book)
         return ", ".join(book.told)
     model = _model(unit, place)
+    weights = digest_of(model)
     book.told.append(f"trained in {time.monotonic() - began:.0f} s")
     by_way = {way: [each for each in asked(unit, place) if _way(each) == way] for way in ways_of(unit)}
     for way, cells in by_way.items():
@@ -243,8 +247,8 @@ def do(unit: ImageUnit, place: ImagePlace, may_begin: Callable[[], bool] = lambd
             if not may_begin():
                 return ", ".join([*book.told, "cut at the deadline"])
             began = time.monotonic()
-            marks, summary = _fill(unit, place, book, model, each, cells)
-            book.put(each, marks, summary, began)
+            marks, summary = _fill(unit, place, book, model, each, cells, weights)
+            book.put(each, marks, summary, began, weights)
     return ", ".join(book.told)
 
 
@@ -252,8 +256,17 @@ def _way(wanted: Wanted) -> str:
     return "draws" if wanted.key.way.get("latent") == "sample" else "mean"
 
 
+def digest_of(model: torch.nn.Module) -> str:
+    """What tells the weights of one training from those of another, which the key of a cell does not: a second
+    machine may train the same seed to other bits."""
+    digest = hashlib.sha256()
+    for name, values in sorted(model.state_dict().items()):
+        digest.update(name.encode() + values.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
 def _fill(
-    unit: ImageUnit, place: ImagePlace, book: Book, model: Any, wanted: Wanted, cells: list[Wanted]
+    unit: ImageUnit, place: ImagePlace, book: Book, model: Any, wanted: Wanted, cells: list[Wanted], weights: str
 ) -> tuple[str, dict[str, Any]]:
     """The outcomes of one cell."""
     folder, column = place.folder(unit.data), wanted.column
@@ -270,17 +283,38 @@ def _fill(
         return _plain(attacked(attacks.vub()[column], model, images, labels, targets=targets))
     if unit.stage == "table2":
         return _coded(attacks.table2()[column], model, images, labels)
-    beside = {each.column: book.cells[each.key.id] for each in cells if each in book}
+    if name != "union" and name not in _CARRIED:
+        return _plain(_looked_at(unit, place, model, wanted, images, labels))
+    # Union and flags are about one training: what another one left in the ledger is attacked again.
+    beside = {
+        each.column: (
+            book.cells[each.key.id].outcomes
+            if book.cells[each.key.id].provenance.get("weights") == weights
+            else _looked_at(unit, place, model, each, images, labels).marks
+        )
+        for each in cells
+        if each in book and each.column != column and each.column.rpartition("-")[2] == radius
+    }
     if name == "union":
-        marks = [cell.outcomes for other, cell in beside.items() if other.rpartition("-")[2] == radius]
-        found = united(marks)
-        return found, {"racc": round(found.count(".") / len(found), 5), "attacks": len(marks)}
-    if name in ("transfer", "from-mean"):
+        found = united(list(beside.values()))
+        return found, {"racc": round(found.count(".") / len(found), 5), "attacks": len(beside)}
+    outcome = _looked_at(unit, place, model, wanted, images, labels)
+    return outcome.marks, {**outcome.summary, **_flags(outcome, beside, radius)}
+
+
+_CARRIED = ("transfer", "from-mean")
+
+
+def _looked_at(
+    unit: ImageUnit, place: ImagePlace, model: Any, wanted: Wanted, images: Tensor, labels: Tensor
+) -> Outcome:
+    """One attack of those that look for masked gradients."""
+    name, _, radius = wanted.column.rpartition("-")
+    if name in _CARRIED:
         points = _carried(unit, place, model, name, float(radius), images, labels)
-        outcome = attacked(Given(points=points), model, images, labels)
-        return outcome.marks, {**outcome.summary, **_flags(outcome, beside, radius)}
+        return attacked(Given(points=points), model, images, labels)
     white = attacks.masking(float(radius), _way(wanted) == "draws")
-    return _plain(attacked(white[column], model, images, labels))
+    return attacked(white[wanted.column], model, images, labels)
 
 
 def _plain(outcome: Outcome) -> tuple[str, dict[str, Any]]:
@@ -303,13 +337,13 @@ def _carried(
         seen_by(model, "draws")
 
 
-def _flags(outcome: Outcome, beside: Mapping[str, Cell], radius: str) -> dict[str, Any]:
+def _flags(outcome: Outcome, beside: Mapping[str, str], radius: str) -> dict[str, Any]:
     """Whether images from elsewhere fool more than PGD on the model itself, and how many of them nothing else fools."""
-    white = [cell.outcomes for name, cell in beside.items() if name in {f"{each}-{radius}" for each in _WHITE}]
+    white = [marks for name, marks in beside.items() if name in {f"{each}-{radius}" for each in _WHITE}]
     pgd = beside.get(f"pgd-{radius}")
     held = united(white) if white else outcome.marks
     alone = sum(own == "x" and other == "." for own, other in zip(outcome.marks, held, strict=True))
-    beats = pgd is not None and outcome.marks.count(".") < pgd.outcomes.count(".")
+    beats = pgd is not None and outcome.marks.count(".") < pgd.count(".")
     return {"beats_pgd": int(beats), "alone": alone}
 
 

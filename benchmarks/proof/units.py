@@ -291,8 +291,18 @@ def explained(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
 
 
 def _logged(unit: Unit, run: RunFolder) -> dict[str, Any]:
-    """What the training says of itself: its rounds of attacks, or InfoBERT's bound."""
-    return {**_rounds(run), **_infonce(unit, run)}
+    """What the training says of itself: its rounds of attacks, the size of its terms, or InfoBERT's bound."""
+    return {**_rounds(run), **_shares(run), **_infonce(unit, run)}
+
+
+def _shares(run: RunFolder) -> dict[str, Any]:
+    """Of every term beside the task's the median and the smallest share of the task's gradient, once each was there."""
+    found: dict[str, list[float]] = {}
+    for row in run.train_log():
+        for name, share in row.get("gradient_shares", {}).items():
+            found.setdefault(name, []).append(float(share))
+    sizes = {name: [round(float(np.median(each)), 5), round(min(each), 5)] for name, each in sorted(found.items())}
+    return {"gradient_shares": sizes} if sizes else {}
 
 
 def _rounds(run: RunFolder) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """The limit: the rows an attack really sent, sorted by length, in full batches, forward pass only.
 
-Nothing an attack engine does can be faster on the same models and processor: no tokenising, no candidates, no search,
-and every row known before the first is scored. Where an attack also asks a sentence encoder or a masked language model,
-their rows are part of it (the masked model without its head).
+No tokenising, no candidates, no search, and every row known before the first is scored. Where an attack also asks a
+sentence encoder or a masked language model, their rows are part of it (the masked model without its head).
+
+Where isthmus computes linear layers by oneDNN (`isthmus.arithmetic.products`) it is taken twice: with torch's
+own products, as TextAttack has them, and with those of isthmus, where nothing but packing can be better.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.arithmetic.products import laid_out, pays
 from speed.record import Clock, Record, peak_memory_mb
 from speed.victims import Sent
 
@@ -25,6 +29,8 @@ Rows = list[NDArray[np.int64]]
 Models = Mapping[str, Callable[[], "torch.nn.Module"]]
 """victim, encoder, masked_lm -> loads it, on the device it is to be measured on."""
 CPU_BATCHES = (16, 32, 64)
+OWN = "ideal, oneDNN"
+"""The side whose linear layers are computed as isthmus does, where that is another way than torch's own."""
 GPU_BATCHES = (512, 1024, 2048, 4096)
 
 
@@ -91,18 +97,28 @@ def load_stock(folder: str, precision: str, device: str = "cpu") -> torch.nn.Mod
     return model.to(device)
 
 
-def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision: str, repeats: int) -> Record:
-    """For each model the best batch size of `CPU_BATCHES`, and the least processor time of `repeats` runs of it."""
-    found = [_best_on_cpu(models[name](), own, recipe, precision, repeats) for name, own in rows.items()]
-    total = _joined(found, list(rows))
-    total.peak_memory_mb = peak_memory_mb()
-    return total
+def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision: str, repeats: int) -> list[Record]:
+    """For each model the best batch size of `CPU_BATCHES`, and the least processor time of `repeats` runs of it.
+
+    One record for each way of computing products that this processor has.
+    """
+    loaded = {name: models[name]() for name in rows}
+    totals = []
+    for side, way in {"ideal": contextlib.nullcontext, **({OWN: laid_out} if pays() else {})}.items():
+        found = list[Record]()
+        for name, own in rows.items():
+            with way(loaded[name]):
+                found.append(_best_on_cpu(side, loaded[name], own, recipe, precision, repeats))
+        total = _joined(found, list(rows))
+        total.peak_memory_mb = peak_memory_mb()
+        totals.append(total)
+    return totals
 
 
-def _best_on_cpu(model: torch.nn.Module, rows: Rows, recipe: str, precision: str, repeats: int) -> Record:
+def _best_on_cpu(side: str, model: torch.nn.Module, rows: Rows, recipe: str, precision: str, repeats: int) -> Record:
     import torch
 
-    best = Record("ideal", recipe, precision, cpu_s=float("inf"))
+    best = Record(side, recipe, precision, cpu_s=float("inf"))
     with torch.inference_mode():
         for size in CPU_BATCHES:
             batches = list(pack(rows, size))
@@ -111,7 +127,7 @@ def _best_on_cpu(model: torch.nn.Module, rows: Rows, recipe: str, precision: str
                     for batch in batches:
                         model(input_ids=batch.ids, attention_mask=batch.mask)
                 if clock.cpu_s < best.cpu_s:
-                    best = _record("ideal", recipe, precision, clock, rows, batches)
+                    best = _record(side, recipe, precision, clock, rows, batches)
                     best.notes["batch"] = size
     return best
 

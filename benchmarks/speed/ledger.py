@@ -25,8 +25,8 @@ Line = dict[str, Any]
 _KEY = ("kind", "processor", "recipe", "side", "precision", "n", "threads")
 _MARKED = re.compile(r"(<!-- times: (?P<kind>\w+) -->\n)(?P<table>.*?)(<!-- end of times -->)", re.DOTALL)
 _ORDER = (
-    "textattack", "textattack unpadded", "isthmus", "ideal", "raw forward", "bare", "everything on", "200 words",
-    "2000 words",
+    "textattack", "textattack unpadded", "isthmus", "ideal", "ideal, oneDNN", "raw forward", "bare", "everything on",
+    "200 words", "2000 words",
 )  # fmt: skip
 
 
@@ -110,10 +110,11 @@ def _against(line: Line, lines: Sequence[Line]) -> str:
     same = [each for each in lines if all(each[name] == line[name] for name in ("processor", "recipe", "n", "threads"))]
     found = []
     for ours in same:
-        if ours["side"] != "isthmus" or (line["side"] == "ideal" and ours["precision"] != line["precision"]):
+        limit = line["side"].startswith("ideal")
+        if ours["side"] != "isthmus" or (limit and ours["precision"] != line["precision"]):
             continue
         ratios = [theirs / own for theirs, own in zip(line["seconds"], ours["seconds"], strict=False)]
-        if line["side"] == "ideal":
+        if limit:
             found.append(f"{_spread([100 * ratio for ratio in ratios], 0)} %")
         else:
             found.append(f"{_spread(ratios)} times in {ours['precision']}")

@@ -9,6 +9,7 @@ success        = succeeded / (succeeded + failed)
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -41,7 +42,7 @@ class Record:
     peak_memory_mb: float = 0.0
     clock: str = "cpu"
     """Which of the two times the rates use: ``cpu`` on processors, ``wall`` where a GPU works beside it."""
-    processor: str = field(default_factory=processor_name)
+    processor: str = field(default_factory=lambda: processor())
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -99,6 +100,17 @@ class Clock:
     def __exit__(self, *_: object) -> None:
         self.wall_s = time.perf_counter() - self._started[0]
         self.cpu_s = time.process_time() - self._started[1]
+
+
+@functools.cache
+def processor() -> str:
+    """The processor's name and the widest of its instructions that decide a rate: one name stands for several kinds."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    except OSError:
+        flags = set()
+    kinds = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
+    return ", ".join([processor_name(), *[name for flag, name in kinds.items() if flag in flags][:1]])
 
 
 def peak_memory_mb() -> float:

@@ -67,8 +67,8 @@ def isthmus_on_cpu(
     return record
 
 
-def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: Precision, repeats: int) -> Record:
-    """The rows of `isthmus_on_cpu` in ideal batches, all models."""
+def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: Precision, repeats: int) -> list[Record]:
+    """The rows of `isthmus_on_cpu` in ideal batches, all models; a record for each way of computing products."""
     recipe = type(attack).__name__.lower()
     return ideal.measure_cpu(
         _models(model, attack, precision, "cpu"), ideal.load_rows(rows), recipe, precision, repeats

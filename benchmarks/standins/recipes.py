@@ -54,6 +54,13 @@ def missing(name: str, given: Resources) -> list[str]:
     return [need for need in RECIPES[name][2] if getattr(given, need) is None]
 
 
+def _given(path: Path | None) -> Path:
+    """A resource that the recipe needs: `missing` says before which ones are not there."""
+    if path is None:
+        raise SystemExit("a resource of the recipe was not given")
+    return path
+
+
 def build(name: str, victim: Any, given: Resources, encoder: Work) -> tuple[Any, Notes]:
     """The recipe around the victim, and what stands in for what; the encoder's work is noted in `encoder`."""
     module_name, class_name, needs = RECIPES[name]
@@ -62,14 +69,14 @@ def build(name: str, victim: Any, given: Resources, encoder: Work) -> tuple[Any,
     if "vectors" in needs:
         notes["counter-fitted vectors"] = f"{given.vectors}"
     if "encoder" in needs:
-        module.UniversalSentenceEncoder = partial(sentence_encoder, given.encoder, encoder)
+        module.UniversalSentenceEncoder = partial(sentence_encoder, _given(given.encoder), encoder)
         notes["Universal Sentence Encoder"] = f"{given.encoder} through SBERT, the recipe's threshold, metric, window"
     if "masked_lm" in needs:
         notes |= _masked_lm(name, module, given)
     if name == "clare":
         notes["Flair tagger"] = tagger.instead_of_flair()
     if name == "pso":
-        module.WordSwapHowNet = sememes.instead_of_hownet(given.sememes)
+        module.WordSwapHowNet = sememes.instead_of_hownet(_given(given.sememes))
         notes["HowNet candidates"] = f"{given.sememes}: words that share a set of sememes, any part of speech"
     if name == "genetic":
         module.Google1BillionWordsLanguageModel = _dropped()

@@ -41,7 +41,9 @@ ENCODERS = {
     "bert": BertConfig(**SIZES),
     "electra": ElectraConfig(**SIZES, embedding_size=32),
     "roberta": RobertaConfig(**SIZES, pad_token_id=1),
-    "distilbert": DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=2, hidden_dim=64, num_labels=3),
+    "distilbert": DistilBertConfig(
+        **{"vocab_size": 100, "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "num_labels": 3}
+    ),
     "mpnet": MPNetConfig(**SIZES),
     "albert": AlbertConfig(**SIZES, embedding_size=32),
 }

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from isthmus import assets
-from isthmus.assets import _checks, _fetch, hub
+from isthmus.assets import _checks, _fetch, _prepare, hub
+from isthmus.assets._checks import digest_of
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
@@ -115,7 +116,7 @@ def test_truncated_and_missing_files(index):
 def test_checked_files_are_not_hashed_again(index, monkeypatch):
     folder = assets.path("toy")
     hashed = []
-    real = assets.digest_of
+    real = digest_of
     monkeypatch.setattr(assets, "digest_of", lambda path, *rest: hashed.append(path.name) or real(path, *rest))
     assets.path("toy")
     assert hashed == []
@@ -253,7 +254,7 @@ def test_full_disk_and_unwritable_cache(index, tmp_path, monkeypatch):
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path / "cache"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(_fetch.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+        patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
         with pytest.raises(AssetError, match="the disk is full"):
             assets.path("toy")
     assert index.calls == []
@@ -261,7 +262,7 @@ def test_full_disk_and_unwritable_cache(index, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(_fetch.shutil, "copyfileobj", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(AssetError, match="the disk is full"):
         assets.path("toy")
 
@@ -363,6 +364,15 @@ def test_data_sets_are_prepared_the_same_every_time(tmp_path):
     assert len(set(texts)) == len(texts) == 3000
     assert sum(row["label"] for row in splits["test"]) == 450
     assert {row["label"] for row in splits["test"][:2]} == {0, 1}
+
+
+@pytest.mark.parametrize(("name", "rows"), [("rotten_tomatoes", 8530), ("imdb", 24904), ("sms_spam", 4522)])
+def test_what_is_written_about_a_set_is_what_its_checksum_says(name, rows, tmp_path, monkeypatch):
+    made = [(f"text {number}", number % 2) for number in range(rows)]
+    monkeypatch.setattr(_prepare, "_movie_reviews", lambda raw, source: made)
+    monkeypatch.setattr(_prepare, "_csv", lambda path: [{"text": text, "spam": label} for text, label in made])
+    getattr(_prepare, name)(tmp_path, tmp_path)
+    assert pin((tmp_path / "meta.json").read_bytes()) == TABLE[name].files["meta.json"]
 
 
 def test_topic_files(tmp_path):

@@ -1,5 +1,6 @@
 import urllib.error
 import urllib.request
+from email.message import Message
 
 import huggingface_hub.constants
 import pytest
@@ -38,7 +39,7 @@ def test_asked_once_and_briefly(monkeypatch):
 
 
 def test_an_error_page_is_an_answer(monkeypatch):
-    answer(monkeypatch, urllib.error.HTTPError("x", 403, "no", {}, None))
+    answer(monkeypatch, urllib.error.HTTPError("x", 403, "no", Message(), None))
     assert hub.reachable()
 
 

@@ -19,7 +19,7 @@ from isthmus.attacks.words.clare import CLARE, _after
 from isthmus.core.errors import UsageError
 from isthmus.core.types import TokenBatch
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Fill, Fills
-from isthmus.engine.similarity import window
+from isthmus.engine.windows import window
 from isthmus.lexicon import tags
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.draft import Draft

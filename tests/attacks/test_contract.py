@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ import pytest
 from attack_toys import Case
 from engine_toys import BertVictim, TextVictim, examples, labelled_by
 
-from isthmus.attacks.base import AttackRun
 from isthmus.attacks.parts.goals import Evasion, Targeted
 from isthmus.attacks.parts.protection import Protection
 from isthmus.attacks.result import AttackResult, Edit
@@ -60,19 +61,29 @@ def test_every_attack_has_a_row() -> None:
     }
 
 
+@functools.cache
 def bert_examples() -> tuple[BertVictim, list[Example]]:
     victim = BertVictim()
     return victim, labelled_by(victim, [{"text": text} for text in TEXTS * 2])
 
 
-def rows(run: AttackRun) -> list[dict[str, Any]]:
+def rows(run: Iterable[AttackResult]) -> list[dict[str, Any]]:
     return sorted((result.to_row() for result in run), key=lambda row: row["id"])
 
 
+def found(case: Case, seed: int = 0) -> tuple[AttackResult, ...]:
+    """What it finds on `bert_examples`, computed once for the tests that only look at it."""
+    if (id(case), seed) not in _FOUND:
+        _FOUND[id(case), seed] = tuple(case(*bert_examples(), seed=seed))
+    return _FOUND[id(case), seed]
+
+
+_FOUND: dict[tuple[int, int], tuple[AttackResult, ...]] = {}
+
+
 def test_results_satisfy_every_constraint(case: Case) -> None:
-    victim, chosen = bert_examples()
-    results = list(case(victim, chosen))
-    assert len(results) == len(chosen)
+    results = found(case)
+    assert len(results) == len(bert_examples()[1])
     for result in results:
         assert result.outcome in ("succeeded", "failed")
         for check in case.checks:
@@ -82,9 +93,9 @@ def test_results_satisfy_every_constraint(case: Case) -> None:
 
 
 def test_a_success_is_a_success(case: Case) -> None:
-    victim, chosen = bert_examples()
+    victim, _ = bert_examples()
     outcomes = set()
-    for result in case(victim, chosen):
+    for result in found(case):
         prediction = int(victim.scores([result.perturbed]).argmax())
         assert prediction == result.prediction_after
         assert (result.outcome == "succeeded") == (prediction != result.label)
@@ -93,8 +104,7 @@ def test_a_success_is_a_success(case: Case) -> None:
 
 
 def test_edits_lead_from_one_text_to_the_other(case: Case) -> None:
-    victim, chosen = bert_examples()
-    for result in case(victim, chosen):
+    for result in found(case):
         for name, original in result.original.items():
             own = [edit for edit in result.edits if edit.field == name]
             check_edits(original, result.perturbed[name], own)
@@ -154,7 +164,7 @@ def test_a_keyword_classifier_is_broken_in_one_edit(case: Case) -> None:
 
 def test_a_seed_reproduces_at_any_number_in_flight(case: Case) -> None:
     victim, chosen = bert_examples()
-    reference = rows(case(victim, chosen, seed=3))
+    reference = rows(found(case, seed=3))
     for in_flight in (1, 4):
         engine = EngineSettings(in_flight=in_flight)
         assert rows(case(victim, chosen, seed=3, engine=engine)) == reference
@@ -175,8 +185,8 @@ class Steady(BertVictim):
 
 
 def test_draws_that_all_agree_lead_an_attack_where_a_deterministic_victim_does(case: Case) -> None:
-    victim, chosen = bert_examples()
-    alone = {result.id: result for result in case(victim, chosen, seed=3)}
+    _, chosen = bert_examples()
+    alone = {result.id: result for result in found(case, seed=3)}
     for result in case(Steady(), chosen, seed=3, search_draws=3):
         expected = alone[result.id]
         assert (result.outcome, result.perturbed) == (expected.outcome, expected.perturbed)
@@ -279,6 +289,5 @@ def test_targeted_and_evading(case: Case) -> None:
 
 
 def test_rows_can_be_read_back(case: Case) -> None:
-    victim, chosen = bert_examples()
-    for result in case(victim, chosen):
+    for result in found(case):
         assert AttackResult.from_row(json.loads(json.dumps(result.to_row()))) == result

@@ -43,6 +43,12 @@ def rows(model: Classifier, *texts: str, key: int = 5) -> Inputs:
     return inputs
 
 
+def opened(model: Classifier) -> ClassifierVictim:
+    victim = wrap(model, device="cpu")
+    assert isinstance(victim, ClassifierVictim)
+    return victim
+
+
 def distance(model: Classifier, text: str) -> tuple[int, float]:
     """Class of a text, and min_c |f_c - f_y| / ‖w_c - w_y‖ in the space of the flattened sequence."""
     ids = torch.tensor(model.tokenizer(text)["input_ids"])
@@ -140,7 +146,7 @@ def test_gradients_are_averaged_over_draws():
 def test_the_gradient_goes_straight_through_masks_to_every_word(masking):
     model = training_toys.classifier(dropout=0.0, seed=2).fill(noise=GaussianNoise(0.2, [0]))
     model.deployment = TwoStep(masked=2, candidates=2, masking=masking, k0=3, k1=4)
-    victim, inputs = wrap(model, device="cpu"), rows(model, "fine film")
+    victim, inputs = opened(model), rows(model, "fine film")
     inputs = inputs._replace(embeddings=model.embed(inputs.ids).detach())
     gradient = victim.margin_gradient(
         inputs, torch.zeros(len(inputs.ids), dtype=torch.int64), torch.ones(len(inputs.ids), dtype=torch.int64)
@@ -153,7 +159,7 @@ def test_two_step_inference_reads_what_it_is_given():
     model = training_toys.classifier(dropout=0.0, seed=2).fill(noise=GaussianNoise(0.2, [0]))
     for masking in ("gradient", "random", "none"):
         model.deployment = TwoStep(masked=1, masking=masking, k0=3, k1=4)
-        victim, inputs = wrap(model, device="cpu"), rows(model, "the plot was dull", "the film was fine")
+        victim, inputs = opened(model), rows(model, "the plot was dull", "the film was fine")
         ids, keys = inputs.ids[:2].numpy(), inputs.keys[:2].numpy().view(np.uint64)
         usual = victim.launch([TokenBatch(ids, keys=keys)])()
         embeddings = model.embed(inputs.ids).detach()
@@ -227,7 +233,7 @@ def test_logits_at_embeddings_have_the_gradient_of_the_margin_and_judge_by_the_w
     model = training_toys.classifier(dropout=0.0, seed=2).fill(noise=GaussianNoise(0.2, [0]))
     if masking is not None:
         model.deployment = TwoStep(masked=1, candidates=2, masking=masking, k0=3, k1=4)
-    victim, inputs = wrap(model, device="cpu"), rows(model, "the plot was dull", "the film was fine")
+    victim, inputs = opened(model), rows(model, "the plot was dull", "the film was fine")
     embeddings = model.embed(inputs.ids).detach()
     inputs = inputs._replace(embeddings=embeddings)
     count = len(inputs.ids)

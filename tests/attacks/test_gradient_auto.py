@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gradient_toys as toys
 import numpy as np
 import pytest
@@ -47,8 +49,8 @@ def smallest_linf(slope: Tensor, rise: float, point: Tensor) -> float:
 
 def smallest_l2(slope: Tensor, rise: float, point: Tensor) -> float:
     walls = [(-float(value), 1 - float(value)) for value in point]
-    line = {"type": "eq", "fun": lambda move: float(slope.numpy() @ move - rise)}
-    options = {"maxiter": 500, "ftol": 1e-14}
+    line: Any = {"type": "eq", "fun": lambda move: float(slope.numpy() @ move - rise)}
+    options: Any = {"maxiter": 500, "ftol": 1e-14}
     found = minimize(
         lambda move: move @ move, np.zeros(len(point)), jac=lambda move: 2 * move, bounds=walls, constraints=[line],
         method="SLSQP", options=options,

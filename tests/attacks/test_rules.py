@@ -179,7 +179,7 @@ def test_word_vectors_are_close(chosen: list[tuple[int, str]], least: float, mos
 class FirstLetterTagger:
     """Words fit in the place of words that are as long, unless they begin with the letter of the word before."""
 
-    name, contextual = "letters", True
+    name = "letters"
 
     def fits(self, words: Sequence[str], index: int, new: str) -> bool:
         return len(new) == len(words[index]) and (index == 0 or new[0] != words[index - 1][0])

@@ -88,7 +88,6 @@ class NoNeat(WordTagger):
 
 class ContextualNoNeat:
     name = "toy in context"
-    contextual = True
 
     def fits(self, words: Sequence[str], index: int, new: str) -> bool:
         return bool(self.fitting(words, index, [new])[0])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from speed import ledger
+from speed.ideal import OWN
 from speed.record import Record
 from speed.table import UNPADDED, missed_by_host, missed_by_length, missed_targets
 
@@ -20,10 +21,10 @@ def records(ours: float, theirs: float | None = None) -> list[Record]:
 
 @pytest.mark.parametrize(("ours", "theirs", "missed"), [
     (9.9, None, []),
-    (10.1, None, ["89.1% of the fp32 ideal"]),
+    (10.1, None, ["89.1% of the rate of ideal in fp32"]),
     (9.9, 20.0, []),
     (9.9, 5.0, ["textattack has 2.00"]),
-    (18.0, 5.0, ["50.0% of the fp32 ideal", "textattack has 2.00"]),
+    (18.0, 5.0, ["50.0% of the rate of ideal in fp32", "textattack has 2.00"]),
 ])  # fmt: skip
 def test_targets(ours: float, theirs: float | None, missed: list[str]) -> None:
     found = missed_targets("pwws", records(ours, theirs))
@@ -39,9 +40,16 @@ def test_what_was_not_measured_is_missed() -> None:
 def test_bfloat16_and_unpadded_rivals_count() -> None:
     half = [Record("isthmus", "pwws", "bf16", 10, cpu_s=6.0), Record("ideal", "pwws", "bf16", 10, cpu_s=5.0)]
     (line,) = missed_targets("pwws", [*records(9.9), *half])
-    assert "83.3% of the bf16 ideal" in line
+    assert "83.3% of the rate of ideal in bf16" in line
     (line,) = missed_targets("pwws", [*records(9.9, 20.0), Record(UNPADDED, "pwws", "fp32", 10, cpu_s=9.0)])
     assert "unpadded has 1.11" in line
+
+
+def test_the_ideal_with_our_own_products_counts() -> None:
+    own = Record(OWN, "pwws", "fp32", 10, cpu_s=5.0)
+    (line,) = missed_targets("pwws", [*records(6.0, 20.0), own])
+    assert "83.3% of the rate of ideal, oneDNN in fp32" in line
+    assert missed_targets("pwws", [*records(5.5, 20.0), own]) == []
 
 
 def test_long_texts_and_the_host_have_targets() -> None:

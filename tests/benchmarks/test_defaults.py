@@ -82,7 +82,7 @@ def test_it_runs_once_and_goes_on(tmp_path: Path) -> None:
     def run(*more: str) -> str:
         found = subprocess.run(
             [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), *words, *more],
-            capture_output=True, text=True, check=False, cwd=tmp_path, env=environment, timeout=120,
+            capture_output=True, text=True, check=False, cwd=tmp_path, env=environment, timeout=600,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
         return found.stdout

@@ -14,14 +14,14 @@ import training_toys as toys
 import explain_speed
 from isthmus.core.statistics import Interval
 from isthmus.data import Splits
-from isthmus.models import ClassifierVictim
+from isthmus.models import Classifier, ClassifierVictim
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> explain_speed.Bench:
     data = Splits("toy", {"test": toys.dataset("test", 8, 0)})
     monkeypatch.setattr(explain_speed, "load_data", lambda name: data)
-    monkeypatch.setattr(explain_speed.Classifier, "create", lambda *_: toys.classifier())
+    monkeypatch.setattr(Classifier, "create", lambda *_: toys.classifier())
     return explain_speed.Bench(options())
 
 

@@ -12,9 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from isthmus.core import catalog
-from ledger import Ledger
+from isthmus.core.errors import DataError
+from isthmus.data import load_data
+from ledger import Cell, Key, Ledger
+from proof import by_class
 from proof.flat_plan import BACKBONES, CHOSEN, GRID, HEADLINE, STAGES, chosen, plan, seconds, shortened
 from proof.units import Place, asked
 
@@ -161,6 +165,31 @@ def toy_pack(tmp_path: Path) -> Path:
     return folder.parent
 
 
+def test_what_withstands_is_told_by_class(tmp_path: Path) -> None:
+    test = load_data(toy_pack(tmp_path) / "sst2", "test")
+    plan_of = {"name": "sst2", "split": "test", "fingerprint": "ab" * 8}
+    plain = Key(data=plan_of, backbone="cnn", method={"name": "flat"}, training={}, seed=0, n=len(test))
+    labels = [example.label for example in test.sample(len(test))]
+    one, other = sorted(set(labels))
+
+    def cells(seed: int, kept: str) -> list[Cell]:
+        """Right of `kept`, and of half of the others; the attack leaves `kept` alone."""
+        right = [label == kept or place % 4 < 2 for place, label in enumerate(example.label for example in test)]
+        key = dataclasses.replace(plain, seed=seed)
+        marks = "".join("." if label == kept else "x" for label in labels)
+        return [
+            Cell.of_answers(key, right, row="flat"),
+            Cell(dataclasses.replace(key, attack={"name": "pwws"}), marks, row="flat"),
+        ]
+
+    made = [*cells(0, one), *cells(1, other)]  # Another class in every seed, and still the favoured one.
+    text = by_class.table(made, test, "cnn", "pwws", ["flat", "base"])
+    assert "| flat | 2 | 100.0 | 50.0 | 100.0 | 0.0 |" in text
+    assert "base" not in text
+    with pytest.raises(DataError, match="other texts"):
+        by_class.shares_of(made[0], made[1], test[:6])
+
+
 def test_units_explain_pairs_and_go_on_after_a_kill(tmp_path: Path) -> None:
     toy_pack(tmp_path)
 
@@ -193,3 +222,5 @@ def test_units_explain_pairs_and_go_on_after_a_kill(tmp_path: Path) -> None:
     assert [each["attacked"] for each in clean["flat"].summary["rounds"]] == [16, 16]
     assert "unknown" in clean["flat"].summary["rounds"][0]
     assert "rounds" not in clean["base"].summary
+    assert clean["flat"].summary["gradient_shares"].keys() == {"entropy", "importance"}
+    assert "gradient_shares" not in clean["base"].summary

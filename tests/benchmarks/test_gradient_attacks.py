@@ -60,3 +60,33 @@ def test_every_case_is_an_attack_with_its_settings() -> None:
     for name, settings in CASES.items():
         attack = gradient_attacks.attack_of(name)
         assert {key: getattr(attack, key) for key in settings} == settings
+
+
+def test_the_passes_of_an_attack_are_counted_and_replayed() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 12))
+    model.requires_grad_(False)
+    pixels = torch.rand(9, 1, 4, 4)
+    labels = model(pixels).argmax(dim=1)
+    for name in ("pgd", "deepfool", "cw"):
+        attack = gradient_attacks.attack_of(name)
+        passes = gradient_attacks.traced(attack, model, pixels, labels)
+        found = attack.run(model, pixels, labels)
+        assert sum(rows for rows, _ in passes) == found.forward
+        assert sum(rows * backward for rows, backward in passes) == found.backward
+        assert max(backward for _, backward in passes) == (9 if name == "deepfool" else 1)
+        again = gradient_attacks.Traced(model)
+        rows = torch.arange(len(pixels))
+        replayed = Replayed(again, rows)
+        gradient_attacks.replay(passes, replayed, pixels)
+        assert again.passes == passes
+
+
+class Replayed(torch.nn.Module):
+    def __init__(self, target: gradient_attacks.Traced, rows: torch.Tensor) -> None:
+        super().__init__()
+        self.target, self.rows = target, rows
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        draws = gradient_attacks.Draws(self.rows[: len(inputs)], self.rows[: len(inputs)].unsqueeze(1))
+        return self.target.logits(inputs, draws).squeeze(1)

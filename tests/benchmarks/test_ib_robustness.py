@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ from isthmus.core.crossed import crossed_difference, crossed_rate
 from isthmus.core.errors import DataError
 from ledger import Cell, Key, Ledger
 from ledger.figures import FigureSpec, render_figures, written_figures
-from proof.image_attacks import Given, MarginPGD, attacked, united
+from proof import image_units
+from proof.image_attacks import Given, MarginPGD, Outcome, attacked, united
 from proof.image_pack import SUFFIX, first_of_each, pack, pack_folder, unpack, unpacked
 from proof.image_plan import STAGES, plan, wanted
-from proof.image_units import ImagePlace, asked, ways_of
+from proof.image_units import Book, ImagePlace, Wanted, asked, digest_of, ways_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,9 +98,8 @@ def test_the_plan_has_whole_seeds_of_everything() -> None:
     by_folder: dict[str, set[str]] = {}
     for unit in units:
         if not unit.others:
-            made = repr(
-                (unit.backbone, unit.data, unit.method.defence, unit.method.parameters, unit.settings, unit.seed)
-            )
+            trained = (unit.backbone, unit.data, unit.method.defence, unit.method.parameters, unit.settings, unit.seed)
+            made = repr((*trained, unit.encoder))
             by_folder.setdefault(unit.folder, set()).add(made)
     assert all(len(what) == 1 for what in by_folder.values())
     assert len({next(iter(what)) for what in by_folder.values()}) == len(by_folder)
@@ -139,6 +140,41 @@ def test_the_margin_attack_fools_exactly_what_can_be_fooled_in_the_ball() -> Non
     assert float((found.points - images).abs().max()) <= 0.1 + 1e-6
     weaker = attacked(PGD(epsilon=0.1), Linear(), images, torch.zeros(5, dtype=torch.int64))
     assert united([found.marks, weaker.marks]) == found.marks
+
+
+def test_weights_have_a_digest_of_their_own() -> None:
+    model = nn.Linear(3, 2)
+    before = digest_of(model)
+    assert digest_of(model) == before
+    with torch.no_grad():
+        model.bias[0] += 1e-6
+    assert digest_of(model) != before
+
+
+def test_a_union_takes_nothing_from_another_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that other weights left is attacked again before it enters the union; one of the same weights is not."""
+    toy(tmp_path / "mnist", 40)
+    place = ImagePlace(tmp_path, tmp_path / "runs", tmp_path / "results", n=4)
+    (unit,) = (place.fitted(each) for each in wanted(plan(1), ["masking mnist ce seed 0"]))
+    book, cells = Book(unit, place), asked(unit, place)
+    by_column = {each.column: each for each in cells}
+    for column, marks, weights in (
+        ("fgsm-0.1", "x...", "own"),
+        ("pgd-0.1", ".x..", "other"),
+        ("pgd-0.2", "xxxx", "own"),
+    ):
+        book.put(by_column[column], marks, {}, 0.0, weights)
+    again: list[str] = []
+
+    def looked_at(unit: Any, place: Any, model: Any, wanted: Wanted, images: Any, labels: Any) -> Outcome:
+        again.append(wanted.column)
+        return Outcome("..x.", {}, torch.zeros(0))
+
+    monkeypatch.setattr(image_units, "_looked_at", looked_at)
+    marks, summary = image_units._fill(unit, place, book, None, by_column["union-0.1"], cells, "own")
+    assert again == ["pgd-0.1"]
+    assert marks == "x.x."
+    assert summary["attacks"] == 2
 
 
 def test_images_from_elsewhere_are_put_as_they_are() -> None:
@@ -193,8 +229,20 @@ def test_figures_are_those_of_the_statistics() -> None:
     right = [np.array([cell.right for cell in side], dtype=np.float64) for side in (cells[:3], cells[3:6])]
     change = crossed_difference(*right).difference
     shown = table(cells, "x rows=ib columns=pgd-0.1 against=ib:ce")[2]
-    assert shown[1].startswith(f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}), p")
-    assert table(cells, "x rows=ib,ce columns=pgd-0.1 value=rate_bits against=ce")[2:] == [["ib", "+6.00"]]
+    assert shown[1] == "3"
+    assert shown[2].startswith(f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}), p")
+    assert table(cells, "x rows=ib,ce columns=pgd-0.1 value=rate_bits against=ce")[2:] == [["ib", "3", "+6.00"]]
+
+
+def test_a_difference_that_is_not_significant_says_what_could_have_been_seen() -> None:
+    cells = [*made("ib", 0.6, 10.0), *made("ce", 0.55, 4.0)]
+    right = [np.array([cell.right for cell in side], dtype=np.float64) for side in (cells[:3], cells[3:])]
+    detectable = 100 * crossed_difference(*right).detectable
+    words = "x rows=ib columns=pgd-0.1 against=ib:ce"
+    assert table(cells, words)[2][2].endswith(f", detectable {detectable:.1f}")
+    assert "smallest detectable difference" in render_figures(FigureSpec.read(words), cells)
+    far = [*made("ib", 0.99, 10.0), *made("ce", 0.01, 4.0)]
+    assert "etectable" not in render_figures(FigureSpec.read(words), far)
 
 
 def test_markers_of_figures_are_written_and_the_rest_stays(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_every_part_of_the_key_decides_the_cell(changed: dict[str, object]) -> N
 
 
 def test_neither_order_nor_provenance_is_part_of_the_key() -> None:
-    turned = dataclasses.replace(KEY, data=dict(reversed(KEY.data.items())))
+    turned = dataclasses.replace(KEY, data=dict(reversed([*KEY.data.items()])))
     assert turned.id == KEY.id
     assert dataclasses.replace(cell(), provenance={"commit": "other"}, row="other").key.id == KEY.id
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ KEY = Key(
     measure=MEASURE,
 )
 SPEC = "flat backbone=cnn attack=textfooler measure=interpretation_consistency method=lime pairs=own against=adv"
-TEXTS = {
+TEXTS: dict[str, list[Any]] = {
     "ids": ["d", "a", "b", "c"],
     "outcomes": ["failed", "succeeded", "succeeded", "succeeded"],
     "tau": [1.0, 0.5, -0.25, None],
@@ -146,3 +147,28 @@ def test_rounds_are_told_with_the_share_of_unknown_words() -> None:
     assert render(Spec.read("flat show=rounds"), []) == "Not yet run.\n"
     with pytest.raises(DataError, match="shows rounds"):
         render(Spec.read("flat show=colours"), made)
+
+
+def test_controls_stand_beside_what_the_attack_did() -> None:
+    found = {"tau, the attack succeeded": [0.5, 0.4, 0.6], "tau, as many words replaced at random": [0.7, 0.6, 0.8]}
+    without = {**MEASURE, "parameters": {**MEASURE["parameters"], "controls": False}}
+    with_controls = dataclasses.replace(cell(), summary=found)
+    spec = Spec.read(f"{SPEC} show=controls")
+    text = render(spec, [with_controls, cell(row="adv", measure=without)])
+    assert "|  | seed | tau-b | words replaced at random |" in text
+    assert "| flat | 0 | 0.50 (0.40 to 0.60) | 0.70 (0.60 to 0.80) |" in text
+    assert "adv |" not in text, "it has none"
+    assert render(spec, [cell(measure=without)]) == "Not yet run.\n"
+
+
+def test_shares_of_the_gradient_are_medians_with_the_smallest() -> None:
+    plain = dataclasses.replace(KEY, measure={}, attack=None)
+    shares = [{"entropy": [0.02, 0.01]}, {"entropy": [0.04, 0.003], "importance": [0.1, 0.05]}]
+    made = [
+        Cell.of_answers(dataclasses.replace(plain, seed=seed), [True] * 6, row="flat", gradient_shares=each)
+        for seed, each in enumerate(shares)
+    ]
+    text = render(Spec.read("flat show=shares"), [*made, Cell.of_answers(plain, [True] * 6, row="base")])
+    assert "| flat | 2 | 0.030 (smallest 0.0030) | 0.100 (smallest 0.0500) |" in text
+    assert "base" not in text
+    assert render(Spec.read("flat show=shares"), []) == "Not yet run.\n"

@@ -18,7 +18,7 @@ from isthmus.certificates._substitutions import Space
 from isthmus.certificates.base import Challenge
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
-from isthmus.models import Classifier, fold_word_mask, wrap
+from isthmus.models import Classifier, ClassifierVictim, fold_word_mask, wrap
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.word_mask import VariationalWordMask
 
@@ -290,6 +290,7 @@ def test_longer_sums_lose_more():
 @pytest.mark.parametrize("certificate", [Exact, Synonym, Gaussian])
 def test_bfloat16_is_refused_from_python_too(certificate, table):
     victim = wrap(toys.network("cnn"), device="cpu")
+    assert isinstance(victim, ClassifierVictim)
     victim.precision = "bf16"
     with pytest.raises(UsageError, match="computed in fp32, and this model answers in bf16"):
         certificate(table=table)(victim, toys.examples())

@@ -207,7 +207,7 @@ def test_without_masks_two_step_inference_is_the_plain_model():
 
 
 def test_a_synonym_of_more_word_pieces_is_never_inside_the_ball(tmp_path):
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     from isthmus.models import from_transformers
 
@@ -215,7 +215,7 @@ def test_a_synonym_of_more_word_pieces_is_never_inside_the_ball(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     config = BertConfig(vocab_size=len(pieces), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                         intermediate_size=8)  # fmt: skip
-    model = from_transformers(BertForSequenceClassification(config), BertTokenizerFast(str(tmp_path / "vocab.txt")))
+    model = from_transformers(BertForSequenceClassification(config), BertTokenizer(str(tmp_path / "vocab.txt")))
     reader, example = Reader(wrap(model, device="cpu"), 0.1), Example("test:0", {"text": "the film fine"}, 1)
     assert reader.distance(example.texts, {"text": "the movie good"}) > 0
     assert reader.distance(example.texts, {"text": "the film decent"}) is None

@@ -171,7 +171,7 @@ def test_options_of_the_victim_change_what_is_certified_and_are_recorded(isthmus
     assert bare.json["certificate"].startswith("gaussian@")
     assert bare.json["certified_now"] == 6
     assert "masked" not in bare.json["statement"]["classifier"].partition("(asked")[0]
-    assert bare.json["statement"]["classifier"].endswith("(asked with masking=none)")
+    assert bare.json["statement"]["classifier"].endswith("(with masking=none)")
     header = json.loads((folder / f"{bare.json['certificate']}.json").read_text())
     assert header["settings"]["victim"] == {"masking": None}
     assert "victim" not in json.loads((folder / "gaussian.json").read_text())["settings"]
@@ -215,7 +215,7 @@ def test_with_fixed_draws_a_randomised_model_has_an_exact_answer(isthmus, noisy)
     assert "-V fixed=true" in " ".join(refused.err.split())
     ended = certify(isthmus, "noisy", "exact", *QUICK["exact"], "--n", 5, "-V", "fixed=true", "--no-label-check")
     assert ended.code == 0, ended.err
-    assert ended.json["statement"]["classifier"] == "this model itself (asked with fixed=true)"
+    assert ended.json["statement"]["classifier"] == "this model itself (with fixed=true)"
     rows = [json.loads(line) for line in (noisy / "out-noisy/certificates/exact.jsonl").read_text().splitlines()]
     # Bounds of the network alone would say nothing about the defence around it.
     assert {row["method"] for row in rows} <= {"enumeration", "none"}

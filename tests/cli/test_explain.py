@@ -68,6 +68,15 @@ def test_a_model_folder_with_data(place, capsys, monkeypatch, method):
     assert all(len(each["words"]) == 3 for each in found)
 
 
+def test_texts_without_words_are_left_out_and_counted(place, capsys, monkeypatch, caplog):
+    (place / "data.csv").write_text("text,label\na fine film,good\n!!!,bad\na dull film,bad\n...,good\n")
+    code, out, err = isthmus(capsys, monkeypatch, "explain", "cnn", "--data", "data.csv", "--n", 4, "--device", "cpu")
+    assert code == 0, err
+    assert "2 of 4 texts of all without a word left out" in caplog.text
+    assert "a fine film" in out
+    assert "a dull film" in out
+
+
 def test_what_an_attack_changed_is_shown_beside_the_original(place, capsys, monkeypatch):
     code, _, err = isthmus(capsys, monkeypatch, "attack", "seen:score", "--data", "data.csv", "--attack", "deepwordbug",
                            "--out", "run", "--labels", "bad,good", "-q")  # fmt: skip

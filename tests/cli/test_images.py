@@ -104,6 +104,16 @@ def test_attack_writes_rows_images_and_the_union(isthmus: Any, copy: Path) -> No
     assert "at any distance" not in page
 
 
+def test_a_price_that_lets_nothing_through_is_said(home: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(MLP, "usual", (48, 24))
+    words = ["train", "--data", str(home / "stripes.npz"), "--backbone", "mlp", "--epochs", "40", "--defence", "vib"]
+    for beta, is_said in (("100", True), ("1e-3", False)):
+        options = ["-P", f"beta={beta}", "-P", "latent=8", "--learning-rate", "3e-3", "--out", str(tmp_path / beta)]
+        capsys.readouterr()
+        assert run([*words, *options]) == 0
+        assert ("The code has collapsed" in " ".join(capsys.readouterr().out.split())) is is_said
+
+
 def test_an_attack_without_a_bound_is_read_by_its_distance(isthmus: Any, copy: Path) -> None:
     command = ["--attack", "fgsm,deepfool", "-P", "fgsm.epsilon=0.05", "--n", 60]
     shown = " ".join(isthmus("attack", copy, *command).out.split())

@@ -23,14 +23,14 @@ WORDS = [*GOOD, *BAD, "a", "the", "film", "story", "plot", "is", "was", "with", 
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny classifier with random weights, as transformers saves one."""
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     folder = tmp_path_factory.mktemp("killed") / "tiny"
     folder.mkdir()
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)))
-    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"))
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,

@@ -19,9 +19,12 @@ from hypothesis import strategies as st
 
 from isthmus.attacks.parts import characters
 from isthmus.attacks.parts.candidates import Candidates
+from isthmus.attacks.parts.goals import Untargeted
+from isthmus.attacks.parts.trial import Trial
 from isthmus.core import compiled
 from isthmus.engine import assembly
 from isthmus.engine.requests import INSERT, MERGE, REPLACE, Score, replacing, replacing_by
+from isthmus.engine.rows import Rows
 from isthmus.text import subwords
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -111,12 +114,10 @@ def test_rows_are_those_of_array_operations(
     assert np.array_equal(found.total, expected.total)
     assert np.array_equal(found.order, expected.order)
     assert np.array_equal(found.keys, assembler.row_keys(expected))
-    assert len(found.matrices) == len(expected.matrices)
-    for (ids, types), (other, _) in zip(found.matrices, expected.matrices, strict=True):
-        assert types is None
-        assert np.array_equal(ids, other)
-        assert ids.dtype == other.dtype
-        assert ids.flags.writeable
+    assert found.types is None
+    assert np.array_equal(found.ids, expected.ids)
+    assert found.ids.dtype == expected.ids.dtype
+    assert found.ids.flags.writeable
 
 
 def _touches_twice(edits: Any) -> bool:
@@ -164,7 +165,7 @@ def test_no_numbers_lead_outside_the_arrays(part: ModuleType, data: st.DataObjec
 
 
 def test_arrays_of_another_kind_are_refused(part: ModuleType) -> None:
-    good = [np.zeros(0, kind) for kind in (np.int32, np.int64) * 3] + [np.zeros(0, np.int64)] * 3
+    good: list[Any] = [np.zeros(0, kind) for kind in (np.int32, np.int64) * 3] + [np.zeros(0, np.int64)] * 3
     good += [np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)] + [np.zeros(0, np.uint64)] * 2
     assert part.rows(*good, 5) is not None
     for at in range(len(good)):
@@ -230,7 +231,7 @@ def test_misspellings_become_the_edits_of_python(part: ModuleType, words: list[s
                 found.append(characters.misspelling(draft, position, random.Random(seed)))
             finally:
                 compiled.part = before
-        assert np.array_equal(*found)
+        assert np.array_equal(found[0], found[1])
         assert one.structure.vocabulary.strings == other.structure.vocabulary.strings
 
 
@@ -331,6 +332,92 @@ def test_the_edits_of_a_candidate_are_found(part: ModuleType, edits: list[tuple[
         compiled.part = before
     with pytest.raises(ValueError, match="four"):
         part.edits_of(np.zeros(3, np.int32), 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.data())
+def test_rows_are_padded_as_in_python(part: ModuleType, lengths: list[int], data: st.DataObject) -> None:
+    total = np.array(lengths, np.int64)
+    order = np.argsort(total, kind="stable")
+    ids = np.arange(1, total.sum() + 1)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=12)), np.int64)
+    batches = []
+    before = compiled.part
+    for used in (part, None):
+        compiled.part = used
+        try:
+            batches.append(Rows(total, order, ids, None).batch(chosen, 99))
+        finally:
+            compiled.part = before
+    found, expected = batches
+    assert np.array_equal(found.ids, expected.ids)
+    assert found.ids.dtype == expected.ids.dtype
+    assert found.ids.flags.writeable
+    assert (found.mask is None) == (expected.mask is None) == (len({lengths[row] for row in chosen.tolist()}) == 1)
+    if found.mask is not None and expected.mask is not None:
+        assert np.array_equal(found.mask, expected.mask)
+    begins = np.cumsum(total[order]) - total[order]
+    for row, own in zip(found.ids, chosen.tolist(), strict=True):
+        first = int(begins[np.flatnonzero(order == own)[0]])
+        assert row[: lengths[own]].tolist() == ids[first : first + lengths[own]].tolist()
+        assert set(row[lengths[own] :].tolist()) <= {99}
+
+
+def test_rows_outside_their_tokens_are_refused(part: ModuleType) -> None:
+    ids, begins, lengths = np.arange(5), np.array([0, 2]), np.array([2, 3])
+    assert part.padded(ids, begins, lengths, np.array([0]), 2, 0)[1] is None
+    for wrong in (
+        (ids, begins, lengths, np.array([2]), 3, 0),
+        (ids, begins, lengths, np.array([-1]), 3, 0),
+        (ids, begins, lengths, np.array([1]), 2, 0),
+        (ids, begins + 1, lengths, np.array([1]), 3, 0),
+        (ids, -begins, lengths, np.array([1]), 3, 0),
+        (ids, begins, -lengths, np.array([1]), 3, 0),
+        (ids, begins[1:], lengths, np.array([0]), 3, 0),
+        (ids, begins, lengths, np.array([0]), -3, 0),
+    ):
+        with pytest.raises(ValueError, match="do not lie"):
+            part.padded(*wrong)
+    with pytest.raises(BufferError):
+        part.padded(ids.astype(np.int32), begins, lengths, np.array([0]), 2, 0)
+
+
+share = st.floats(0, 1, width=32)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(share | st.sampled_from([0.25, 0.5]), share), min_size=1, max_size=9), st.integers(0, 1))
+def test_scores_are_judged_as_in_python(part: ModuleType, rows: list[tuple[float, float]], label: int) -> None:
+    scores = np.array(rows, np.float32)
+    positions = np.arange(len(rows), dtype=np.int32)[::-1].copy()
+    draft = Draft.of({"text": TEXT}, Vocabulary())
+    found = []
+    before = compiled.part
+    for used in (part, None):
+        compiled.part = used
+        try:
+            trial = Trial(Untargeted(), label, draft, scores[0], random.Random(0))
+            found.append((trial.leading(scores), trial.ranked(positions, scores)))
+        finally:
+            compiled.part = before
+    assert found[0] == found[1]
+    assert part.furthest(scores, label) is not None
+
+
+def test_what_is_no_score_is_left_to_python(part: ModuleType) -> None:
+    scores, places = np.zeros((2, 2), np.float32), np.zeros(2, np.int32)
+    nowhere = np.array([[0.5, np.nan]], np.float32)
+    strided = np.zeros((2, 4), np.float32)[:, ::2]
+    for other, column in (
+        *((scores, 2), (scores, -1), (scores[:0], 0), (strided, 0), (scores[0], 0), (nowhere, 1), (None, 0)),
+        *((scores.astype(np.float64), 0), (scores.view(np.int32), 0)),
+    ):
+        assert part.furthest(other, column) is None
+        if not isinstance(other, np.ndarray) or other.shape != (0, 2):
+            assert part.ranked(places[:1] if other is nowhere else places, other, column) is None
+    assert part.ranked(places[:1], scores, 0) is None
+    with pytest.raises(BufferError):
+        part.ranked(places.astype(np.int64), scores, 0)
 
 
 def test_an_environment_variable_leaves_it_unused() -> None:

@@ -130,7 +130,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("content")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / FILE).symlink_to(tmp_path / "precious")
-    with pytest.raises(lock.RunError), hold(tmp_path / "run", "train", exclusive=True):
+    with pytest.raises(RunError), hold(tmp_path / "run", "train", exclusive=True):
         pass
     assert (tmp_path / "precious").read_text() == "content"
 

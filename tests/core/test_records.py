@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,8 @@ def test_a_record_survives_its_file(tmp_path: Path) -> None:
 
 def test_another_layout_is_the_same_record(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    write_record(path, {"b": 1.5, "a": {"d": 2, "c": (3, 4)}, 5: "five"})
+    record: dict[Any, Any] = {"b": 1.5, "a": {"d": 2, "c": (3, 4)}, 5: "five"}
+    write_record(path, record)
     found = json.loads(path.read_text())
     path.write_text(json.dumps(found, sort_keys=True))
     assert read_record(path) == {"a": {"c": [3, 4], "d": 2}, "b": 1.5, "5": "five"}

@@ -32,11 +32,11 @@ def test_streams_are_even():
 def test_global_streams_are_left_alone():
     random.seed(1)
     np.random.seed(1)
-    before = random.getstate(), np.random.get_state()[1].tolist()
+    before = random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()
     python_stream(0, "a").random()
     numpy_stream(0, "a").random()
     assert random.getstate() == before[0]
-    assert np.random.get_state()[1].tolist() == before[1]
+    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == before[1]
 
 
 def test_values_never_change():

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -21,7 +21,6 @@ from isthmus.core.statistics import (
     pearson,
     quantile,
     threshold_at_fpr,
-    tpr_at_fpr,
     wilson,
 )
 
@@ -32,8 +31,10 @@ counts = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.j
 def test_intervals_equal_scipy(count, level):
     k, n = count
     test = stats.binomtest(k, n)
-    for ours, method in ((wilson, "wilson"), (clopper_pearson, "exact")):
-        reference = test.proportion_ci(level, method=method)
+    for ours, reference in (
+        (wilson, test.proportion_ci(level, method="wilson")),
+        (clopper_pearson, test.proportion_ci(level, method="exact")),
+    ):
         found = ours(k, n, level)
         assert found.low == pytest.approx(reference.low, abs=1e-9)
         assert found.high == pytest.approx(reference.high, abs=1e-9)
@@ -109,7 +110,9 @@ def test_groups_of_one_are_the_plain_bootstrap_and_equal_rows_of_a_group_count_o
 
 def test_bootstrap_repeats_and_is_paired():
     a = np.random.default_rng(2).normal(size=200)
-    assert paired_bootstrap(a, a + 1, seed=5) == Interval(pytest.approx(-1), pytest.approx(-1), pytest.approx(-1), 0.95)
+    shifted = paired_bootstrap(a, a + 1, seed=5)
+    assert (shifted.estimate, shifted.low, shifted.high) == pytest.approx((-1, -1, -1))
+    assert shifted.level == 0.95
     assert bootstrap_mean(a, seed=5) == bootstrap_mean(a, seed=5)
     assert bootstrap_mean(a, seed=5) != bootstrap_mean(a, seed=6)
 
@@ -141,14 +144,6 @@ def test_threshold_is_the_smallest_that_keeps_the_rate(negatives, fpr, precision
     if threshold > -math.inf:
         lower = np.nextafter(precision(threshold), precision(-np.inf))
         assert (array >= lower).mean() > fpr - 1e-12
-
-
-@settings(max_examples=30)
-@given(st.integers(1, 300), st.floats(0, 1))
-def test_tpr_of_distinct_scores(n, fpr):
-    negatives = np.arange(n) / n
-    assert tpr_at_fpr(negatives + 10, negatives, fpr) == 1
-    assert tpr_at_fpr(negatives, negatives, fpr) <= fpr + 1e-9
 
 
 @pytest.mark.parametrize(

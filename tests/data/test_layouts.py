@@ -24,7 +24,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def row(identity: str | None = "q", answer: str = "Paris", start: Any = 0, **more: Any) -> dict[str, Any]:
+def row(identity: Any = "q", answer: str = "Paris", start: Any = 0, **more: Any) -> dict[str, Any]:
     answers = [{"text": answer, "answer_start": start}]
     return {"id": identity, "question": "Where?", "context": CONTEXT, "answers": answers, **more}
 

@@ -78,7 +78,7 @@ def test_columns_asked_for(tmp_path):
 def test_pairs(tmp_path):
     rows = [{"premise": "a", "hypothesis": "b", "label": 0}]
     data = load_data(write(tmp_path / "x.jsonl", rows), labels=["entailment", "contradiction"]).evaluation()
-    assert data.task.is_pair
+    assert data.task.fields == ("premise", "hypothesis")
     assert data[0].texts == {"premise": "a", "hypothesis": "b"}
     other = [{"q": "a", "s": "b", "gold": "yes"}]
     data = load_data(write(tmp_path / "y.jsonl", other), pair=("s", "q"), label="gold").evaluation()

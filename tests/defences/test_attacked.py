@@ -405,6 +405,6 @@ def test_the_head_alone_cannot_be_trained_on_attacks() -> None:
 
 
 def test_stretches_of_a_plan() -> None:
-    plan = Plan(anew=(2, 5))
+    plan = Plan(again=(2, 5))
     assert [plan.stretch(epoch, 6) for epoch in range(6)] == [(0, 2), (0, 2), (2, 5), (2, 5), (2, 5), (5, 6)]
     assert Plan().stretch(3, 6) == (0, 6)

@@ -114,7 +114,7 @@ def test_it_is_a_frozen_record_that_knows_its_name(name):
     assert defence.name == name
     assert set(defence.parameters) == {parameter.name for parameter in catalog.find("defences", name).parameters}
     with pytest.raises(dataclasses.FrozenInstanceError):
-        defence.anything = 1
+        setattr(defence, "anything", 1)  # noqa: B010
     assert catalog.build("defences", name, defence.parameters) == defence
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 import training_toys as toys
 from defence_toys import batch_of, gradients
-from test_encoders import DEFENCES as WITHOUT_ATTACKS
-from test_encoders import built
+from encoder_cases import DEFENCES as WITHOUT_ATTACKS
+from encoder_cases import built
 
 from isthmus import defences
 from isthmus.core.types import Example

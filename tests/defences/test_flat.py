@@ -13,7 +13,7 @@ import pytest
 import torch
 import training_toys as toys
 from defence_toys import batch_of, gradients
-from test_encoders import ARCHITECTURES, classifier
+from encoder_cases import ARCHITECTURES, classifier
 
 from isthmus import defences
 from isthmus.core.errors import UsageError

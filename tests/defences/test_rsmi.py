@@ -11,15 +11,16 @@ from defence_toys import batch_of, close, gradients
 from isthmus.core.errors import TrainingError, UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.defences import RSMI, Batch, Standard
+from isthmus.inference.two_step import TwoStep
 from isthmus.inference.two_step_victim import TwoStepVictim
-from isthmus.models import load_victim, masking
+from isthmus.models import Classifier, load_victim, masking
 from isthmus.models.victims import wrap
 from isthmus.training import TrainingSettings, train
 
 DATA = toys.dataset("train", 8, 0)
 
 
-def prepared(defence: RSMI, dropout: float = 0.0) -> object:
+def prepared(defence: RSMI, dropout: float = 0.0) -> Classifier:
     model = toys.classifier(dropout=dropout).train()
     defence.prepare(model, DATA)
     return model
@@ -163,6 +164,7 @@ def test_the_trained_model_answers_as_the_settings_say():
     settings = {"masked": 3, "candidates": 4, "masking": "random", "k0": 7, "k1": 9, "aggregate": "vote"}
     rule = {"accept_rule": "min_count", "level": 0.9, "min_count": 6}
     inference = prepared(RSMI(**settings, **rule)).deployment
+    assert isinstance(inference, TwoStep)
     assert {name: getattr(inference, name) for name in settings | rule} == settings | rule
     assert inference.accepted().tolist() == [False] * 6 + [True] * 2
 
@@ -192,6 +194,7 @@ def test_what_is_deployed_is_what_the_folder_gives(tmp_path):
     texts, keys = [example.texts for example in DATA], np.arange(len(DATA), dtype=np.uint64)
     scores = deployed.scores(texts, keys)
     loaded = load_victim(tmp_path, device="cpu")
+    assert isinstance(loaded, TwoStepVictim)
     assert np.array_equal(loaded.scores(texts, keys), scores)
     assert loaded.settings == defence.inference()
 
@@ -204,7 +207,6 @@ def test_switched_off_it_leaves_the_model_alone():
 
 
 def test_words_are_found_in_word_level_networks_too():
-    from isthmus.models import Classifier
 
     texts = [example.texts["text"] for example in DATA]
     options = {"vectors": None, "width": 8, "hidden": 6}

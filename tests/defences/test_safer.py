@@ -97,7 +97,9 @@ def test_a_run_is_smoothed_after_loading_and_attacked_inside_its_table(tmp_path:
     texts = toys.dataset("test", 12, 3).texts()
     keys = np.arange(12, dtype=np.uint64)
     assert (victim.scores(texts, keys) == model.deployment.victim(model).scores(texts, keys)).all()
-    assert load_victim(tmp_path / "model", device="cpu", draws=3).draws == 3
+    fewer = load_victim(tmp_path / "model", device="cpu", draws=3)
+    assert isinstance(fewer, SmoothedVictim)
+    assert fewer.draws == 3
     assert not load_victim(tmp_path / "model", device="cpu", deployed=False).stochastic
     assert not load_victim(tmp_path / "model", device="cpu", fixed=True).stochastic
     attack = PWWS(table=str(tmp_path))

@@ -1,12 +1,17 @@
 """Every command on every page can be parsed: its verb, its options and the names it gives exist.
 
 Pages of docs/ and its guides are also run (test_commands.py); those of docs/results took hours on other machines.
+Scripts of benchmarks/ read theirs with their own parsers.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
 import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
 import documented
@@ -56,16 +61,45 @@ def test_make(page: str) -> None:
             assert re.search(rf"^{name} *\?=" if equals else rf"^{name}:", MAKEFILE, re.M), command
 
 
-@pytest.mark.parametrize("page", documented.EVERY)
-def test_benchmarks(page: str) -> None:
-    """A script is there, and its sources or those of the package beside it know every option."""
-    shared = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*/*.py"))
-    for command in documented.commands(read(page), "python"):
-        words = command.split()
-        if words[1].startswith("benchmarks/"):
-            known = read(words[1]) + shared
-            unknown = [word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in known]
-            assert unknown == [], command
+class Parsed(Exception):
+    """The options of a script were read."""
+
+
+def parse_script(command: str) -> None:
+    """Let a script of benchmarks/ read its command line, and stop before it does anything."""
+    words = shlex.split(command)[1:]
+    read_options = argparse.ArgumentParser.parse_args
+
+    def stop(parser: argparse.ArgumentParser, *given: Any, **named: Any) -> None:
+        read_options(parser, *given, **named)
+        raise Parsed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+        patch.setattr(sys, "argv", words)
+        with pytest.raises(Parsed):
+            importlib.import_module(Path(words[0]).stem).main()
+
+
+SCRIPTS = dict.fromkeys(
+    command
+    for page in documented.EVERY
+    for command in documented.commands(read(page), "python")
+    if command.split()[1].startswith("benchmarks/")
+)
+
+
+@pytest.mark.parametrize("command", SCRIPTS)
+def test_benchmarks(command: str) -> None:
+    parse_script(command)
+
+
+def test_an_option_that_a_script_does_not_know_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_script("python benchmarks/tables.py wright")
+    with pytest.raises(SystemExit):
+        parse_script("python benchmarks/processes.py --model RUN --data SST2 --nn 5")
+    assert "--nn" in capsys.readouterr().err
 
 
 def test_there_are_commands_of_every_kind() -> None:

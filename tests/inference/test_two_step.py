@@ -18,8 +18,9 @@ from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch
 from isthmus.inference import two_step_batches, two_step_victim
-from isthmus.inference.two_step import TwoStep, averaged, undecided, voted
+from isthmus.inference.two_step import TwoStep
 from isthmus.inference.two_step_victim import TwoStepVictim
+from isthmus.inference.votes import average_logits, find_undecided, share_votes
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
@@ -96,7 +97,7 @@ def test_accepting_is_the_binomial_test_it_says_it_is():
 
 
 def test_open_votes_are_those_of_the_two_sided_test():
-    table = undecided(20, 0.05)
+    table = find_undecided(20, 0.05)
     for first in range(21):
         for second in range(first + 1):
             expected = first + second == 0 or binomtest(first, first + second, 0.5).pvalue > 0.05
@@ -104,7 +105,7 @@ def test_open_votes_are_those_of_the_two_sided_test():
 
 
 def test_no_masks_may_be_asked_for_as_a_command_line_hands_it_on():
-    assert TwoStep(masking=None) == TwoStep(masking="none") == TwoStep().without_masks()
+    assert TwoStep(masking=None) == TwoStep(masking="none")
 
 
 @pytest.mark.parametrize(
@@ -137,11 +138,11 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_votes_are_shares_and_ties_go_to_the_mean_probability():
     one, other = [2.0, 0.0, 0.0], [0.0, 9.0, 0.0]
     logits = torch.tensor([[one, one, other], [one, other, other], [one, other, [0.0, 0.0, 1.0]]])
-    shares = voted(logits)
+    shares = share_votes(logits)
     assert torch.allclose(shares[:2], torch.tensor([[2 / 3, 1 / 3, 0], [1 / 3, 2 / 3, 0]]))
     assert int(shares[2].argmax()) == 1  # three classes have one vote each; the second is the surest
     assert torch.allclose(shares.sum(dim=-1), torch.ones(3))
-    assert torch.allclose(averaged(logits), logits.mean(dim=1).softmax(dim=-1))
+    assert torch.allclose(average_logits(logits), logits.mean(dim=1).softmax(dim=-1))
 
 
 # ---------------------------------------------------------------------- masking
@@ -506,6 +507,7 @@ def test_a_saved_model_answers_in_two_steps_and_options_change_one_use(classifie
     assert isinstance(victim, TwoStepVictim)
     assert np.array_equal(victim.scores(TEXTS, KEYS), victim_of(model).scores(TEXTS, KEYS))
     other = load_victim(tmp_path / "model", device="cpu", aggregate="average", k0=2)
+    assert isinstance(other, TwoStepVictim)
     assert other.settings == dataclasses.replace(victim.settings, aggregate="average", k0=2)
     with pytest.raises(UsageError, match="no setting 'k2'"):
         load_victim(tmp_path / "model", device="cpu", k2=3)
@@ -560,20 +562,21 @@ def test_gradients_are_averaged_over_draws(classifier):
 
 def test_gradients_see_the_masks_of_the_step_that_answers(classifier):
     model = classifier(sigma=1.0, masked=1, candidates=4)
-    never, always = {"accept_rule": "greater", "level": 0.02}, {"two_step": False}
+    as_trained = victim_of(model)
+    never, always = victim_of(model, accept_rule="greater", level=0.02), victim_of(model, two_step=False)
     ids = model.encode(TEXTS[1:2])["input_ids"].numpy()
 
-    def gradient(key: int, **settings: object) -> tuple[np.ndarray, bool]:
-        victim = victim_of(model, **settings)
+    def gradient(key: int, victim: TwoStepVictim) -> tuple[np.ndarray, bool]:
+        before = victim.second
         batch = TokenBatch(ids, None, None, KEYS[:1] + np.uint64(key))
         drawn = mix64(torch.from_numpy(batch.keys.view(np.int64))).numpy().view(np.uint64)
         victim.launch([TokenBatch(ids, None, None, drawn)])()
-        return victim.embedding_gradients(batch, np.array([1])), victim.second > 0
+        return victim.embedding_gradients(batch, np.array([1])), victim.second > before
 
     seen = set()
     for key in range(0, 4000, 100):
-        found, second = gradient(key)
-        first_masks, second_masks = gradient(key, **always)[0], gradient(key, **never)[0]
+        found, second = gradient(key, as_trained)
+        first_masks, second_masks = gradient(key, always)[0], gradient(key, never)[0]
         assert np.allclose(found, second_masks if second else first_masks, atol=1e-6)
         seen.add((second, bool(np.allclose(first_masks, second_masks, atol=1e-6))))
     assert {(False, False), (True, False)} <= seen, "both steps answered, with masks that differ"

@@ -11,12 +11,12 @@ WORDS = ["a", "the", "and", "of", "good", "great", "lovely", "bad", "dull", "fil
 def _write_tiny_model(folder: Path) -> None:
     """A classifier with random weights, as transformers saves one."""
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)))
-    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=32)
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=32)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,

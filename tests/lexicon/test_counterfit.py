@@ -135,7 +135,7 @@ def small(dictionary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     matrix = np.random.default_rng(4).normal(size=(len(VOCABULARY) + 2, 6)).astype(np.float32)
     glove = WordVectors([*VOCABULARY, "4711", "coating"], matrix)
     monkeypatch.setattr(module, "load_wordnet", lambda: WordNet(dictionary))
-    monkeypatch.setattr(module.WordVectors, "load", _loading(glove, WordVectors.load))
+    monkeypatch.setattr(WordVectors, "load", _loading(glove, WordVectors.load))
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path / "cache"))
     return glove
 

@@ -55,8 +55,8 @@ def test_tables_of_candidates(tmp_path: Path) -> None:
         (gzip.compress(b'{"a": [["x"]]}' * 99, mtime=0)[:-20], "cannot be read"),
         (b"[1]", "expected a JSON object"),
         (b"{}", "expected a JSON object"),
-        (b'{"a": 3}', "no table of sememes"),
-        (b'{"a": [["x", 1]]}', "no table of sememes"),
+        (b'{"a": 3}', "not a table of sememes"),
+        (b'{"a": [["x", 1]]}', "not a table of sememes"),
         (b"{\x80}", "cannot be read"),
     ],
 )

@@ -255,8 +255,8 @@ def test_what_has_no_figure_is_counted(monkeypatch):
     given_pairs = [Pair(str(at), 0, "succeeded", {"text": t}, {"text": t + "s"}) for at, t in enumerate(texts)]
     found = InterpretationConsistency(controls=False).measure(subject(toys.classifier(), given_pairs))
     told = " ".join(found.notes)
-    assert "1 texts whose weights are not all numbers" in told
-    assert "2 texts with no more than 5 words have no top-5 overlap" in told
+    assert "1 text whose weights are not all numbers" in told
+    assert "2 texts with no more than 5 words: no top-5 overlap" in told
     assert "good is predicted for none of these texts" in told
     assert found.figure("tau, the attack succeeded").estimate == 1
     assert found.figure("top-5 overlap, the attack succeeded").estimate == 1

@@ -149,6 +149,16 @@ def test_the_verb_lists_keeps_and_exports(tmp_path, capsys, monkeypatch):
     most = max(listed, key=lambda row: (int(row["frequency"]), row["word"]))
     assert most["frequency"] in out
     assert "measured before" in out
+    rarely, often = (len([row for row in listed if (int(row["frequency"]) >= 5) is seen]) for seen in (False, True))
+    assert rarely
+    assert often
+    assert f"{rarely} seen 4 times at most are not listed" in out
+    code, out, err = isthmus(capsys, monkeypatch, *options, "--n", 100, "--least", 1)
+    assert "not listed" not in out
+    assert all(row["word"] in out for row in listed)
+    code, out, err = isthmus(capsys, monkeypatch, *options, "--least", 1000)
+    assert code == 0, err
+    assert "try --least 1" in out
     code, _, err = isthmus(capsys, monkeypatch, "report", "flat", "-q")
     assert code == 0, err
     assert "learned_importance" in (folder.path / "report.html").read_text()

@@ -23,7 +23,7 @@ def spectral(*weights: torch.Tensor) -> float:
 
 def test_the_product_of_a_multi_layer_perceptron_is_that_of_its_weights():
     model = image_model()
-    linear = [layer.weight for layer in model.backbone.layers if isinstance(layer, torch.nn.Linear)]
+    linear = [layer.weight for layer in model.backbone.layers.children() if isinstance(layer, torch.nn.Linear)]
     found = model_constants(model)
     bottleneck = model.slots.bottleneck
     # Pixels are rescaled by 2 before the first layer.

@@ -135,8 +135,7 @@ def test_networks_of_libraries_by_name(monkeypatch, tmp_path):
             return self.fc(self.stem(images).mean((2, 3)))
 
     models = types.ModuleType("torchvision.models")
-    models.list_models = lambda: ["tiny"]
-    models.get_model = lambda name, weights: Net()
+    vars(models).update(list_models=lambda: ["tiny"], get_model=lambda name, weights: Net())
     monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
     monkeypatch.setitem(sys.modules, "torchvision.models", models)
     model = ImageClassifier.create("torchvision:tiny", ImageClassification(LABELS, ("image",), (1, 8, 8)))

@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 
 from isthmus import explanations
 from isthmus.core.errors import ModelError, UsageError
-from isthmus.core.types import Example, TokenBatch
+from isthmus.core.types import Differentiable, Example, TokenBatch
 from isthmus.models import Classifier, fold_word_mask, importance_of, load_model, word_importance, wrap
 from isthmus.models.importance import pieces_of
 from isthmus.models.masking import embedding_gradient
@@ -86,6 +86,8 @@ def test_gradients_belong_to_the_table_that_attacks_are_given(encoder: Callable[
     inputs, labels = model.encode(TEXTS[:1]), np.array([1])
     batch = TokenBatch(inputs["input_ids"].numpy(), None, None)
     own, folded = wrap(model, device="cpu"), wrap(fold_word_mask(model), device="cpu")
+    assert isinstance(own, Differentiable)
+    assert isinstance(folded, Differentiable)
     assert np.array_equal(own.embedding_table(), folded.embedding_table())
     assert not np.array_equal(own.embedding_table(), model.table.weight.detach().numpy())
     found = own.embedding_gradients(batch, labels)

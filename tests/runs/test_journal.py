@@ -174,7 +174,7 @@ def test_rows_appended_before_a_kill_are_all_there(tmp_path: Path) -> None:
         assert len(journal) >= 51
 
 
-ROWS = [{"id": "a", "text": "né", "scores": [0.25, 0.75]}, {"id": "b", "text": ""}, {"id": "c"}]
+ROWS: list[dict[str, Any]] = [{"id": "a", "text": "né", "scores": [0.25, 0.75]}, {"id": "b", "text": ""}, {"id": "c"}]
 
 
 def write_journal(path: Path, rows: list[dict[str, Any]] = ROWS) -> bytes:

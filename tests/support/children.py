@@ -183,13 +183,13 @@ class InHalves(Defence):
 
 
 def descend(folder: Path, settings: TrainingSettings, defence: Defence) -> Classifier:
-    isthmus.training.fit.make_optimizer = toys.plain_descent
+    setattr(isthmus.training.fit, "make_optimizer", toys.plain_descent)  # noqa: B010
     data = toys.splits(32, 15)
     return train(data, toys.classifier(dropout=0.0), defence, settings=settings, folder=folder, device="cpu")
 
 
 def descend_questions(folder: Path, batch_size: int) -> Classifier:
-    isthmus.training.fit.make_optimizer = toys.plain_descent
+    setattr(isthmus.training.fit, "make_optimizer", toys.plain_descent)  # noqa: B010
     settings = replace(TOGETHER, batch_size=batch_size)
     data = question_toys.splits(21, 7)  # Their windows fill whole batches, so that none is read twice.
     return train(data, question_toys.answerer(dropout=0.0), settings=settings, folder=folder, device="cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ PIECES = ["##s", "##ly", "##ing", *(f"##{letter}" for letter in "abcdefghijklmno
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
 VOCABULARY = [*SPECIALS, *WORDS, *PIECES, *"abcdefghijklmnopqrstuvwxyz.,!?'"]
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": len(VOCABULARY) + 3,
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -56,7 +57,9 @@ CONFIGS = {
         vocab_size=SMALL["vocab_size"], dim=32, n_layers=3, n_heads=2, hidden_dim=48, max_position_embeddings=66
     ),
     "deberta-v2": lambda: transformers.DebertaV2Config(
-        **SMALL, relative_attention=True, position_buckets=8, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm"
+        **{**SMALL, "position_buckets": 8, "norm_rel_ebd": "layer_norm"},
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
     ),
     "mpnet": lambda: transformers.MPNetConfig(**SMALL),
     "electra": lambda: transformers.ElectraConfig(**SMALL, embedding_size=16),
@@ -94,7 +97,7 @@ def tiny_tokenizer(cls: bool = True) -> PreTrainedTokenizerFast:
 
 def save_encoder(architecture: str, folder: Path, cls: bool = True) -> Path:
     """The folder a user would have, with random weights."""
-    auto = AutoModelForTextEncoding if architecture == "t5" else AutoModel
+    auto: Any = AutoModelForTextEncoding if architecture == "t5" else AutoModel
     with torch.random.fork_rng():
         torch.manual_seed(1)
         auto.from_config(CONFIGS[architecture]()).save_pretrained(folder)

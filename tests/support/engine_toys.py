@@ -85,9 +85,9 @@ def tiny_bert(vocabulary: int, classes: int = 2) -> BertForSequenceClassificatio
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=64,
-        num_labels=classes,
         initializer_range=0.5,
     )
+    config.num_labels = classes
     return BertForSequenceClassification(config).eval()
 
 

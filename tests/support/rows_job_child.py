@@ -113,7 +113,8 @@ def dawdle(name: str) -> None:
 
         return call
 
-    os.stat, os.open, os.replace, fcntl.flock = map(slow, (os.stat, os.open, os.replace, fcntl.flock))
+    for module, name in ((os, "stat"), (os, "open"), (os, "replace"), (fcntl, "flock")):
+        setattr(module, name, slow(getattr(module, name)))
 
 
 def race(place: Path, name: str, seed: int, rounds: int) -> list[Any]:

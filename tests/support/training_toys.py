@@ -57,7 +57,6 @@ def classifier(seed: int = 0, *, dropout: float = 0.1, width: int = 16) -> Class
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         initializer_range=0.2,
-        num_labels=2,
         id2label={0: "bad", 1: "good"},
         label2id={"bad": 0, "good": 1},
     )
@@ -133,9 +132,9 @@ class FreshWords(Defence):
                 stream.write(f"{epoch} {model.training}\n")
         if epoch == 1:
             return None
-        stream = random.Random(f"{seed} {epoch}")
+        chance = random.Random(f"{seed} {epoch}")
         fresh = tuple(
-            replace(example, fields={"text": f"{stream.choice(PLAIN)} {example.fields['text']}", "was": example.id})
+            replace(example, fields={"text": f"{chance.choice(PLAIN)} {example.fields['text']}", "was": example.id})
             for example in data
         )
         return fresh[: len(fresh) - 8 * epoch]

@@ -9,6 +9,7 @@ import training_toys as toys
 
 from isthmus import defences
 from isthmus.arithmetic.randomness import Stream
+from isthmus.core import progress as work
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.models.bottleneck import GaussianBottleneck
@@ -158,7 +159,7 @@ class Waits(Defence):
 @pytest.fixture
 def notes(monkeypatch):
     told = []
-    monkeypatch.setattr(captured.work, "note", told.append)
+    monkeypatch.setattr(work, "note", told.append)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.get_rng_state())
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: torch.set_rng_state(state))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)

@@ -30,7 +30,10 @@ def toy(n=96, classes=3, seed=0):
 
 def splits(**changes):
     parts = {"train": toy(96, seed=0), "dev": toy(24, seed=1), **changes}
-    return Splits("toy", {name: make_images(*part, None, "toy", name, name) for name, part in parts.items()})
+    return Splits(
+        "toy",
+        {name: make_images(*part, names=None, title="toy", split=name, where=name) for name, part in parts.items()},
+    )
 
 
 def small(seed=0):

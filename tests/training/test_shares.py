@@ -12,7 +12,7 @@ from isthmus.core import progress as work
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Output
 from isthmus.defences import ALUM, SMART, VIB, Batch, Defence, FreeLB, InfoBERT, Terms
-from isthmus.report.training.shares import hardly_trained, shares_line
+from isthmus.report.training.shares import collapsed, hardly_trained, shares_line
 from isthmus.training import TrainingSettings, shares, train
 from isthmus.training.numerics import autocast_on
 from isthmus.training.resident import Resident, train_resident
@@ -171,3 +171,21 @@ def test_a_share_that_stays_under_a_thousandth_is_warned_about_once(
     if expected:
         assert "scaled" in hears.notes[0]
         assert "9.0e-04" in hears.notes[0]
+
+
+def information(accuracy: float, rate: float, told: float) -> dict[str, object]:
+    return {
+        "dev_accuracy": accuracy,
+        "dev_information": {"rate": rate, "label_information": told, "loss": 2.3 - told},
+    }
+
+
+def test_a_code_that_tells_nothing_of_the_label_is_said_to_have_collapsed():
+    rows = [{"step": 1}, information(0.1, 109.2, -0.14), information(0.12, 5.3, 0.003)]
+    assert "tells 0.00 of the label's 2.30 nats (rate 5.3 nats)" in collapsed(rows)
+    assert "beta" in collapsed(rows)
+    # The weights that were kept decide: those of the best epoch.
+    assert not collapsed([*rows, information(0.9, 20.0, 1.9)])
+    assert not collapsed([information(0.9, 20.0, 1.9), *rows])
+    assert not collapsed([{"dev_accuracy": 0.1, "dev_information": {"label_information": 0.0, "loss": 2.3}}])
+    assert not collapsed([])

@@ -13,6 +13,7 @@ import torch
 import training_toys as toys
 
 from isthmus import defences
+from isthmus.core import progress as work
 from isthmus.data import Splits
 from isthmus.data.images import make_images
 from isthmus.defences import Defence
@@ -29,7 +30,7 @@ SETTINGS = TrainingSettings(precision="fp32", epochs=4, batch_size=8, learning_r
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    monkeypatch.setattr(captured.work, "note", told.append)
+    monkeypatch.setattr(work, "note", told.append)
     return told
 
 

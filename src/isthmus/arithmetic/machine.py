@@ -93,10 +93,15 @@ def _fewest_rows(width: int, outputs: int, threads: int) -> int:
     del threads  # They decide how the product is cut.
     import torch
 
-    linear = torch.nn.functional.linear
-    with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+    from isthmus.arithmetic.products import pays, product
+
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        rows, weight, bias = torch.randn(256, width), torch.randn(outputs, width), torch.randn(outputs)
-        whole = linear(rows, weight, bias)
-        misfits = [n for n in range(STRICT_ROWS, 17) if not torch.equal(linear(rows[:n], weight, bias), whole[:n])]
+        layer, rows = torch.nn.Linear(width, outputs), torch.randn(256, width)
+        torch.nn.init.normal_(layer.weight)
+    misfits = list[int]()
+    with torch.inference_mode():
+        for multiply in (layer, product(layer)) if pays() else (layer,):
+            whole = multiply(rows)
+            misfits += [n for n in range(STRICT_ROWS, 17) if not torch.equal(multiply(rows[:n]), whole[:n])]
     return min(max([STRICT_ROWS, *(n + 1 for n in misfits)]), 16)

@@ -32,8 +32,10 @@ from isthmus.core.types import Floats, TokenBatch
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-MOST_TOKENS = 2048
-"""Tokens of one pass: beyond that nothing is gained, and caches overflow."""
+MOST_TOKENS = 1024
+"""Tokens of one pass: beyond that nothing is gained, caches overflow, and memory is asked of the system every time."""
+ROUND = 16
+"""Tokens of a pass are a multiple of this: a library plans for every new shape, which costs more than a few tokens."""
 WORTH_TRYING = 12
 """Rows from which on it pays to find out whether lengths may share a pass: the trial costs about as much as thirty rows
 do, and a dozen rows of as many lengths, batched by length and filled up, cost that, too."""
@@ -51,9 +53,15 @@ class Packing:
     filled: int
     """Rows that the layers behind the blocks see: those of `groups`, the last of them repeated."""
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows."""
+        return sum(length * count for length, count in self.groups)
+
     def pack(self, rows: Tensor) -> Tensor:
         """[rows, longest, width] -> [1, tokens, width]."""
         parts = [rows[start : start + count, :length].flatten(0, 1) for start, length, count in self.places()]
+        parts.append(rows.new_zeros(-self.tokens % ROUND, rows.shape[-1]))
         return torch.cat(parts)[None]
 
     def unpack(self, tokens: Tensor) -> Tensor:
@@ -94,6 +102,7 @@ def _attend(
         seen = torch.nn.functional.scaled_dot_product_attention(asked, offered, given, scale=scaling)
         found[0, at:stop].view(count, length, heads, width).copy_(seen.transpose(1, 2))
         at = stop
+    found[0, at:] = 0
     return found, None
 
 
@@ -171,7 +180,7 @@ def _join(batches: list[TokenBatch], least: int, pad: int) -> tuple[TokenBatch, 
         batches = [*batches, _slice(batches[-1], -1, None)]
     held, longest = sum(len(batch.ids) for batch in batches), max(batch.ids.shape[1] for batch in batches)
     filled = max(held, least)
-    ids = np.full((filled, longest), pad, np.int64)
+    ids = np.full((filled, longest), pad, np.int64)  # [filled, longest]: held rows, then copies of the last of them
     types = None if batches[0].types is None else np.zeros((filled, longest), np.int64)
     at = 0
     for batch in batches:

@@ -74,7 +74,12 @@ def _places(keys: Tensor, count: int, stream: int) -> tuple[Tensor, Tensor]:
 
 def keyed_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """Uniform draws in (0, 1), float32."""
-    return ((_shift(keyed_bits(keys, shape, stream), 40).float() + 0.5) * 2.0**-24).clamp_(max=1 - 2.0**-24)
+    drawn = torch.empty(len(keys), math.prod(shape[1:]), device=keys.device)
+    at_once = max(1, len(keys) if keys.is_cuda else _IN_CACHE // max(1, drawn.shape[1]))
+    pairs = zip(torch.split(drawn, at_once), torch.split(keys, at_once), strict=True)
+    for part, own in pairs if drawn.numel() else ():
+        part.copy_(_shift(keyed_bits(own, part.shape, stream), 40)).add_(0.5).mul_(2.0**-24).clamp_(max=1 - 2.0**-24)
+    return drawn.view(*shape)
 
 
 def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:

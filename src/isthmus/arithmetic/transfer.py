@@ -34,7 +34,7 @@ class Inputs(NamedTuple):
 @contextmanager
 def any_shape() -> Iterator[None]:
     """Leave out cuDNN's attention, which plans for every new shape again, and TF32, which is not float32."""
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         with full_float32():
@@ -150,7 +150,7 @@ def pending(scores: Tensor) -> Pending:
         return lambda: ready
     host = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
     host.copy_(scores, non_blocking=True)
-    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done = torch.cuda.Event()
     done.record()
 
     def wait() -> Floats:

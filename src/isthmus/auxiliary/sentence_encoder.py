@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from isthmus.arithmetic.batching import batches_of
 from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
+from isthmus.arithmetic.products import laid_out
 from isthmus.arithmetic.transfer import Inputs, any_shape, attention_mask, on_device, pending
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
@@ -72,7 +73,7 @@ class TransformerSentenceEncoder:
 
     def launch(self, batches: Sequence[TokenBatch]) -> Pending:
         """Start encoding rows of token ids; the pending result holds their unit vectors, in order."""
-        with torch.inference_mode(), any_shape():
+        with torch.inference_mode(), any_shape(), laid_out(self.model):
             way = self._in_passes if self._trial is not None and self._trial.allows(batches) else self._apart
             rows = list(way(batches))
             return pending(torch.cat(rows) if rows else torch.empty(0, self.width))

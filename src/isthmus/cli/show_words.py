@@ -19,6 +19,10 @@ def show_words(
         str,
         typer.Option("--sort", help="Sort by importance, frequency or replaced.", rich_help_panel=_WHAT),
     ] = "importance",
+    least: Annotated[
+        int,
+        typer.Option("--least", min=1, help="List words seen this often in training.", rich_help_panel=_WHAT),
+    ] = 5,
     against: Annotated[
         str | None, typer.Option("--against", metavar="RUN", help="A run to compare with.", rich_help_panel=_WHAT)
     ] = None,
@@ -72,7 +76,7 @@ def show_words(
     files = write_figures(found, progress_console(quiet))
     console = results(as_json, quiet)
     rows = word_rows(found.measurement)
-    print_words(console, rows, n, sort)
+    print_words(console, rows, n, sort, least)
     print_measured(console, found, files)
     if export is not None:
         write_words(rows, Path(export))

@@ -14,6 +14,7 @@
 #endif
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define INSERT 0
@@ -405,6 +406,63 @@ rows(PyObject *module, PyObject *args)
     answer = made_rows(&round, count, longest);
 done:
     release(held, ARRAYS);
+    return answer;
+}
+
+/* Some rows of a round as one matrix, padded on the right: ids, and a mask of the same shape, or None where every row
+   fills its width; int64 [rows, width] each. */
+static PyObject *
+padded(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *given[4], *ids = NULL, *mask = NULL, *answer = NULL;
+    Py_ssize_t width;
+    long long pad;
+    int is_even = 1;
+    Array held[4];
+    memset(held, 0, sizeof(held));
+    if (!PyArg_ParseTuple(args, "OOOOnL:padded", &given[0], &given[1], &given[2], &given[3], &width, &pad))
+        return NULL;
+    for (int index = 0; index < 4; index++)
+        if (!hold(&held[index], given[index], 8, 1))
+            goto done;
+    const int64_t *flat = held[0].view.buf, *begins = held[1].view.buf, *lengths = held[2].view.buf;
+    const int64_t *chosen = held[3].view.buf;
+    Py_ssize_t rows = held[3].size;
+    int good = width >= 0 && held[1].size == held[2].size &&
+               (width == 0 || rows <= PY_SSIZE_T_MAX / width / (Py_ssize_t)sizeof(int64_t));
+    for (Py_ssize_t row = 0; good && row < rows; row++) {
+        int64_t own = chosen[row];
+        good = own >= 0 && own < held[1].size && begins[own] >= 0 && lengths[own] >= 0 && lengths[own] <= width &&
+               begins[own] <= held[0].size && lengths[own] <= held[0].size - begins[own];
+        is_even = is_even && good && lengths[own] == width;
+    }
+    if (!good) {
+        PyErr_SetString(PyExc_ValueError, "the rows do not lie within their tokens, or not within the width");
+        goto done;
+    }
+    Py_ssize_t bytes = rows * width * (Py_ssize_t)sizeof(int64_t);
+    if (!(ids = PyByteArray_FromStringAndSize(NULL, bytes)) ||
+        (!is_even && !(mask = PyByteArray_FromStringAndSize(NULL, bytes))))
+        goto done;
+    int64_t *to = (int64_t *)(void *)PyByteArray_AsString(ids);
+    int64_t *is_token = mask == NULL ? NULL : (int64_t *)(void *)PyByteArray_AsString(mask);
+    for (Py_ssize_t row = 0; row < rows; row++, to += width) {
+        Py_ssize_t length = (Py_ssize_t)lengths[chosen[row]];
+        memcpy(to, flat + begins[chosen[row]], (size_t)length * sizeof(int64_t));
+        for (Py_ssize_t at = length; at < width; at++)
+            to[at] = pad;
+        if (is_token == NULL)
+            continue;
+        for (Py_ssize_t at = 0; at < width; at++)
+            is_token[at] = at < length;
+        is_token += width;
+    }
+    answer = PyTuple_Pack(2, ids, mask == NULL ? Py_None : mask);
+done:
+    Py_XDECREF(ids);
+    Py_XDECREF(mask);
+    release(held, 4);
     return answer;
 }
 
@@ -806,6 +864,131 @@ done:
     return answer;
 }
 
+/* ------------------------------------------------------------------ judging scores
+
+   Progress towards another class than the true one is 1 - p(true class), in 32 bits as numpy computes it. */
+
+typedef struct {
+    Py_buffer view;
+    const float *scores;
+    Py_ssize_t rows, classes;
+} Scores;
+
+/* Scores [rows, classes] of 32 bits; 0 where these are none, and no error: Python judges others. */
+static int
+hold_scores(Scores *held, PyObject *object, Py_ssize_t column)
+{
+    if (PyObject_GetBuffer(object, &held->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    const Py_buffer *view = &held->view;
+    if (view->ndim == 2 && view->itemsize == 4 && view->format != NULL && !strcmp(view->format, "f") && column >= 0 &&
+        column < view->shape[1] && (uintptr_t)view->buf % sizeof(float) == 0) {
+        held->scores = view->buf, held->rows = view->shape[0], held->classes = view->shape[1];
+        return 1;
+    }
+    PyBuffer_Release(&held->view);
+    return 0;
+}
+
+/* The first row that is the furthest from a class, and how far it is; None where a score is none, or there is no row. */
+static PyObject *
+furthest(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *given;
+    Py_ssize_t column, best = -1;
+    Scores held;
+    float most = 0;
+    if (!PyArg_ParseTuple(args, "On:furthest", &given, &column))
+        return NULL;
+    if (hold_scores(&held, given, column)) {
+        for (Py_ssize_t row = 0; row < held.rows; row++) {
+            volatile float progress = 1.0f - held.scores[row * held.classes + column];
+            if (progress != progress) {
+                best = -1;
+                break;
+            }
+            if (best < 0 || progress > most)
+                best = row, most = progress;
+        }
+        PyBuffer_Release(&held.view);
+    }
+    if (best >= 0)
+        return Py_BuildValue("(nd)", best, (double)most);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+typedef struct {
+    float progress;
+    int32_t position;
+    Py_ssize_t row;
+} Ranked;
+
+static int
+before(const void *one, const void *other)
+{
+    const Ranked *a = one, *b = other;
+    if (a->progress != b->progress)
+        return a->progress > b->progress ? -1 : 1;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+/* Positions, those first whose row of scores is the furthest from a class, and equal ones as they come; None where there
+   is not one score for each of them. */
+static PyObject *
+ranked(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *given, *places, *answer = NULL;
+    Py_ssize_t column;
+    Array positions;
+    Scores held;
+    Ranked *order = NULL;
+    memset(&positions, 0, sizeof(positions));
+    if (!PyArg_ParseTuple(args, "OOn:ranked", &places, &given, &column) || !hold(&positions, places, 4, 1))
+        goto done;
+    Py_ssize_t count = positions.size;
+    int good = hold_scores(&held, given, column);
+    if (good) {
+        good = held.rows == count;
+        if (good && !(order = PyMem_Malloc(((size_t)count + 1) * sizeof(Ranked)))) {
+            PyBuffer_Release(&held.view);
+            PyErr_NoMemory();
+            goto done;
+        }
+        for (Py_ssize_t row = 0; good && row < count; row++) {
+            volatile float progress = 1.0f - held.scores[row * held.classes + column];
+            order[row].progress = progress, order[row].row = row;
+            order[row].position = ((const int32_t *)positions.view.buf)[row];
+            good = progress == progress;
+        }
+        PyBuffer_Release(&held.view);
+    }
+    if (!good) {
+        Py_INCREF(Py_None);
+        answer = Py_None;
+        goto done;
+    }
+    qsort(order, (size_t)count, sizeof(Ranked), before);
+    if (!(answer = PyList_New(count)))
+        goto done;
+    for (Py_ssize_t row = 0; row < count; row++) {
+        PyObject *number = PyLong_FromLong(order[row].position);
+        if (number == NULL || PyList_SetItem(answer, row, number) < 0) {
+            Py_DECREF(answer);
+            answer = NULL;
+            break;
+        }
+    }
+done:
+    PyMem_Free(order);
+    release(&positions, 1);
+    return answer;
+}
+
 /* A number below `below`, from a stream of numbers in [0, 1); -1 and an error where the stream fails. */
 static Py_ssize_t
 drawn(PyObject *random, Py_ssize_t below)
@@ -1090,11 +1273,14 @@ done:
 
 static PyMethodDef methods[] = {
     {"rows", rows, METH_VARARGS, "Token rows of the candidates of a round: lengths, order, ids, keys; None: not here."},
+    {"padded", padded, METH_VARARGS, "Some rows of a round as one matrix, padded on the right, and its mask."},
     {"piece_table", piece_table, METH_VARARGS, "A WordPiece vocabulary as `split_words` reads it."},
     {"split_words", split_words, METH_VARARGS, "Sub-words of plain words: how many each has (-1: not plain), ids."},
     {"edits_of", edits_of, METH_VARARGS, "Position, span and word of every edit of one candidate."},
     {"replacing", replacing, METH_VARARGS, "Edits that put each of some words at a position, one candidate each."},
     {"positions", positions, METH_VARARGS, "Positions of words that may be edited and are not frozen."},
+    {"furthest", furthest, METH_VARARGS, "The row of scores furthest from a class, and how far it is; or None."},
+    {"ranked", ranked, METH_VARARGS, "Positions in the order of how far their rows of scores are from a class; or None."},
     {"misspelt", misspelt, METH_VARARGS, "A word with two letters swapped, one replaced, left out, put in; or None."},
     {"misspellings", misspellings, METH_VARARGS, "The misspellings of a word of a text as edits, each once; or None."},
     {"words_of", words_of, METH_VARARGS, "Numbers of the words of a text of ASCII, and the gaps around them; or None."},

@@ -16,7 +16,7 @@ import numpy as np
 
 def derive(seed: int, *key: str | int) -> int:
     """A 64-bit seed for (seed, key); different keys give independent seeds."""
-    text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in key)])
+    text = "\x1f".join([str(seed), *[f"{type(part).__name__}:{part}" for part in key]])
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 

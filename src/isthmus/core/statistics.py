@@ -258,14 +258,6 @@ def threshold_at_fpr(negative_scores: ArrayLike, fpr: float) -> float:
     return float(np.nextafter(scores[len(scores) - allowed - 1], precision(math.inf)))
 
 
-def tpr_at_fpr(positives: ArrayLike, negatives: ArrayLike, fpr: float) -> float:
-    """Share of positives at or above the threshold that keeps the false-positive rate at `fpr`."""
-    up = _vector("positives", positives)
-    if not len(up):
-        return math.nan
-    return float((up >= threshold_at_fpr(negatives, fpr)).mean())
-
-
 def _vector(name: str, values: ArrayLike) -> Doubles:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:

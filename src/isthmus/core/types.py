@@ -271,11 +271,6 @@ class Classification:
 
     name: str = field(default="classification", init=False)
 
-    @property
-    def is_pair(self) -> bool:
-        """Whether inputs are pairs of texts."""
-        return len(self.fields) == 2
-
     def predictions(self, scores: Floats) -> Ints:
         """The most likely class of each row."""
         return np.asarray(scores.argmax(axis=1), dtype=np.int64)
@@ -302,11 +297,6 @@ class QuestionAnswering:
     def labels(self) -> tuple[str, ...]:
         """There are no classes."""
         return ()
-
-    @property
-    def is_pair(self) -> bool:
-        """Inputs are pairs of texts: a question and its context."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)

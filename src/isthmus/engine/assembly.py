@@ -17,11 +17,11 @@ import numpy as np
 from isthmus.core import compiled
 from isthmus.core.hashing import Keys
 from isthmus.core.types import Ints
-from isthmus.engine.changes import Candidates, Changes, Int32, Laid, LaidTexts, changes_of, edited
+from isthmus.engine.changes import ONE_FIELD, Candidates, Changes, Int32, Laid, LaidTexts, changes_of, edited
 from isthmus.engine.rows import Cuts, Int64, Rows, gathered, spread
 from isthmus.engine.template import Template
 from isthmus.text.draft import NOT_PLAIN, Draft, Units
-from isthmus.text.splice import Splicer
+from isthmus.text.splice import Splicer, every_other
 from isthmus.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -70,6 +70,15 @@ class Assembler:
     def _lay_plain(self, draft: Draft) -> None:
         structure, ids = draft.structure, draft.ids
         if structure.units is not None and structure.units.separators != self.splicer.separators:
+            return
+        if len(structure.gaps) == 1:  # The usual text: one field, every second unit a word.
+            units = self.splicer.plain_units(ids, structure.gaps[0])
+            if units is None:
+                structure.units = NOT_PLAIN
+                return
+            draft.units = units
+            if structure.units is None:
+                structure.units = Units(every_other(len(ids)), ONE_FIELD, self.splicer.separators)
             return
         layouts = []
         for field, gaps in enumerate(structure.gaps):

@@ -71,11 +71,11 @@ class ScoreCache:
         order = np.argsort(places, kind="stable")
         sorted_places = places[order]
         first = np.r_[True, sorted_places[1:] != sorted_places[:-1]]
-        run = np.arange(len(keys)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+        run = np.arange(len(keys)) - np.flatnonzero(first)[np.cumsum(first) - 1]  # [keys]: 0, 1, … within a set
         ways = (self.turn[sorted_places].astype(np.int64) + run) % _WAYS
         self.keys[sorted_places, ways] = keys[order]
         self.scores[sorted_places, ways] = scores[order]
-        counts = np.bincount(np.cumsum(first) - 1)
+        counts = np.bincount(np.cumsum(first) - 1)  # [sets touched]: new keys of each
         self.turn[sorted_places[first]] = (self.turn[sorted_places[first]] + counts) % _WAYS
 
     def _sets(self, keys: Keys) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from isthmus.text.vocabulary import DELETE
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Frames = tuple[tuple[str, str] | None, ...]
-_ONE_FIELD = np.zeros(1, np.int32)
+ONE_FIELD = np.zeros(1, np.int32)
 
 
 class Candidates(Protocol):
@@ -51,7 +51,7 @@ class Laid:
     def of(cls, layouts: Sequence[Layout], *, bare: bool = True) -> Laid:
         """The layouts of all fields as one; where cuts are not `bare` every word shares its unit with a space."""
         if len(layouts) == 1:
-            units, unit_of, sections = layouts[0].units, layouts[0].unit_of, _ONE_FIELD
+            units, unit_of, sections = layouts[0].units, layouts[0].unit_of, ONE_FIELD
         else:
             sections = np.cumsum([0, *(len(layout.units) for layout in layouts)])[:-1].astype(np.int32)
             units = np.concatenate([layout.units for layout in layouts])

@@ -86,7 +86,7 @@ class Gradients:
             return [error] * len(members)
         finally:
             self.spent(time.perf_counter() - began)
-        finite = np.isfinite(values).all(axis=(1, 2))
+        finite = np.isfinite(values).all(axis=(1, 2))  # values [rows, tokens, width] -> [rows]
         return [
             TokenGradient(values[row], encoded[index].position_of, ids[row], self.table, self.words)
             if finite[row]
@@ -100,7 +100,7 @@ class Gradients:
         at_once = max(1, _MOST_TOKENS // batch.ids.size)
         for start in range(0, draws, at_once):
             own = keys[:, start : start + at_once]
-            rows = np.repeat(np.arange(len(batch.ids)), own.shape[1])
+            rows = np.repeat(np.arange(len(batch.ids)), own.shape[1])  # [rows * draws]: every row once for each draw
             types = None if batch.types is None else batch.types[rows]
             copies = TokenBatch(batch.ids[rows], None, types, own.reshape(-1))
             values = self.victim.embedding_gradients(copies, labels[rows], as_scored=True)

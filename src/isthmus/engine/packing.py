@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.core.errors import VictimError
 from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats, Ints, Pending, TokenBatch
+from isthmus.core.types import Floats, Pending, TokenBatch
 from isthmus.engine.rows import Int64, Rows, by_size
 
 
@@ -58,7 +58,7 @@ def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys |
     lengths = work.total[chosen]
     by_length = by_size(lengths)
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
-    groups = [group for group in np.split(by_length, cuts) if len(group)]
+    groups = [group for group in np.split(by_length, cuts) if len(group)]  # rows of one length each, shortest first
     if on_gpu:
         joined = _cheap_cuts(groups, lengths, GPU)
     else:
@@ -67,31 +67,12 @@ def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys |
             for _, family in groupby(groups, lambda group: _family(int(lengths[group[0]]), block))
             for parts in _cheap_cuts(list(family), lengths, CPU)
         ]
-    batches = []
-    for parts in joined:
-        matrices = [work.take(chosen[part]) for part in parts]
-        batch = _padded(matrices, pad) if len(parts) > 1 else TokenBatch(matrices[0][0], None, matrices[0][1])
-        if streams is not None:
-            batch.keys = np.concatenate([streams[part] for part in parts])
-        batches.append(batch)
-    order = [part for parts in joined for part in parts]
-    return Packed(batches, np.concatenate(order) if order else np.zeros(0, np.int64))
-
-
-def _padded(matrices: Sequence[tuple[Ints, Ints | None]], pad: int) -> TokenBatch:
-    """One batch of matrices of different lengths, padded on the right."""
-    shape = sum(len(ids) for ids, _ in matrices), max(ids.shape[1] for ids, _ in matrices)
-    all_ids, mask = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
-    all_types = None if matrices[0][1] is None else np.zeros(shape, np.int64)
-    at = 0
-    for ids, types in matrices:
-        block = slice(at, at + len(ids)), slice(0, ids.shape[1])
-        all_ids[block] = ids
-        mask[block] = 1
-        if all_types is not None and types is not None:
-            all_types[block] = types
-        at += len(ids)
-    return TokenBatch(all_ids, mask, all_types)
+    together = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in joined]
+    batches = [work.batch(chosen[own], pad) for own in together]
+    if streams is not None:
+        for batch, own in zip(batches, together, strict=True):
+            batch.keys = streams[own]
+    return Packed(batches, np.concatenate(together) if together else np.zeros(0, np.int64))
 
 
 def _family(length: int, block: int) -> tuple[int, bool]:
@@ -118,7 +99,7 @@ def _cheap_cuts(groups: Sequence[Int64], lengths: Int64, costs: Costs) -> list[l
     longest = np.array([int(lengths[group[0]]) for group in groups], np.int64)
     best, cut = np.zeros(len(groups) + 1), np.zeros(len(groups) + 1, np.int64)
     for end in range(1, len(groups) + 1):
-        tokens = (rows[end] - rows[:end]) * longest[end - 1]
+        tokens = (rows[end] - rows[:end]) * longest[end - 1]  # [end]: padded tokens of a batch of groups i … end - 1
         cost = best[:end] + costs.launch + np.where(tokens > costs.most, np.inf, tokens)
         cost[end - 1] = best[end - 1] + costs.launch + tokens[-1]
         cut[end] = int(cost.argmin())

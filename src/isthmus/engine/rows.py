@@ -11,13 +11,15 @@ done per word of an unchanged text, and tokens that a model would not read are n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.types import Ints
+from isthmus.core import compiled
+from isthmus.core.types import Ints, TokenBatch
 from isthmus.engine.template import Template
 
 Int64 = NDArray[np.int64]
@@ -42,9 +44,9 @@ class Cuts:
 
 
 class Rows:
-    """Rows of tokens as matrices, one for every length."""
+    """Rows of tokens, one after the other, the shortest first."""
 
-    __slots__ = ("group_of", "keys", "matrices", "order", "place", "total")
+    __slots__ = ("_begins", "ids", "keys", "order", "total", "types")
 
     def __init__(
         self, total: Int64, order: Int64, ids: Ints, types: Ints | None, keys: NDArray[np.uint64] | None = None
@@ -52,28 +54,50 @@ class Rows:
         self.keys = keys  # [rows] what tells rows apart, where it is known already
         self.total = total  # [rows] tokens, the special ones included
         self.order = order  # rows, the shortest first
-        self.group_of = np.zeros(len(total), np.int64)
-        self.place = np.zeros(len(total), np.int64)
-        self.matrices: list[tuple[Ints, Ints | None]] = []
-        lengths = total[order]
-        bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(order)] if len(order) else []
-        at = 0
-        for first, last in pairwise(bounds):
-            shape = last - first, int(lengths[first])
-            end = at + shape[0] * shape[1]
-            self.group_of[order[first:last]] = len(self.matrices)
-            self.place[order[first:last]] = np.arange(shape[0])
-            self.matrices.append((ids[at:end].reshape(shape), None if types is None else types[at:end].reshape(shape)))
-            at = end
+        self.ids, self.types = ids, types  # [tokens] of all rows, in that order
+        self._begins: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.total)
 
-    def take(self, rows: Int64) -> tuple[Ints, Ints | None]:
-        """Ids and segment ids of rows of one length."""
-        ids, types = self.matrices[self.group_of[rows[0]]]
-        place = self.place[rows]
-        return ids[place], None if types is None else types[place]
+    @property
+    def begins(self) -> Int64:
+        """Where the tokens of each row begin."""
+        if self._begins is None:
+            lengths = self.total[self.order]
+            self._begins = np.empty(len(lengths), np.int64)
+            self._begins[self.order] = np.cumsum(lengths) - lengths
+        return self._begins
+
+    @property
+    def matrices(self) -> Iterator[tuple[Ints, Ints | None]]:
+        """Ids and segment ids of the rows of each length, the shortest first."""
+        lengths = self.total[self.order]
+        bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)] if len(lengths) else []
+        at = 0
+        for first, last in pairwise(bounds):
+            shape = last - first, int(lengths[first])
+            end = at + shape[0] * shape[1]
+            yield self.ids[at:end].reshape(shape), None if self.types is None else self.types[at:end].reshape(shape)
+            at = end
+
+    def batch(self, rows: Int64, pad: int) -> TokenBatch:
+        """Some rows as one batch, padded on the right where their lengths differ."""
+        lengths = self.total[rows]
+        width = int(lengths.max())
+        if compiled.part is not None and self.types is None:
+            ids, mask = compiled.part.padded(self.ids, self.begins, self.total, rows, width, pad)
+            shape = len(rows), width
+            ids = np.frombuffer(ids, np.int64).reshape(shape)
+            return TokenBatch(ids, None if mask is None else np.frombuffer(mask, np.int64).reshape(shape))
+        columns = np.arange(width)
+        places = self.begins[rows][:, None] + columns  # [rows, width]
+        if int(lengths.min()) == width:
+            return TokenBatch(self.ids[places], None, None if self.types is None else self.types[places])
+        is_token = columns < lengths[:, None]
+        places[~is_token] = 0
+        types = None if self.types is None else np.where(is_token, self.types[places], 0)
+        return TokenBatch(np.where(is_token, self.ids[places], pad), is_token.astype(np.int64), types)
 
 
 def gathered(template: Template, pool: Ints, low: Int64, high: Int64, cuts: Cuts, skip: Int64 | None = None) -> Rows:
@@ -99,6 +123,7 @@ def _segments(low: Int64, high: Int64, cuts: Cuts) -> tuple[Int64, Int64]:
     field = 0 if cuts.field is None else cuts.field
     rank = _ranks(cuts.row * fields + field)
     most = int(rank.max()) + 1
+    # [rows, fields, segments]: even places hold the text between cuts, odd ones what a cut puts in its place.
     starts, sizes = np.zeros((2, rows, fields, 2 * most + 1), np.int64)
     # Where a field has fewer cuts than the most there are, the rest of its segments are empty.
     starts[:, :, 0::2], stops = high[:, :, None], np.repeat(high[:, :, None], most + 1, axis=2)
@@ -117,13 +142,14 @@ def _ranks(keys: Int64) -> Int64:
     if new.all():
         return np.zeros(len(keys), np.int64)
     first = np.flatnonzero(new)
+    # The running number of the run that a key is in finds where the run begins; the rank is the distance from there.
     ranks: Int64 = np.arange(len(keys)) - first[np.cumsum(new) - 1]
     return ranks
 
 
 def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
     """Leave out of every field what lies before the token `skip` or more than `kept` tokens behind it."""
-    ends = np.cumsum(sizes, axis=2)
+    ends = np.cumsum(sizes, axis=2)  # [rows, fields, segments]: a segment covers tokens ends - sizes to ends
     left_out = np.clip(skip[:, None, None] - (ends - sizes), 0, sizes)
     stays = np.clip((skip[:, None] + kept)[:, :, None] - (ends - sizes), 0, sizes)
     starts += left_out
@@ -133,6 +159,7 @@ def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
 def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total: Int64, order: Int64) -> Rows:
     """Put the special tokens in their places and gather everything."""
     rows, fields, segments = starts.shape
+    # [rows, columns]: a row is a list of ranges of one pool, which the special tokens continue. One gather reads them.
     columns = fields * segments + template.added
     all_starts, all_sizes = np.empty((rows, columns), np.int64), np.empty((rows, columns), np.int64)
     kinds, at, special = list[int](), 0, len(pool)
@@ -149,7 +176,7 @@ def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total
             at += segments
     tokens = np.concatenate([pool, *(np.array(own, np.int64) for own in template.specials)])
     flat = all_sizes.ravel()
-    ids = tokens[spread(all_starts.ravel(), flat)]
+    ids = tokens[spread(all_starts.ravel(), flat)]  # [tokens of all rows]
     types = np.repeat(np.tile(np.array(kinds, np.int64), rows), flat) if template.uses_types else None
     return Rows(total, order, ids, types)
 
@@ -165,4 +192,5 @@ def spread(starts: Int64, lengths: Int64) -> Int64:
     """Indices of the concatenation of the ranges start, start + 1, …, start + length - 1."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
+    # One count runs through all ranges; each of them is shifted so that it begins at its start.
     return np.arange(total) + np.repeat(starts - ends + lengths, lengths)

@@ -137,6 +137,8 @@ class Engine:
         The oldest come first, so that attacks that ask for much end one after the other instead of all at the end. One
         request may go beyond the limit; it does not keep smaller ones behind it from being served in the same round.
         """
+        if (light := self._light(cohort)) is not None:
+            return cohort, [], light
         left, beyond = self.tokens_at_once, False
         served, later = list[Task[Value]](), list[Task[Value]]()
         reads = self.reads
@@ -152,6 +154,28 @@ class Engine:
                 later.append(task)
         return served, later, self._launch(served)
 
+    def _light(self, cohort: list[Task[Value]]) -> Later | None:
+        """The usual round, started: everybody asks for the scores of a few candidates, and all are served; or None."""
+        always, rows = self.always, 0
+        for task in cohort:
+            request = task.request
+            if type(request) is not Score or request.fresh or request.rows > always or task.asked.done:
+                return None
+            rows += request.rows
+        if rows * (self.reads + 2) > self.tokens_at_once or self.graded is not None or not rows:
+            return None
+        asked = []
+        for task in cohort:
+            own, request = task.asked, task.request
+            assert request is not None
+            own.request, own.first_query = request, task.logical  # type: ignore[assignment]
+            task.logical += request.rows  # type: ignore[union-attr]
+            asked.append(own)
+        began = time.perf_counter()
+        wait = self.scorer.start(asked)
+        self._charge(cohort, time.perf_counter() - began)
+        return wait
+
     def _admit(
         self, source: Iterator[Program[Value]], cohort: list[Task[Value]], share: int
     ) -> Generator[Finished[Value], None, tuple[list[Task[Value]], bool]]:
@@ -161,7 +185,9 @@ class Engine:
             if program is None:
                 return cohort, True
             key = program.key if self.victim.stochastic else 0
-            task = Task(program, program.start(self.vocabulary), Asked(_NOTHING_YET, program.label, key))
+            task = Task(
+                program, program.start(self.vocabulary), Asked(_NOTHING_YET, program.label, key), program.budget
+            )
             finished = self._advance(task, task.steps.send, None)
             if finished is None:
                 cohort.append(task)
@@ -174,14 +200,15 @@ class Engine:
     ) -> Generator[Finished[Value], None, list[Task[Value]]]:
         """Give every task its answer; the ones that go on."""
         limit, trace = self.settings.time_limit, self.settings.trace
-        unwatched, advance = limit is None and trace is None, self._advance
+        unwatched, step = limit is None and trace is None, self._step
         going = []
         for task, answer in zip(cohort, answers, strict=True):
             if unwatched and type(answer) is np.ndarray and not (task.asked.done or task.served or task.unasked):
                 # The usual case: nothing but an answer to all that was asked for.
-                finished = advance(task, task.steps.send, answer)
+                send = task.steps.send
+                finished = step(task, send, answer)
                 while finished is None and (told := self._told(task)) is not None:
-                    finished = advance(task, task.steps.send, told)
+                    finished = step(task, send, told)
                 if finished is None:
                     going.append(task)
                 else:
@@ -220,7 +247,9 @@ class Engine:
     def _told(self, task: Task[Value]) -> Floats | None:
         """The answer to what a task asks for, where no round is needed to know it; it counts as asked."""
         request = task.request
-        if type(request) is not Score or task.unasked or (answer := self.scorer.known(request)) is None:
+        if type(request) is not Score or request.base.notes is None or task.unasked:
+            return None
+        if (answer := self.scorer.known(request)) is None:
             return None
         task.logical += request.rows
         return answer
@@ -235,13 +264,20 @@ class Engine:
             task.seconds += seconds * size / total
 
     def _advance(self, task: Task[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
-        """Take a task to its next request; its result if it ended instead."""
-        timed = self.settings.time_limit is not None
-        began = time.perf_counter() if timed else 0.0
+        """Take a task to its next request, and count its time where that is limited; its result if it ended instead."""
+        if self.settings.time_limit is None:
+            return self._step(task, step, answer)
+        began = time.perf_counter()
+        try:
+            return self._step(task, step, answer)
+        finally:
+            task.seconds += time.perf_counter() - began
+
+    def _step(self, task: Task[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
         try:
             request = step(answer)
-            budget = task.program.budget
-            if budget is not None:
+            budget = task.budget
+            if budget is not None and not (type(request) is Score and task.logical + request.rows <= budget):
                 while task.beyond(request, budget):
                     request = task.steps.throw(BudgetSpent())
                 request = task.within(request, budget)
@@ -252,9 +288,6 @@ class Engine:
             return self._finished(task, None, str(late), timed_out=True)
         except Exception as error:
             return self._finished(task, None, f"{type(error).__name__}: {error}")
-        finally:
-            if timed:
-                task.seconds += time.perf_counter() - began
         return None
 
     def _finished(

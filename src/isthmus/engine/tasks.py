@@ -68,6 +68,7 @@ class Task(Generic[Value]):
     program: Program[Value]
     steps: Steps[Value]
     asked: Asked
+    budget: int | None = None
     request: Request | None = None
     served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
     logical: int = 0

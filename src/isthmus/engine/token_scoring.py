@@ -111,6 +111,7 @@ class TokenScorer(Scorer):
 
     def _start(self, asked: list[Asked]) -> Later:
         work = self.assembler.rows([item.request for item in asked])
+        # [candidates], [rows] -> candidate, [rows]: a text is assembled once, and asked about once for each draw.
         keys, owner, streams = self.assembler.row_keys(work), owners(asked), self._streams(asked)
         if owner is None:
             owner = np.arange(len(keys))
@@ -119,9 +120,9 @@ class TokenScorer(Scorer):
         plan = self._plan(asked, keys, streams)
         if not self.inexact:
             if not len(plan.missing):  # All of it is known: of a long text most candidates lie behind what is read.
-                return lambda: self._answered(asked, plan.scores[plan.inverse], {})
+                return lambda: self._answered(asked, work, plan.scores[plan.inverse], {})
             wait = self._forward(work, owner, plan.wanted, streams)
-            return lambda: self._answered(asked, *self._settle(plan, *wait()))
+            return lambda: self._answered(asked, work, *self._settle(plan, *wait()))
         exact = np.repeat([item.request.exact for item in asked], [item.request.rows for item in asked])
         if exact.any():
             # What is asked for exactly, and by nobody otherwise, is scored in full precision only.
@@ -136,9 +137,10 @@ class TokenScorer(Scorer):
 
         return finish
 
-    def _answered(self, asked: Sequence[Asked], scores: Floats, failures: Failures) -> Answers:
+    def _answered(self, asked: Sequence[Asked], work: Rows, scores: Floats, failures: Failures) -> Answers:
         answers = handed_out(asked, scores, failures)
-        self._note_unread(asked, answers)
+        if len(work) and int(work.total.max()) >= self.assembler.max_tokens:  # Something of a text is not read.
+            self._note_unread(asked, answers)
         return answers
 
     def _confirm(

@@ -104,7 +104,8 @@ def ridge(samples: Array, targets: Array, weights: Array, penalty: float) -> tup
     """
     total = weights.sum()
     centre, level = weights @ samples / total, weights @ targets / total
-    x, y = samples - centre, targets - level
+    # Rounding leaves a little of a constant, which is no weight.
+    x, y = samples - centre, np.where(np.ptp(targets, axis=0) == 0, 0.0, targets - level)
     weighted = x * weights[:, None]
     matrix = weighted.T @ x + penalty * np.eye(x.shape[1])
     found = np.linalg.lstsq(matrix, weighted.T @ y, rcond=None)[0] if x.shape[1] else np.zeros((0, y.shape[1]))

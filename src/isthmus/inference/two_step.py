@@ -15,7 +15,6 @@ Rules for accepting n_a of k₀ votes:
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -102,10 +101,6 @@ class TwoStep(Deployment):
         settings = self.changed(options)
         assert isinstance(settings, TwoStep)
         return TwoStepVictim(model, settings, precision, **how)
-
-    def without_masks(self) -> TwoStep:
-        """RSMI-NoMask: the same noise, and no word masked."""
-        return dataclasses.replace(self, masking="none")
 
     @property
     def masks(self) -> bool:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
+from isthmus.arithmetic.products import laid_out
 from isthmus.arithmetic.randomness import branch, copied, mix64
 from isthmus.arithmetic.transfer import (
     Inputs,
@@ -117,7 +118,7 @@ class TwoStepVictim(ClassifierVictim):
         draws = self.draws if self._draws_anything else 1
         saliency = 2 if self.settings.masks and self.settings.masking == "gradient" else 0
         try:
-            with torch.no_grad(), any_shape():
+            with torch.no_grad(), any_shape(), laid_out(model):
                 work = [repeat_draws(self._keyed(inputs), draws) for inputs in batches]
                 first = [self._first(model, inputs) for inputs in work]
                 wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
@@ -132,7 +133,7 @@ class TwoStepVictim(ClassifierVictim):
             self.passes += len(answers) * (self.settings.k0 + saliency)
             self.passes += int((~settled).sum()) * (self.settings.k1 + saliency)
             try:
-                with torch.no_grad(), any_shape():
+                with torch.no_grad(), any_shape(), laid_out(model):
                     self._take_second(model, work, settled, answers)
             except (RuntimeError, IndexError, ValueError) as error:
                 raise failed(len(batches), error) from error
@@ -344,7 +345,7 @@ class TwoStepVictim(ClassifierVictim):
         for model in models.values():
             whole = self._made_up(model, _MANY)
             try:
-                with torch.no_grad(), any_shape():
+                with torch.no_grad(), any_shape(), laid_out(model):
                     among = self._first_of(model, whole)
                     alone = [self._first_of(model, picked(whole, torch.tensor([n]), self._least)) for n in range(3)]
             except (RuntimeError, IndexError, ValueError):
@@ -366,7 +367,7 @@ class TwoStepVictim(ClassifierVictim):
         whole = self._made_up(model, many)
         part, found = picked(whole, torch.arange(few)), list[Tensor]()
         try:
-            with torch.no_grad(), any_shape():
+            with torch.no_grad(), any_shape(), laid_out(model):
                 for each in (whole, part):
                     with model.keyed(each.keys):
                         found.append(masking.embedding_gradient(model, each.ids).values[:few])
@@ -405,7 +406,7 @@ class TwoStepVictim(ClassifierVictim):
             keys = [inputs.keys] if self.draws == 1 else [mix64(inputs.keys + draw) for draw in range(self.draws)]
         total = torch.zeros((), device=model.device)
         try:
-            with torch.no_grad(), any_shape():
+            with torch.no_grad(), any_shape(), laid_out(model):
                 for own in keys:
                     total = total + self._gradient(model, inputs._replace(keys=own), target).values
         except (RuntimeError, IndexError, ValueError) as error:
@@ -416,7 +417,7 @@ class TwoStepVictim(ClassifierVictim):
         """As of any classifier, through noise and masks; at a masked word it passes straight through to the word."""
         model = self._evaluating(exact=True)
         try:
-            with torch.no_grad(), any_shape():
+            with torch.no_grad(), any_shape(), laid_out(model):
                 return self._gradient(model, self._keyed(inputs), target, rival)
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error

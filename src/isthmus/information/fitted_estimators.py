@@ -287,7 +287,7 @@ def _fit(
     for _ in range(fitting.epochs):
         for chosen in batches():
             optimizer.zero_grad()
-            loss(chosen).backward()  # type: ignore[no-untyped-call]
+            loss(chosen).backward()
             optimizer.step()
         with torch.no_grad():
             now = float(held_out())

@@ -118,14 +118,14 @@ def info_nce(
     The negatives of a pair are the other chosen words of its chunk. A value of one batch: two halves of a batch have
     other chunks, and the mean of their values is not its value.
     """
-    keys = torch.rand(chosen.shape, generator=stream, device=chosen.device)
+    keys = torch.rand(chosen.shape, generator=stream, device=chosen.device)  # [batch, length]
     # The chosen ones, whose keys become negative, come first and in random order.
-    order = torch.add(keys, chosen, alpha=-1).view(-1).argsort()[: chunks.places]
+    order = torch.add(keys, chosen, alpha=-1).view(-1).argsort()[: chunks.places]  # [chunks * size]
     if len(order) < chunks.places:
         order = functional.pad(order, (0, chunks.places - len(order)))
     left, right = critic.halves(local.flatten(0, 1).index_select(0, order), whole)
-    right = right.index_select(0, order // chosen.shape[1])
-    left, right = (half.view(-1, chunks.size, half.shape[-1]) for half in (left, right))
+    right = right.index_select(0, order // chosen.shape[1])  # the sentence of each word
+    left, right = (half.view(-1, chunks.size, half.shape[-1]) for half in (left, right))  # [chunks, size, width]
     together = max(1, _AT_ONCE // (left.shape[-1] * chunks.size**2))
     parts = zip(torch.split(left, together), torch.split(right, together), strict=True)
     scores = [critic.matrix(*part).float() for part in parts]
@@ -197,6 +197,7 @@ def mixture_information(values: Tensor, mean: Tensor, deviation: Tensor, *, leav
     precision = deviation.pow(-2)
     constant = -0.5 * (mean.square() * precision + math.log(2 * math.pi)).sum(dim=-1) - deviation.log().sum(dim=-1)
     own = gaussian_log_density(values, mean, 2 * deviation.log())
+    # [values, components]: the square of a Gaussian's exponent multiplied out, so that all pairs are two products.
     scores = constant + values @ (mean * precision).T - 0.5 * values.square() @ precision.T
     count = len(values)
     if leave_out:

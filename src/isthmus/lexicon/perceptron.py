@@ -58,7 +58,6 @@ class PerceptronTagger:
     """NLTK's English tagger on windows of words."""
 
     name = "nltk averaged perceptron, universal tags"
-    contextual = True
 
     def __init__(self, data: Path | str) -> None:
         weights, self._fixed, classes = (_read(Path(data), part) for part in ("weights", "tagdict", "classes"))

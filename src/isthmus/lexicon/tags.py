@@ -37,8 +37,6 @@ class Tagger(Protocol):
 
     name: str
     """Shown in results."""
-    contextual: bool
-    """Whether the answer depends on the words around."""
 
     def fits(self, words: Sequence[str], index: int, new: str) -> bool:
         """Whether `new` may replace the word at `index` of a text."""
@@ -51,7 +49,6 @@ class WordTagger(ABC):
     """A tagger that looks at a word alone."""
 
     name: str
-    contextual = False
 
     @abstractmethod
     def tags(self, word: str) -> frozenset[str]:

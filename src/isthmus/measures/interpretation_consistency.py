@@ -132,7 +132,8 @@ class _Run:
         left_out = f", {given.skipped} skipped" if given.skipped else ""
         other = len(given.pairs) - len(kept)
         left_out += f", {other} of another number of words left out" if other else ""
-        self.found.notes.append(f"{subject.name}: {len(self.pairs)} texts of {given.name}{left_out}")
+        texts = f"{len(self.pairs)} text{'s' * (len(self.pairs) != 1)}"
+        self.found.notes.append(f"{subject.name}: {texts} of {given.name}{left_out}")
 
     @cached_property
     def victim(self) -> Any:
@@ -263,12 +264,12 @@ class _Run:
                 f"method (-P method=…: {others}), or look at one text with `isthmus explain`"
             )
         for count, why in (
-            (sum(unknown), "whose weights are not all numbers have neither tau nor overlap"),
-            (int(flat.sum()), "whose words all weigh the same, or that have fewer than two words, have no tau"),
-            (short, "with no more than 5 words have no top-5 overlap"),
+            (sum(unknown), "whose weights are not all numbers: neither tau nor overlap"),
+            (int(flat.sum()), "whose words all weigh the same, or with fewer than two words: no tau"),
+            (short, "with no more than 5 words: no top-5 overlap"),
         ):
             if count:
-                self.found.notes.append(f"{name}: {count} texts {why}")
+                self.found.notes.append(f"{name}: {count} text{'s' * (count != 1)} {why}")
         seen = {each.prediction for pair in both for each in pair}
         never = [label for number, label in enumerate(before[0].labels) if number not in seen]
         if never:

@@ -154,7 +154,7 @@ class Transferability(Measure):
         for _ in range(self.fit_steps):
             optimizer.zero_grad()
             code = mean if deviation is None else mean + deviation * torch.randn(mean.shape, generator=stream)
-            functional.cross_entropy(head(code), codes.labels[rows]).backward()  # type: ignore[no-untyped-call]
+            functional.cross_entropy(head(code), codes.labels[rows]).backward()
             optimizer.step()
         return head.eval()
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from isthmus.core.errors import IsthmusError, ModelError, UsageError
 from isthmus.core.types import Texts, Victim
@@ -55,7 +55,7 @@ class Deployment(ABC):
         """The same with what `write_beside` wrote."""
         return self
 
-    def changed(self, options: Mapping[str, Any]) -> Deployment:
+    def changed(self, options: Mapping[str, Any]) -> Self:
         """The same with other settings; one it does not have is an error."""
         known = [field.name for field in dataclasses.fields(self) if not field.metadata.get("beside")]
         for name in options:

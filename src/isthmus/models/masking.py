@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from isthmus.arithmetic.products import laid_out
 from isthmus.arithmetic.randomness import keyed_uniform
 from isthmus.core.errors import ModelError
 from isthmus.core.seeds import derive
@@ -79,7 +80,7 @@ def embedding_gradient(
     hooks: list[Any] = []
     word_mask = model.slots.word_mask
     try:
-        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"):
+        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"), laid_out(model, inputs=True):
             if as_read and word_mask is not None and word_mask.scales_words:
                 hooks = [word_mask.register_forward_hook(leaf)]
                 logits = model(ids, mask, types, replaced).logits.float()

@@ -135,15 +135,20 @@ class Splicer:
 
         This is the usual case, and takes words that are interned already. None where a gap holds anything else.
         """
+        units = self.plain_units(words, gaps)
+        return None if units is None else Layout(units, every_other(len(words)))
+
+    def plain_units(self, words: Int32, gaps: tuple[str, ...]) -> Int32 | None:
+        """The units alone: an empty one, then gap, word, gap, …, gap."""
         if compiled.part is not None:
             found = compiled.part.units_of(words, gaps, self._gaps)
-            return None if found is None else Layout(np.frombuffer(found, np.int32), _every_other(len(words)))
+            return None if found is None else np.frombuffer(found, np.int32)
         between = list(map(self._gaps.__getitem__, gaps))
         if min(between) < 0:
             return None
         units = np.zeros(2 * len(words) + 2, np.int32)
         units[1::2], units[2::2] = between, words
-        return Layout(units, _every_other(len(words)))
+        return units
 
     def _cut(self, text: Words) -> Layout:
         """Any text: cut wherever the mode allows it, and note what surrounds each word in its unit."""
@@ -302,7 +307,7 @@ class Splicer:
         return self.ids_of(Layout(units, layout.unit_of))
 
 
-def _every_other(count: int) -> Int32:
+def every_other(count: int) -> Int32:
     """2, 4, 6, …"""
     if count <= len(_EVERY_OTHER):
         return _EVERY_OTHER[:count]

@@ -95,7 +95,7 @@ def own_stream(device: torch.device, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    side, usual = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    side, usual = torch.cuda.Stream(device), torch.cuda.current_stream(device)
     side.wait_stream(usual)
     try:
         with torch.cuda.stream(side):

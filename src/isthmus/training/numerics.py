@@ -47,7 +47,7 @@ def unplanned_attention(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield

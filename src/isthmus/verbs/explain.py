@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from isthmus.core import catalog
+from isthmus.core import progress as work
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Example
 from isthmus.explanations.base import refuse_wordless
@@ -147,9 +148,12 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
         if self.request.data is None and self.source.run is None:
             raise UsageError('nothing to explain: pass a text ("…"), --data FILE, or --attack NAME of a run')
         n = 5 if self.request.n is None else self.request.n
-        sample = [example for example in self.first(n).aligned(self.victim.labels) if _has_words(example)]
+        given = list(self.first(n).aligned(self.victim.labels))
+        sample = [example for example in given if _has_words(example)]
         if not sample:
             raise UsageError(f"none of {n} texts of {self.data.split} has a word: there is nothing to explain")
+        if wordless := len(given) - len(sample):
+            work.note(f"{wordless} of {len(given)} texts of {self.data.split} without a word left out")
         truth = {each.id: self.names[each.label] for each in sample if isinstance(each.label, int)}
         return self._plain(sample, truth)
 

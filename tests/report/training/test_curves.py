@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 from isthmus.report.training.curves import Curves, read_curves
 
 
 def test_terms_and_accuracy_are_told_apart() -> None:
-    log = [
+    log: list[dict[str, Any]] = [
         {"step": 10, "epoch": 0.1, "cross_entropy": 0.7, "penalty": 0.1, "loss": 0.8, "learning_rate": 1e-4},
         {"step": 20, "epoch": 0.2, "cross_entropy": 0.5, "penalty": 0.1, "loss": 0.6, "gradient_norm": 2.0},
         {"step": 20, "epoch": 0.2, "dev_accuracy": 0.8, "dev_loss": 0.4},
@@ -29,7 +31,7 @@ def test_no_log_gives_no_curves() -> None:
 
 
 def test_weights_count_from_where_the_selection_begins() -> None:
-    log = [
+    log: list[dict[str, Any]] = [
         {"step": 10, "dev_accuracy": 0.9},
         {"step": 10, "examples": 120, "attack": {"succeeded": 20}},
         {"step": 10, "selection": "begins"},

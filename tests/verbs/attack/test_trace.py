@@ -15,7 +15,7 @@ def write(trace: Trace, ids: dict[int, str], keys: list[int], keep: list[str]) -
     with trace:
         trace.begin(ids, keep)
         for number, key in enumerate(keys):
-            trace.note(key, {"text": f"text {number}"}, np.float32([0.25, 0.75]))
+            trace.note(key, {"text": f"text {number}"}, np.array([0.25, 0.75], np.float32))
 
 
 def lines(path: Path) -> list[tuple[str, int, str]]:

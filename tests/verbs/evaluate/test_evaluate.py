@@ -9,6 +9,7 @@ from typing import Any
 import measure_toys as toys
 import numpy as np
 import pytest
+import training_toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.models.victims import load_victim
@@ -34,7 +35,7 @@ def test_a_run_is_evaluated_on_its_own_test_data_in_its_own_folder(runs: dict[st
     assert report.folder.path == runs["standard"].path
     assert outcome.file.rows_path == runs["standard"].path / "evaluations/data-test.jsonl"
     assert outcome.header["set"]["kind"] == "own"
-    data = toys.toys.dataset("test", 24, 0)
+    data = training_toys.dataset("test", 24, 0)
     scores = load_victim(runs["standard"].model_path, device="cpu").scores(data.texts())
     accuracy = outcome.header["summary"]["ways"]["model"]["accuracy"]["estimate"]
     assert accuracy == pytest.approx(float((scores.argmax(axis=1) == data.label_indices()).mean()), abs=1e-6)
@@ -53,7 +54,7 @@ def test_a_stochastic_run_has_three_ways_that_repeat(runs: dict[str, RunFolder],
     assert first.header["headline"] == "mean"
     assert first.file.rows_path.read_bytes() == second.file.rows_path.read_bytes()
     # A mean code needs no draws: it is what the saved model says.
-    data = toys.toys.dataset("test", 24, 0)
+    data = training_toys.dataset("test", 24, 0)
     scores = load_victim(runs["vib"].model_path, device="cpu").scores(data.texts())
     assert np.allclose([result.scores["mean"] for result in first.results], scores, rtol=1e-6)
     other = evaluate(on(runs["vib"], out=tmp_path / "a", seed=1)).outcomes[0]

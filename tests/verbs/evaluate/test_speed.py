@@ -10,6 +10,7 @@ from typing import Any
 
 import measure_toys as toys
 import pytest
+import training_toys
 
 from isthmus.core.errors import UsageError
 from isthmus.defences import SAFER
@@ -77,7 +78,7 @@ def test_the_cost_follows_from_price_and_rate() -> None:
 def test_passes_and_second_steps_are_counted(
     settings: dict[str, Any], sigma: float, passes: int, second: float
 ) -> None:
-    model = toys.toys.classifier()
+    model = training_toys.classifier()
     model.fill(noise=GaussianNoise(sigma, (0,)))
     model.deployment = TwoStep(**settings)
     victim = wrap(model, device="cpu")
@@ -91,7 +92,7 @@ def test_passes_and_second_steps_are_counted(
 
 
 def test_passes_of_a_plain_model_and_of_one_that_reads_synonyms(tmp_path: Path) -> None:
-    model = toys.toys.classifier()
+    model = training_toys.classifier()
     victim = wrap(model, device="cpu")
     found = measure(lambda places: victim.scores([TEXTS_OF_TOYS[at] for at in places]), 32, single=2, model=victim)
     assert (found.passes, found.second) == (1, None)

@@ -133,7 +133,8 @@ class _Search:
                     if not len(rows):
                         return
                     slope = slope._replace(gradient=slope.gradient[going])
-            gradient = way.back(slope.gradient.mul_(like(-weight, moves)).add_(moves, alpha=2))
+            half = way.half
+            gradient = way.back(slope.gradient.mul_(like(-half * weight, moves)).add_(moves, alpha=2 * half))
             first.lerp_(gradient, 1 - _FIRST)
             second.mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
             scale = math.sqrt(1 - _SECOND ** (step + 1))
@@ -181,22 +182,24 @@ class _Way:
         part._tanh = None if self._tanh is None else self._tanh[rows]
         return part
 
+    @property
+    def half(self) -> float:
+        """Half the width of the box, by which a gradient has to be multiplied before it goes `back`."""
+        return 1.0 if self.space.bounds is None else (self.space.bounds[1] - self.space.bounds[0]) / 2
+
     def points(self) -> Tensor:
         """Where w leads."""
         if self.space.bounds is None:
             return self.inputs + self.w
         low, high = self.space.bounds
         self._tanh = self.w.tanh()
-        points = self._tanh.add(1).mul_((high - low) / 2)
+        points = self._tanh.add(1).mul_(self.half)
         if low != 0 or high != 1:  # Elsewhere rounding may leave the box.
             points = points.add_(low).clamp_(low, high)
         return points if self.space.movable is None else torch.where(self.space.movable, points, self.inputs)
 
     def back(self, gradient: Tensor) -> Tensor:
-        """The gradient with respect to w, in place."""
+        """The gradient with respect to w of what has `half` times this one at the points."""
         if self.space.movable is not None:
             gradient.mul_(self.space.movable)
-        if self._tanh is None or self.space.bounds is None:
-            return gradient
-        low, high = self.space.bounds
-        return gradient.mul_(self._tanh.square_().sub_(1).mul_((low - high) / 2))
+        return gradient if self._tanh is None else torch.ops.aten.tanh_backward(gradient, self._tanh)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from isthmus.attacks.gradient.base import GradientAttack
+from isthmus.attacks.gradient.parts.ascent import better
 from isthmus.attacks.gradient.parts.problem import Problem
-from isthmus.attacks.gradient.parts.spaces import take
+from isthmus.attacks.gradient.parts.spaces import like, take
 from isthmus.core.errors import UsageError
 
 _FURTHER = 1e-4
@@ -76,23 +77,27 @@ class DeepFool(GradientAttack):
                 )
             if not len(rows):
                 return found
-            ahead, slopes = problem.slopes(rows, points, rivals)
-            total += nearest(ahead, slopes, _FURTHER if step else 0.0)
+            total += nearest(problem, rows, points, rivals, _FURTHER if step else 0.0)
             points = problem.space.clip(total.mul(1 + self.overshoot).add_(inputs))
         found[rows] = points
         return found
 
 
-def nearest(ahead: Tensor, slopes: Tensor, further: float) -> Tensor:
+def nearest(problem: Problem, rows: Tensor, points: Tensor, rivals: Tensor, further: float) -> Tensor:
     """The shortest step to a boundary where f_k = f_y, if they were affine, and `further` beyond it [rows, ...].
 
     Zero where nothing has a slope.
     """
-    flat = slopes.flatten(2)  # [rows, k, coordinates]
-    length = flat.norm(dim=2)
-    distance = torch.where(length > 0, ahead.abs() / length.clamp_min(torch.finfo(length.dtype).tiny), torch.inf)
-    chosen = distance.argmin(dim=1, keepdim=True)
-    way = flat.gather(1, chosen.unsqueeze(2).expand(-1, 1, flat.shape[2])).squeeze(1)
-    scale = ((distance.gather(1, chosen) + further) / length.gather(1, chosen)).nan_to_num(0.0, 0.0, 0.0)
-    move: Tensor = way * scale
-    return move.view(len(slopes), *slopes.shape[2:])
+    way = torch.zeros_like(points)
+    distance = points.new_full((len(points),), math.inf)
+    span = torch.zeros_like(distance)  # of the gradient whose boundary is the nearest so far
+    for ahead, gradient, length in problem.slopes(rows, points, rivals):
+        found = torch.where(length > 0, ahead.abs() / length.clamp_min(torch.finfo(length.dtype).tiny), torch.inf)
+        closer = found < distance
+        if problem.waits:
+            way = better(way, gradient, closer)
+        else:
+            chosen = closer.nonzero().squeeze(1)
+            way.index_copy_(0, chosen, take(gradient, chosen))
+        distance, span = torch.where(closer, found, distance), torch.where(closer, length, span)
+    return way.mul_(like(((distance + further) / span).nan_to_num(0.0, 0.0, 0.0), way))

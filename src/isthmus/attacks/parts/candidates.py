@@ -67,7 +67,10 @@ class Candidates:
 
     def draft(self, index: int) -> Draft:
         """The text of one candidate."""
-        return self.base.apply(self.edits_of(index))
+        edits = self.edits_of(index)
+        if len(edits) == 1 and edits[0][1] == REPLACE:  # The usual candidate.
+            return self.base.replace(edits[0][0], edits[0][2])
+        return self.base.apply(edits)
 
     def score(self) -> Score:
         """The request for their scores."""

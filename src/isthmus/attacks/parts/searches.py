@@ -42,13 +42,14 @@ def greedy(trial: Trial, order: Iterable[int], propose: Proposal) -> Search:
         if not candidates.count:
             continue
         scores = yield candidates.score()
-        progress = trial.judge(scores)
-        best = int(progress.argmax())
-        if progress[best] <= trial.progress:
+        best, progress = trial.leading(scores)
+        if progress <= trial.progress:
             continue
         if candidates.similarity is not None:
-            best = most_similar(trial, scores, progress, candidates.similarity)
-        if trial.accept(candidates.draft(best), scores[best], float(progress[best])):
+            judged = trial.judge(scores)
+            best = most_similar(trial, scores, judged, candidates.similarity)
+            progress = float(judged[best])
+        if trial.accept(candidates.draft(best), scores[best], progress):
             return
 
 
@@ -130,9 +131,10 @@ def by_importance(
     trial: Trial, positions: NDArray[np.int32], blank: int = UNKNOWN
 ) -> Generator[Request, Any, list[int]]:
     """Positions, the ones whose absence helps most first."""
-    importance = yield from saliency(trial, positions, blank)
-    order: list[int] = positions[(-importance).argsort(kind="stable")].tolist()
-    return order
+    if not len(positions):
+        return []
+    scores = yield Score(trial.draft, at_each(positions, blank), len(positions))
+    return trial.ranked(positions, scores)
 
 
 def by_gradient(trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, list[int]]:

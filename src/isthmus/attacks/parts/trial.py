@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.parts.candidates import Rule, by_kind
-from isthmus.attacks.parts.goals import Goal
+from isthmus.attacks.parts.goals import Goal, Untargeted
 from isthmus.core import compiled
 from isthmus.core.types import Floats
 from isthmus.text.draft import Draft
@@ -20,8 +20,8 @@ class Trial:
     """State of one attack. A search calls `accept` whenever it moves; whatever was accepted last is the result."""
 
     __slots__ = (
-        "asking_rules", "candidates", "draft", "goal", "label", "moves", "original", "plain_rules", "progress", "rng",
-        "scores",
+        "_compiled", "asking_rules", "candidates", "draft", "goal", "label", "moves", "original", "plain_rules",
+        "progress", "rng", "scores",
     )  # fmt: skip
 
     def __init__(
@@ -34,6 +34,8 @@ class Trial:
         rules: Sequence[Rule] = (),
     ) -> None:
         self.goal, self.label, self.rng = goal, label, rng
+        # What judges rows of scores by 1 - p(true class), and that alone.
+        self._compiled = compiled.part if type(goal) is Untargeted else None
         self.original = self.draft = original
         self.scores = scores  # [classes] of the draft as it stands
         self.progress = float(goal.progress(scores, label))
@@ -54,6 +56,23 @@ class Trial:
     def judge(self, scores: Floats) -> Floats:
         """How far each row of scores is towards the goal."""
         return self.goal.progress(scores, self.label)
+
+    def leading(self, scores: Floats) -> tuple[int, float]:
+        """The row of scores that is furthest towards the goal, the first of several, and how far it is."""
+        if self._compiled is not None and (found := self._compiled.furthest(scores, self.label)) is not None:
+            leading: tuple[int, float] = found
+            return leading
+        progress = self.judge(scores)
+        best = int(progress.argmax())
+        return best, float(progress[best])
+
+    def ranked(self, positions: NDArray[np.int32], scores: Floats) -> list[int]:
+        """Positions, those first whose row of scores is furthest towards the goal."""
+        if self._compiled is not None and (found := self._compiled.ranked(positions, scores, self.label)) is not None:
+            ranked: list[int] = found
+            return ranked
+        order: list[int] = positions[(-self.judge(scores)).argsort(kind="stable")].tolist()
+        return order
 
     def accept(self, draft: Draft, scores: Floats, progress: float) -> bool:
         """Move to a candidate; True if the goal is reached."""

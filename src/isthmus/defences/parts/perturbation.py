@@ -116,7 +116,7 @@ class Climb:
         self._fresh = False
         words = self.words if last else self.words.detach()
         if last and self._waiting is not None and words.requires_grad:
-            words.register_hook(self._with_earlier_passes)  # type: ignore[no-untyped-call]
+            words.register_hook(self._with_earlier_passes)
         output: Output = self.model(**self.inputs, inputs_embeds=words + self.delta, hidden=hidden)
         return output
 

@@ -23,6 +23,7 @@ from isthmus.arithmetic.batching import batches_of, columns_of
 from isthmus.arithmetic.machine import STRICT_ROWS, fewest_rows
 from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
 from isthmus.arithmetic.padding import BLOCKS, padding_keeps_bits
+from isthmus.arithmetic.products import laid_out, without_layouts
 from isthmus.arithmetic.randomness import copied, mix64
 from isthmus.arithmetic.transfer import (
     Inputs,
@@ -170,6 +171,7 @@ class ClassifierVictim:
         if self.precision == "bf16" and not exact:
             if self._half is None:
                 self._half = copy.deepcopy(self.model).to(torch.bfloat16)
+                without_layouts(self._half)
             model = self._half
         if any(module.training for module in model.modules()):
             model.eval()
@@ -186,7 +188,7 @@ class ClassifierVictim:
         """Start scoring all batches; on a GPU the call returns at once and the pending result waits once."""
         model = self._evaluating(exact)
         try:
-            with torch.inference_mode(), any_shape():
+            with torch.inference_mode(), any_shape(), laid_out(model):
                 draws = self.draws if model.stochastic else 1
                 self.passes += draws * sum(len(batch.ids) for batch in batches)
                 trial = self._trial(exact)

@@ -11,7 +11,7 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.report.attack.balance import constants
 from isthmus.report.attack.view import AttackView, RunView
-from isthmus.report.training.shares import hardly_trained
+from isthmus.report.training.shares import collapsed, hardly_trained
 from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def warnings(run: RunView) -> list[str]:
             f"{', '.join(weak)} of the loss had less than a thousandth of the task's gradient: the defence "
             "had hardly any effect on training."
         )
+    if nothing := collapsed(run.log):
+        found.append(nothing)
     found += constants(run)
     few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
     if few:

@@ -53,19 +53,26 @@ def word_rows(found: Measurement) -> list[WordRow]:
     ]
 
 
-def print_words(console: Console, rows: Sequence[WordRow], n: int, order: str) -> None:
-    """Print the first words of every run, and the last if sorted by importance."""
+def print_words(console: Console, rows: Sequence[WordRow], n: int, order: str, least: int = 1) -> None:
+    """Print the first words of every run, and the last if sorted by importance; words seen less often are counted."""
     from rich.columns import Columns
     from rich.text import Text
 
     for run in dict.fromkeys(row.run for row in rows):
         own = [row for row in rows if row.run == run]
-        ranked = sorted(own, key=lambda row: (-getattr(row, order), -row.frequency, row.word))
+        common = [row for row in own if row.frequency >= least]
+        ranked = sorted(common, key=lambda row: (-getattr(row, order), -row.frequency, row.word))
         lists = {f"largest {order}": ranked[:n]}
         if order == "importance" and len(ranked) > n:
             lists["smallest importance"] = ranked[::-1][:n]
         console.print()
-        console.print(Text.assemble((visible(run), "bold"), (f"   {len(own):,} words", "dim")))
+        rare = len(own) - len(common)
+        times = "once" if least == 2 else f"{least - 1:,} times at most"
+        told = f"   {len(own):,} words" + (f"; {rare:,} seen {times} are not listed" if rare else "")
+        console.print(Text.assemble((visible(run), "bold"), (told, "dim")))
+        if not common:
+            console.print(f"no word of the training data is seen {least:,} times: try --least 1")
+            continue
         console.print(Columns([_table(title, listed) for title, listed in lists.items()], padding=(0, 4)))
 
 

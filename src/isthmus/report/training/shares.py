@@ -1,4 +1,4 @@
-"""The share of the gradient of each loss term, in one line."""
+"""What the training log says of the loss: the gradient of each term in one line, and a code that carries nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SMALL = 1e-3
+COLLAPSED = 0.01
+"""Share of the label's entropy under which a code says nothing of the label."""
 
 
 def shares_line(log: Sequence[Mapping[str, Any]]) -> str:
@@ -25,6 +27,22 @@ def hardly_trained(log: Sequence[Mapping[str, Any]]) -> list[str]:
     measured = [row["gradient_shares"] for row in log if row.get("gradient_shares")]
     names = dict.fromkeys(name for shares in measured for name in shares)
     return [name for name in names if max(shares.get(name, 0.0) for shares in measured) < SMALL]
+
+
+def collapsed(log: Sequence[Mapping[str, Any]]) -> str:
+    """The warning that a bottleneck lets nothing of the label through, in the weights that were kept; else empty."""
+    rows = [row for row in log if "rate" in row.get("dev_information", {})]
+    if not rows:
+        return ""
+    kept = max(rows, key=lambda row: float(row.get("dev_accuracy", 0.0)))["dev_information"]
+    told = float(kept["label_information"])
+    entropy = told + float(kept["loss"])
+    if not told < COLLAPSED * entropy:
+        return ""
+    return (
+        f"The code has collapsed: on development data it tells {max(told, 0.0):.2f} of the label's {entropy:.2f} nats "
+        f"(rate {float(kept['rate']):.3g} nats). beta is probably too large."
+    )
 
 
 def _course(name: str, measured: Sequence[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ the shared draws of the search; whether a row is fooled there, more than half of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.randomness import branch, copied, keyed_normal, keyed_uniform
-from isthmus.attacks.gradient.parts.spaces import Space, waits
+from isthmus.attacks.gradient.parts.spaces import Space, lengths, waits
 from isthmus.attacks.gradient.parts.targets import Draws, GradientTarget
 
 Loss = Callable[[Tensor, "Goal"], Tensor]
@@ -49,12 +49,15 @@ def _most(reached: Tensor) -> Tensor:
     return reached.squeeze(1) if reached.shape[1] == 1 else reached.double().mean(dim=1) > 0.5
 
 
+def _all_finite(values: Tensor) -> bool:
+    """Whether that is known and so; a GPU would have to be waited for."""
+    return values.device.type == "cpu" and math.isfinite(float(values.sum()))
+
+
 def _numbers(values: Tensor) -> Tensor:
     """The values with zeros for what is not a number, in place."""
-    # On a CPU one sum tells that nothing is to be done, at a third of the price; a GPU would have to be waited for.
-    if values.device.type == "cpu" and math.isfinite(float(values.sum())):
-        return values
-    return values.nan_to_num_(0.0, 0.0, 0.0)
+    # On a CPU one sum tells that nothing is to be done, at a third of the price.
+    return values if _all_finite(values) else values.nan_to_num_(0.0, 0.0, 0.0)
 
 
 class Slope(NamedTuple):
@@ -147,26 +150,34 @@ class Problem:
         gradient, logits = self.watch(rows, gradient), logits.detach()
         return Slope(gradient, value.detach(), logits, _most(goal.reached(logits)))
 
-    def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:
-        """How far each rival class [rows, k] is ahead of the label [rows, k], and the gradients of that [rows, k, ...].
+    def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For each rival class [rows, k]: how far it is ahead [rows], the gradient of that [rows, ...], and its length.
 
         One forward pass serves all of them.
         """
         leaf = points.detach().requires_grad_(True)
         own = self.goal.label[rows].unsqueeze(1)
         with torch.enable_grad():
-            logits = self._forward(rows, leaf, "search")[: len(rows)].mean(dim=1)
-            ahead = logits.gather(1, rivals) - logits.gather(1, own)
-            gradients = [
-                self.backward(column, leaf, keep=number + 1 < rivals.shape[1])[0]
-                for number, column in enumerate(ahead.unbind(1))
-            ]
-        found = torch.stack(gradients, dim=1)
-        if self._seen is not None:
-            self.watch(rows, found.abs().amax(dim=1))
-        if self.space.movable is not None:
-            found = found * self.space.at(rows).movable.unsqueeze(1)  # type: ignore[union-attr]
-        return ahead.detach(), _numbers(found)
+            logits = self._forward(rows, leaf, "search")[: len(rows)]
+        mean = logits.detach().mean(dim=1)
+        ahead = mean.gather(1, rivals) - mean.gather(1, own)
+        movable = None if self.space.movable is None else self.space.at(rows).movable
+        largest: Tensor | None = None
+        for number in range(rivals.shape[1]):
+            weights = torch.zeros_like(mean).scatter_(1, own, -1.0).scatter_(1, rivals[:, number : number + 1], 1.0)
+            weights = weights.div_(logits.shape[1]).unsqueeze(1).expand_as(logits)
+            (gradient,) = self.backward(logits, leaf, keep=number + 1 < rivals.shape[1], weights=weights)
+            if self._seen is not None:
+                largest = gradient.abs() if largest is None else torch.maximum(largest, gradient.abs())
+            if movable is not None:
+                gradient = gradient * movable
+            length = lengths(gradient)
+            if not _all_finite(length):
+                gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
+                length = lengths(gradient)
+            yield ahead[:, number], gradient, length
+        if largest is not None:
+            self.watch(rows, largest)
 
     def rivals(self, most: int) -> Tensor:
         """The classes that each row could become, the most likely first where not all are looked at [rows, k]."""
@@ -179,12 +190,15 @@ class Problem:
         order = logits.scatter(1, self.goal.label.unsqueeze(1), -torch.inf).sort(dim=1, descending=True, stable=True)
         return order.indices[:, :most]
 
-    def backward(self, value: Tensor, leaf: Tensor, keep: bool = False) -> tuple[Tensor]:
-        """The gradient of each row's value; zeros where the value does not depend on the inputs at all."""
+    def backward(self, value: Tensor, leaf: Tensor, keep: bool = False, weights: Tensor | None = None) -> tuple[Tensor]:
+        """The gradient of the (weighted) sum of the values; zeros where they do not depend on the inputs at all."""
         self.passes.backward += len(leaf) * self.draws
         if not value.requires_grad:
             return (torch.zeros_like(leaf),)
-        (found,) = torch.autograd.grad(value.sum(), leaf, retain_graph=keep, allow_unused=True, materialize_grads=True)
+        value = value.sum() if weights is None else value
+        (found,) = torch.autograd.grad(
+            value, leaf, weights, retain_graph=keep, allow_unused=True, materialize_grads=True
+        )
         return (found,)
 
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:

@@ -114,27 +114,37 @@ class Ball:
         return self.project(self.centres + direction * like(self.epsilon * radii ** (1 / size), direction))
 
 
+_IN_CACHE = 1 << 14
+"""Coordinates whose float64 values, and what becomes of them, lie in a processor's cache."""
+
+
 def _interval(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Tensor]:
     """The least and the largest value of every coordinate, none further than `epsilon` from the centre."""
-    exact = centres.double()
-    low, high = (exact - epsilon).to(centres.dtype), (exact + epsilon).to(centres.dtype)
-    far_below, far_above = exact - low.double() > epsilon, high.double() - exact > epsilon
-    if space.bounds is not None:  # What the box cuts off needs no care; of MNIST that is most.
-        far_below &= low >= space.bounds[0]
-        far_above &= high <= space.bounds[1]
-    inward = centres.new_full((), math.inf)
-    low, high = _nudged(low, far_below, inward), _nudged(high, far_above, -inward)
+    low, high = torch.empty_like(centres), torch.empty_like(centres)
+    # A GPU wants everything at once.
+    at_once = len(centres) if waits(centres) else max(1, _IN_CACHE // max(1, centres[:1].numel()))
+    for own, below, above in zip(*(torch.split(each, at_once) for each in (centres, low, high)), strict=True):
+        exact = own.double()
+        below.copy_(exact - epsilon)
+        above.copy_(exact + epsilon)
+        far_below, far_above = exact - below.double() > epsilon, above.double() - exact > epsilon
+        if space.bounds is not None:  # What the box cuts off needs no care.
+            far_below &= below >= space.bounds[0]
+            far_above &= above <= space.bounds[1]
+        _nudge(below, far_below, 1, space)
+        _nudge(above, far_above, -1, space)
     if space.movable is not None:
         low, high = torch.where(space.movable, low, centres), torch.where(space.movable, high, centres)
-    return space.clip(low), space.clip(high)
+    return (low, high) if space.bounds is None else (low.clamp_(*space.bounds), high.clamp_(*space.bounds))
 
 
-def _nudged(values: Tensor, chosen: Tensor, towards: Tensor) -> Tensor:
-    """The next number in a direction, where one is wanted."""
-    if waits(values):
-        return torch.where(chosen, torch.nextafter(values, towards), values)
-    values[chosen] = torch.nextafter(values[chosen], towards)
-    return values
+def _nudge(values: Tensor, chosen: Tensor, way: int, space: Space) -> None:
+    """The next number up or down, in place, where one is wanted."""
+    if values.dtype == torch.float32 and space.bounds is not None and space.bounds[0] >= 0:
+        # Numbers of 0 and more that are chosen lie inside the box, and their bits count upwards with them.
+        values.view(torch.int32).add_(chosen, alpha=way)
+    else:
+        values.copy_(torch.where(chosen, torch.nextafter(values, values.new_full((), way * math.inf)), values))
 
 
 def steepest(norm: Norm, gradient: Tensor, length: float | Tensor) -> Tensor:
