@@ -132,7 +132,7 @@ def place_of(options: argparse.Namespace) -> Place:
 
 def warm(todo: list[Unit], place: Place) -> None:
     """Look up the neighbours of every word before the workers are forked: each would need many seconds for them."""
-    from isthmus.lexicon.neighbours import load_neighbours
+    from isthmus.lexicon.by_name import load_neighbours
     from isthmus.text.words import Words
 
     texts = [

@@ -120,7 +120,8 @@ class Scorer:
 
         from isthmus.models import load_model
         from isthmus.models.bottleneck import GaussianBottleneck
-        from isthmus.training.head import HeadOnly, vectors_of
+        from isthmus.training.head import vectors_of
+        from isthmus.training.head_only import HeadOnly
 
         model = load_model(folder)
         if self.vectors is None:

@@ -58,6 +58,61 @@ def test_a_stranger_is_seen() -> None:
     assert strangers("isthmus.models.victims", code) == []
 
 
+def links(name: str, code: str, known: set[str]) -> set[str]:
+    """The modules of `known` that a module imports when it runs, inside functions too; not for types alone."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(code)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in known else node.module)
+        waiting += ast.iter_child_nodes(node)
+    return (found & known) - {name}
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules each of which reaches all others of its group."""
+
+    def reach(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += graph[name]
+        return seen
+
+    reached = {name: reach(name) for name in graph}
+    rings = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
+    return sorted(sorted(ring) for ring in rings if ring)
+
+
+def test_no_modules_import_each_other_in_a_ring() -> None:
+    """Imports inside functions count: an import that is only put off still ties two modules together."""
+    paths = {}
+    for path, package in modules():
+        paths[package if path.stem == "__init__" else f"{package}.{path.stem}"] = path
+    graph = {name: links(name, path.read_text("utf-8"), set(paths)) for name, path in paths.items()}
+    assert cycles(graph) == []
+
+
+def test_a_ring_is_seen() -> None:
+    known = {"isthmus.a", "isthmus.b", "isthmus.c"}
+    late = "def late():\n    from isthmus import a\n"
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from isthmus.a import A\n"
+    graph = {"isthmus.a": links("isthmus.a", "import isthmus.b\nimport isthmus.c\n", known)}
+    graph |= {"isthmus.b": links("isthmus.b", late, known), "isthmus.c": links("isthmus.c", typed, known)}
+    assert cycles(graph) == [["isthmus.a", "isthmus.b"]]
+
+
 def test_every_package_has_its_layer() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
     layers = [name.strip() for line in settings["contracts"][0]["layers"] for name in line.split("|")]

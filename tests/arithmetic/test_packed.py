@@ -24,7 +24,7 @@ from transformers import (
 from isthmus.arithmetic.packed import MOST_TOKENS, Packing, in_passes
 from isthmus.auxiliary import TransformerMaskedLM, TransformerSentenceEncoder
 from isthmus.core.types import TokenBatch
-from isthmus.models.pretrained import from_transformers
+from isthmus.models.stock import from_transformers
 from isthmus.models.victims import ClassifierVictim
 
 SIZES: dict[str, Any] = {

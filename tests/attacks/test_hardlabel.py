@@ -18,7 +18,7 @@ from isthmus.attacks.result import AttackResult
 from isthmus.attacks.words.hardlabel import HardLabel
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Floats, Texts
-from isthmus.lexicon.neighbours import load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.text.words import Words
 
 ATTACK = HardLabel(neighbours=vectors_file(), part_of_speech="none", tries=20)

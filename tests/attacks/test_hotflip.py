@@ -16,7 +16,7 @@ from isthmus.attacks.words import hotflip
 from isthmus.attacks.words.hotflip import HotFlip, _largest
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch
-from isthmus.lexicon.neighbours import load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.words import Words
 

@@ -22,9 +22,9 @@ from isthmus.attacks.parts.rules import MaxShare, PartOfSpeech, SentenceMeaning,
 from isthmus.attacks.result import AttackResult
 from isthmus.engine.requests import INSERT, MERGE, REPLACE
 from isthmus.lexicon.antonyms import Antonyms
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.confusables import HOMOGLYPHS
 from isthmus.lexicon.negations import is_negation
-from isthmus.lexicon.neighbours import load_neighbours
 from isthmus.lexicon.normaliser import Normaliser, Steps
 from isthmus.lexicon.reading import Reader
 from isthmus.lexicon.tags import WordNetTagger

@@ -11,7 +11,7 @@ from engine_toys import TextVictim, examples
 from isthmus.attacks.words.random import Random
 from isthmus.core.errors import UsageError
 from isthmus.engine.scheduler import EngineSettings
-from isthmus.lexicon.neighbours import load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
 
 TEXT = "the great movie has a dull plot , terrible acting , and much of it is witty"

@@ -35,7 +35,7 @@ from isthmus.attacks.words.pwws import PWWS
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import Floats
 from isthmus.engine.requests import INSERT, MERGE, REPLACE, replacing
-from isthmus.lexicon.neighbours import load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.text.words import Words
 
 # ---------------------------------------------------------------------- candidates

@@ -16,7 +16,8 @@ from isthmus.core.types import Example, QuestionAnswering, TokenVictim, Victim
 from isthmus.defences import SAFER
 from isthmus.inference.smoothing import SmoothedVictim, SynonymSmoothing
 from isthmus.inference.synonym_draws import DrawnText, draw_keys
-from isthmus.lexicon.synonyms import SynonymTable, load_table
+from isthmus.lexicon.by_name import load_table
+from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import load_model, load_victim, wrap
 from isthmus.training import TrainingSettings, train
 

@@ -17,9 +17,10 @@ from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
 from isthmus.defences import RSMI, Batch
-from isthmus.inference import two_step_victim
-from isthmus.inference.two_step import TwoStep, averaged, undecided, voted
+from isthmus.inference import two_step_batches, two_step_victim
+from isthmus.inference.two_step import TwoStep
 from isthmus.inference.two_step_victim import TwoStepVictim
+from isthmus.inference.votes import average_logits, find_undecided, share_votes
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
 from isthmus.models.masking import Candidates
@@ -96,7 +97,7 @@ def test_accepting_is_the_binomial_test_it_says_it_is():
 
 
 def test_open_votes_are_those_of_the_two_sided_test():
-    table = undecided(20, 0.05)
+    table = find_undecided(20, 0.05)
     for first in range(21):
         for second in range(first + 1):
             expected = first + second == 0 or binomtest(first, first + second, 0.5).pvalue > 0.05
@@ -137,11 +138,11 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_votes_are_shares_and_ties_go_to_the_mean_probability():
     one, other = [2.0, 0.0, 0.0], [0.0, 9.0, 0.0]
     logits = torch.tensor([[one, one, other], [one, other, other], [one, other, [0.0, 0.0, 1.0]]])
-    shares = voted(logits)
+    shares = share_votes(logits)
     assert torch.allclose(shares[:2], torch.tensor([[2 / 3, 1 / 3, 0], [1 / 3, 2 / 3, 0]]))
     assert int(shares[2].argmax()) == 1  # three classes have one vote each; the second is the surest
     assert torch.allclose(shares.sum(dim=-1), torch.ones(3))
-    assert torch.allclose(averaged(logits), logits.mean(dim=1).softmax(dim=-1))
+    assert torch.allclose(average_logits(logits), logits.mean(dim=1).softmax(dim=-1))
 
 
 # ---------------------------------------------------------------------- masking
@@ -292,7 +293,7 @@ def test_second_steps_of_several_lengths_share_batches_that_waste_little(classif
         keys = torch.arange(rows) + 1000 * number
         types = torch.zeros_like(ids) if number == 1 else None
         parts.append((np.arange(rows) + 10 * number, Inputs(rows, ids, None, types, keys)))
-    together = two_step_victim.merged(parts, 0)
+    together = two_step_batches.merge_batches(parts, 0)
     assert [inputs.ids.shape for _, inputs in together] == [(3, 4), (5, 10), (2, 30)]
     assert sorted(place for places, _ in together for place in places) == [0, 1, 10, 11, 12, 20, 21, 22, 30, 31]
     assert together[1][1].mask.sum().item() == 2 * 9 + 3 * 10
@@ -307,7 +308,7 @@ def test_second_steps_of_several_lengths_share_batches_that_waste_little(classif
 
     found, expected = answers(together), answers(parts)
     assert all(np.allclose(found[place], expected[place], atol=1e-5) for place in expected)
-    assert two_step_victim.merged([], 0) == []
+    assert two_step_batches.merge_batches([], 0) == []
 
 
 def test_without_keys_every_query_draws_anew_and_fixed_never_does(classifier):

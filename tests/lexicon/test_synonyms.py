@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core.errors import DataError, UsageError
-from isthmus.lexicon.neighbours import TableNeighbours, load_neighbours
+from isthmus.lexicon.by_name import load_neighbours, load_table
+from isthmus.lexicon.neighbours import TableNeighbours
 from isthmus.lexicon.synonym_graph import table_of_vectors, without_common_directions
-from isthmus.lexicon.synonyms import SynonymTable, is_usable, load_table
+from isthmus.lexicon.synonyms import SynonymTable, is_usable
 from isthmus.text.words import Words
 
 NAMES = ["good", "fine", "great", "decent", "dull", "flat", "boring", "film", "movie", "plot", "scene", "actor"]

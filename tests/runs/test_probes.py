@@ -137,7 +137,7 @@ def test_a_model_that_answers_at_random_needs_a_version(tmp_path: Path) -> None:
     def drawn(asked: list[str]) -> list[list[float]]:
         return [[1 - p, p] for p in (stream.random() for _ in asked)]
 
-    with pytest.raises(UsageError, match=r"at random: .*differ by up to 0\.\d+.*-V version=1"):
+    with pytest.raises(UsageError, match=r"random predictions: .*differ by up to 0\.\d+.*-V version=1"):
         meet(path, drawn)
     assert not path.exists()
     first = meet(path, drawn, version="1")
@@ -150,7 +150,7 @@ def test_a_model_that_answers_at_random_needs_a_version(tmp_path: Path) -> None:
 def test_a_model_that_became_random_is_not_called_changed(tmp_path: Path) -> None:
     path, stream = tmp_path / "probes.json", random.Random(0)
     meet(path, steady())
-    with pytest.raises(UsageError, match="at random"):
+    with pytest.raises(UsageError, match="random predictions"):
         meet(path, lambda asked: [[1 - p, p] for p in (stream.random() for _ in asked)])
 
 

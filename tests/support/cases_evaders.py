@@ -10,8 +10,8 @@ from isthmus.attacks.words.goodwords import GoodWords
 from isthmus.attacks.words.hardlabel import HardLabel
 from isthmus.attacks.words.leet import Leet
 from isthmus.lexicon.benign import benign_words
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.confusables import DELETION, HOMOGLYPHS, INVISIBLE, LEET, skeleton
-from isthmus.lexicon.neighbours import load_neighbours
 
 
 def edits_are_neighbours(result: AttackResult) -> None:

@@ -24,7 +24,7 @@ from isthmus.attacks.words.hotflip import HotFlip
 from isthmus.attacks.words.random import Random
 from isthmus.attacks.words.textbugger import TextBugger
 from isthmus.attacks.words.textfooler import TextFooler
-from isthmus.lexicon.neighbours import load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.words import Words
 

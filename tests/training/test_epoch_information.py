@@ -15,7 +15,8 @@ from isthmus.information.mutual_information import rate, spread
 from isthmus.models import load_model
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
-from isthmus.training.encoded import EncodedExamples, encode_examples
+from isthmus.training.encoded import EncodedExamples
+from isthmus.training.encoding import encode_examples
 from isthmus.training.epoch_information import Tally, of_classifier
 from isthmus.training.snapshots import load_snapshot
 

@@ -13,7 +13,8 @@ from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.models import load_model
 from isthmus.training import TrainingSettings, train
-from isthmus.training.head import HeadOnly, vectors_of
+from isthmus.training.head import vectors_of
+from isthmus.training.head_only import HeadOnly
 
 SETTINGS = TrainingSettings(precision="fp32", epochs=30, batch_size=16, learning_rate=1e-2, trains="head", log_every=5)
 

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from isthmus.assets._fetch import SourceFailed, digest_of, obtain
+from isthmus.assets._checks import SourceFailed, digest_of
+from isthmus.assets._fetch import obtain
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, AssetStatus, Kind, Progress, Report
 from isthmus.core.errors import AssetError, RunError, UnknownName

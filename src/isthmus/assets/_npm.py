@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from isthmus.assets._fetch import SourceFailed, check_pin, size_under
+from isthmus.assets._checks import SourceFailed, check_pin, size_under
 from isthmus.assets.types import Asset, Npm, Progress, Report
 from isthmus.core.errors import AssetError
 

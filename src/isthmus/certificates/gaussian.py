@@ -247,7 +247,7 @@ class Gaussian(Certificate):
         return PixelReader(victim, self.sigma) if reads_pixels(victim) else Reader(victim, self.sigma)
 
     def _table(self, victim: Victim) -> SynonymTable | None:
-        from isthmus.lexicon.synonyms import load_table
+        from isthmus.lexicon.by_name import load_table
 
         own: SynonymTable | None = getattr(victim, "table", None)
         return own if self.table is None else load_table(self.table)

@@ -27,7 +27,8 @@ from isthmus.certificates.base import Answer, Certificate, Certified, Challenge,
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Texts, Victim
 from isthmus.inference.synonym_reading import reader_of
-from isthmus.lexicon.synonyms import SynonymTable, load_table
+from isthmus.lexicon.by_name import load_table
+from isthmus.lexicon.synonyms import SynonymTable
 
 _ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
 _TEXTS_AT_ONCE = 8_192

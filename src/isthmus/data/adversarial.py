@@ -19,10 +19,11 @@ from typing import Any
 from isthmus.core.errors import DataError
 from isthmus.core.types import Classification, Example, Texts
 from isthmus.data._columns import Columns, choose_columns
+from isthmus.data._reading import LabelledReading
 from isthmus.data._sources import Source, canonical
 from isthmus.data._tables import Table, is_readable, read_table
 from isthmus.data.dataset import Dataset, Rejected
-from isthmus.data.load import _find, _Reading
+from isthmus.data.load import _find
 
 TEXTATTACK_COLUMNS = ("original_text", "perturbed_text", "ground_truth_output", "result_type")
 _PREFIX = "original_"
@@ -44,7 +45,7 @@ class PairedSource:
     """A data set whose splits are read when they are asked for."""
 
     source: Source
-    reading: _Reading
+    reading: LabelledReading
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ def open_paired(
         first = next(iter(found.splits.values()))()
         named = _exported(first)
         text, pair = (named[0], None) if len(named) == 1 else (None, (named[0], named[1]) if named else None)
-    return PairedSource(found, _Reading(found, found.name, text, label, pair, None))
+    return PairedSource(found, LabelledReading(found, found.name, text, label, pair, None))
 
 
 def _exported(table: Table) -> tuple[str, ...]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from isthmus import assets
-from isthmus.core.errors import DataError, UnknownName, UsageError
-from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
-from isthmus.data._questions import choose_question_columns, make_questions
+from isthmus.core.errors import UnknownName, UsageError
+from isthmus.data._reading import LabelledReading, QuestionReading, read_all
 from isthmus.data._sources import Source, canonical, from_path
-from isthmus.data._tables import Table, is_readable
+from isthmus.data._tables import is_readable
 from isthmus.data.dataset import Dataset, Splits
 from isthmus.data.extension_data import find_extension, from_extension
 
@@ -117,11 +115,11 @@ def _load(
     if found.images is not None and task == "classification" and text is None and pair is None:
         splits = found.images(title, given, label)
         return splits if split is None else splits.named(canonical(split))
-    reading: _Reading | _Questions
+    reading: LabelledReading | QuestionReading
     if task == "qa":
-        reading = _Questions(found, title, text, label, pair, given)
+        reading = QuestionReading(found, title, text, label, pair, given)
     elif task == "classification":
-        reading = _Reading(found, title, text, label, pair, given)
+        reading = LabelledReading(found, title, text, label, pair, given)
     else:
         raise UnknownName("task", task, ("classification", "qa"))
     if split is not None:
@@ -129,26 +127,7 @@ def _load(
         if wanted not in found.splits:
             raise UnknownName(f"split in {title}", split, found.splits)
         return reading.dataset(wanted)
-    return _all_of(reading, found, title)
-
-
-def read_source(
-    found: Source,
-    title: str,
-    text: str | None = None,
-    label: str | None = None,
-    pair: tuple[str, str] | None = None,
-    labels: tuple[str, ...] | None = None,
-) -> Splits:
-    """Every split of a source that has labels."""
-    return _all_of(_Reading(found, title, text, label, pair, labels), found, title)
-
-
-def _all_of(reading: _Reading | _Questions, found: Source, title: str) -> Splits:
-    usable = [part for part in found.splits if reading.is_labelled(part)]
-    if not usable:
-        raise DataError(f"no row of {title} has {reading.wanted}")
-    return Splits(title, {part: reading.dataset(part) for part in usable})
+    return read_all(reading, found, title)
 
 
 def names_images(source: str | Path) -> bool:
@@ -228,80 +207,3 @@ def _named(name: str, folder: Path) -> Source:
 
 def _looks_like_path(source: str) -> bool:
     return is_readable(Path(source)) or source.startswith((".", "~", "/")) or "\\" in source or source.count("/") > 1
-
-
-class _Questions:
-    """One call of `load_data` for questions."""
-
-    wanted = "a question with an answer that can be found in its context"
-
-    def __init__(
-        self,
-        source: Source,
-        title: str,
-        text: str | None,
-        label: str | None,
-        pair: tuple[str, str] | None,
-        labels: tuple[str, ...] | None,
-    ) -> None:
-        if labels is not None:
-            raise UsageError(f"questions have answers and no labels ({', '.join(labels)}): leave the labels out")
-        self.columns = choose_question_columns(text, label, pair)
-        self.dataset = functools.cache(lambda split: make_questions(source.splits[split](), self.columns, title, split))
-
-    def is_labelled(self, split: str) -> bool:
-        return len(self.dataset(split)) > 0
-
-
-class _Reading:
-    """One call of `load_data` for labelled texts: columns and names are settled once and hold for every split."""
-
-    wanted = "a label"
-
-    def __init__(
-        self,
-        source: Source,
-        title: str,
-        text: str | None,
-        label: str | None,
-        pair: tuple[str, str] | None,
-        labels: tuple[str, ...] | None,
-    ) -> None:
-        self.source, self.title = source, title
-        self.text, self.label, self.pair, self.labels = text, label, pair, labels
-
-    def dataset(self, split: str) -> Dataset:
-        table = self.source.splits[split]()
-        columns = self._columns(table)
-        if not self.is_labelled(split):
-            raise DataError(f"no row of the {split} split of {self.title} has a label")
-        return make_dataset(table, columns, self._names(split), self.title, split)
-
-    def is_labelled(self, split: str) -> bool:
-        table = self.source.splits[split]()
-        if not has_label(table, self.label) and any(has_label(read(), self.label) for read in self._others(split)):
-            return False  # A test split whose labels were never published, as in GLUE.
-        label = self._columns(table).label
-        return not all(is_unlabelled(row.get(label), label) for row in table.rows)
-
-    def _others(self, split: str) -> list[Callable[[], Table]]:
-        return [read for part, read in self.source.splits.items() if part != split]
-
-    def _columns(self, table: Table) -> Columns:
-        return choose_columns(table, self.text, self.label, self.pair)
-
-    def _names(self, split: str) -> LabelNames:
-        known = self.labels or self.source.labels(split, self._columns(self.source.splits[split]()).label)
-        if known is not None:
-            return LabelNames(known)
-        columns = self._columns(self.source.splits[split]())
-        deciding = ["train"] if "train" in self.source.splits else list(self.source.splits)
-        tables = [self.source.splits[part]() for part in deciding]
-        labels = [
-            (row.get(column), column)
-            for table in tables
-            for column in [self._columns(table).label]
-            for row in table.rows
-        ]
-        values = [value for value, column in labels if not is_unlabelled(value, column)]
-        return LabelNames.found_in(values, self.title, inference=columns.is_inference)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.core.errors import DataError
+from isthmus.data._reading import read_source
 from isthmus.data._sources import Source, canonical
 from isthmus.data._tables import Table
 from isthmus.data.dataset import Dataset, Splits
@@ -42,8 +43,6 @@ def as_splits(
         return data
     if isinstance(data, Dataset):
         return Splits(data.name, {data.split: data})
-    from isthmus.data.load import read_source
-
     parts = dict(data) if _is_splits(data) else {"all": data}
     tables = {canonical(str(split)): _table(part, f"{name}, {split}") for split, part in parts.items()}
     stated = {canonical(str(split)): part for split, part in parts.items()}

@@ -26,8 +26,6 @@ from isthmus.core.errors import UsageError
 from isthmus.models.deployment import Deployment
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from isthmus.inference.two_step_victim import TwoStepVictim
     from isthmus.models.classifier import Classifier
 
@@ -123,37 +121,3 @@ class TwoStep(Deployment):
             return np.asarray(bdtr(votes, self.k0, 0.5) >= level)
         at_least = np.where(votes > 0, bdtrc(np.maximum(votes - 1, 0), self.k0, 0.5), 1.0)
         return np.asarray(at_least <= level)
-
-
-def undecided(draws: int, level: float) -> NDArray[np.bool_]:
-    """Whether n_a against n_b votes leave open which class is the likelier: [draws + 1, draws + 1], n_a >= n_b.
-
-    p = 2 · P[Bin(n_a + n_b, ½) ≤ n_b] > level
-    """
-    from scipy.special import bdtr
-
-    first, second = np.meshgrid(np.arange(draws + 1), np.arange(draws + 1), indexing="ij")
-    both = np.maximum(first + second, 1)
-    return np.asarray(np.minimum(1.0, 2 * bdtr(np.minimum(first, second), both, 0.5)) > level)
-
-
-def votes_of(logits: Tensor) -> Tensor:
-    """Votes for every class [rows, classes], of logits [rows, draws, classes]."""
-    from torch.nn import functional
-
-    return functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=1)
-
-
-def averaged(logits: Tensor) -> Tensor:
-    """softmax of the mean logits [rows, classes]."""
-    probabilities: Tensor = logits.float().mean(dim=1).softmax(dim=-1)
-    return probabilities
-
-
-def voted(logits: Tensor) -> Tensor:
-    """Shares of the votes [rows, classes]; where the first two tie, their mean probabilities break the tie."""
-    votes, draws = votes_of(logits).float(), logits.shape[1]
-    top = votes.topk(2, dim=-1).values
-    # A vote more outweighs any difference of probabilities, so the order of the classes can only change at a tie.
-    untied = (votes + logits.float().softmax(dim=-1).mean(dim=1)) / (draws + 1)
-    return (votes / draws).where((top[:, 0] > top[:, 1]).unsqueeze(-1), untied)

@@ -13,7 +13,7 @@ import copy
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from isthmus.arithmetic.transfer import (
     copied_rows,
     failed,
     filled,
-    index_tensor,
     on_device,
     pending,
     picked,
@@ -36,14 +35,16 @@ from isthmus.arithmetic.transfer import (
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import ABSTAINS, Floats, Ints, Pending, TokenBatch
-from isthmus.inference.two_step import TwoStep, averaged, undecided, voted, votes_of
+from isthmus.inference.two_step_batches import merge_batches, repeat_draws, take_rows
+from isthmus.inference.votes import average_logits, find_undecided, share_votes, votes_of
 from isthmus.models import masking
 from isthmus.models.classifier import Classifier
 from isthmus.models.masking import Candidates
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
-_WASTE = 1.25
-"""Padded tokens for each that is needed, up to which texts of several lengths share a second step on a GPU."""
+if TYPE_CHECKING:
+    from isthmus.inference.two_step import TwoStep
+
 _MANY = 16
 """Rows from which on no library is known to compute otherwise than with more."""
 _TRIED = 12
@@ -118,7 +119,7 @@ class TwoStepVictim(ClassifierVictim):
         saliency = 2 if self.settings.masks and self.settings.masking == "gradient" else 0
         try:
             with torch.no_grad(), any_shape(), laid_out(model):
-                work = [_drawn_often(self._keyed(inputs), draws) for inputs in batches]
+                work = [repeat_draws(self._keyed(inputs), draws) for inputs in batches]
                 first = [self._first(model, inputs) for inputs in work]
                 wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
         except (RuntimeError, IndexError, ValueError) as error:
@@ -189,10 +190,10 @@ class TwoStepVictim(ClassifierVictim):
         for inputs in work:
             rows = np.flatnonzero(~settled[at : at + inputs.rows])
             if len(rows):
-                parts.append((at + rows, _chosen(inputs, rows)))
+                parts.append((at + rows, take_rows(inputs, rows)))
             at += inputs.rows
         if self.device_type == "cuda":
-            parts = merged(parts, self.tokenizer.pad_token_id or 0)
+            parts = merge_batches(parts, self.tokenizer.pad_token_id or 0)
         started = [(places, pending(self._second(model, inputs))) for places, inputs in parts]
         for places, wait in started:
             answers[places] = wait()
@@ -301,12 +302,12 @@ class TwoStepVictim(ClassifierVictim):
     def _scores(self, logits: Tensor, sound: Tensor | None, unsure: float | None) -> Tensor:
         """Class probabilities, with a column for abstention where the classifier may abstain."""
         settings = self.settings
-        scores = averaged(logits) if settings.aggregate == "average" or self._by_means else voted(logits)
+        scores = average_logits(logits) if settings.aggregate == "average" or self._by_means else share_votes(logits)
         if settings.abstain is not None:
             scores = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
         if unsure is not None and not self._by_means:
             top = votes_of(logits).topk(2, dim=-1).values
-            table = torch.from_numpy(undecided(logits.shape[1], unsure)).to(top.device)
+            table = torch.from_numpy(find_undecided(logits.shape[1], unsure)).to(top.device)
             open_ = table[top[:, 0], top[:, 1]].unsqueeze(-1)
             # Half of the weight goes to abstention, which then outweighs every class; their order stays visible.
             declined = scores / 2
@@ -484,54 +485,3 @@ class TwoStepVictim(ClassifierVictim):
         drawn = masking.flags(masking.drawn(candidates, keys, settings.masked), length)
         filling = settled.new_ones(len(inputs.ids) - inputs.rows)
         return torch.where(torch.cat([settled, filling]).unsqueeze(-1), places, drawn)
-
-
-def _drawn_often(inputs: Inputs, draws: int) -> Inputs:
-    """Every row so many times, each with a key of its own."""
-    if draws == 1:
-        return inputs
-    assert inputs.keys is not None
-    rows = torch.arange(inputs.rows * draws, device=inputs.ids.device)
-    keys = mix64(inputs.keys[: inputs.rows].view(-1, 1) + torch.arange(draws, device=inputs.keys.device)).view(-1)
-    return picked(inputs, rows // draws)._replace(keys=keys)
-
-
-def merged(parts: Sequence[tuple[Ints, Inputs]], pad: int) -> list[tuple[Ints, Inputs]]:
-    """Rows of several batches, each with where its answers go, in few batches that waste little on padding."""
-    found, group = list[tuple[Ints, Inputs]](), list[tuple[Ints, Inputs]]()
-    for places, inputs in sorted(parts, key=lambda part: part[1].ids.shape[1]):
-        if inputs.embeddings is not None:
-            found.append((places, inputs))
-            continue
-        trial = [*group, (places, inputs)]
-        needed = sum(each.ids.numel() for _, each in trial)
-        if group and sum(len(each.ids) for _, each in trial) * inputs.ids.shape[1] > _WASTE * needed:
-            found.append(_one(group, pad))
-            trial = [(places, inputs)]
-        group = trial
-    return [*found, _one(group, pad)] if group else found
-
-
-def _one(group: Sequence[tuple[Ints, Inputs]], pad: int) -> tuple[Ints, Inputs]:
-    """Batches as one, padded on the right."""
-    if len(group) == 1:
-        return group[0]
-    parts = [inputs for _, inputs in group]
-    length = max(inputs.ids.shape[1] for inputs in parts)
-
-    def padded(values: Sequence[Tensor], fill: int) -> Tensor:
-        pad_ = torch.nn.functional.pad
-        return torch.cat([pad_(value, (0, length - value.shape[1]), value=fill) for value in values])
-
-    masks = [torch.ones_like(inputs.ids) if inputs.mask is None else inputs.mask for inputs in parts]
-    types = None
-    if any(inputs.types is not None for inputs in parts):
-        types = padded([torch.zeros_like(each.ids) if each.types is None else each.types for each in parts], 0)
-    keys = [inputs.keys for inputs in parts if inputs.keys is not None]
-    rows = padded([inputs.ids for inputs in parts], pad)
-    together = Inputs(sum(inputs.rows for inputs in parts), rows, padded(masks, 0), types, torch.cat(keys))
-    return np.concatenate([places for places, _ in group]), together
-
-
-def _chosen(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
-    return picked(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device))

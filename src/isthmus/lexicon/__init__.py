@@ -1,7 +1,8 @@
 """What is known about words: synonyms, neighbours, sememes, parts of speech, vectors, look-alike characters."""
 
 from isthmus.lexicon.benign import benign_words
-from isthmus.lexicon.neighbours import Nearest, Neighbours, load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
+from isthmus.lexicon.neighbours import Nearest, Neighbours
 from isthmus.lexicon.sememes import Sememes, load_sememes
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.lexicon.tags import Tagger, WordTagger, load_tagger

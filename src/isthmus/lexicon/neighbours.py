@@ -176,24 +176,13 @@ class TableNeighbours(Neighbours):
         return None if self.cosine(a, b) is None else 0.0
 
 
-def load_neighbours(source: str = "counterfitted") -> Neighbours:
-    """Neighbours by counter-fitted vectors, by ``glove``, by a file or folder of vectors, or by a synonym table.
-
-    A table (``safer``, a ``.json`` file of synonyms, a run trained with `safer`) gives its synonyms and no others.
-
-    ``counterfitted`` is the published file where it lies in ``ISTHMUS_ASSETS`` or the cache folder, under its own name,
-    and otherwise the stand-in of `isthmus.lexicon.counterfit`; the result's `name` says which. Each is loaded
-    once for the whole process.
-    """
+def load_vector_neighbours(source: str) -> Neighbours:
+    """Neighbours by vectors: counter-fitted ones, ``glove``, a file or a folder."""
     return _loaded(source)
 
 
 @functools.cache
 def _loaded(source: str) -> Neighbours:
-    from isthmus.lexicon.synonyms import is_table, load_table
-
-    if is_table(source):
-        return TableNeighbours(load_table(source))
     if source != "counterfitted":
         name = "GloVe 6B 50d" if source == "glove" else str(Path(source).expanduser())
         return Neighbours(WordVectors.load(source), name)

@@ -31,8 +31,8 @@ def table_of_vectors(
     """SAFER's table: synonyms are words whose vectors have a cosine of at least `similarity`.
 
     The mean and the top `components` principal components of the vectors are removed first: they say how frequent a
-    word is rather than what it means. `source` is what `load_neighbours` takes; of its words the first `vocabulary`
-    that a table can hold are used (files are sorted by frequency).
+    word is rather than what it means. `source` names vectors, a file or a folder of them; the first `vocabulary`
+    of its words that a table can hold are used (files are sorted by frequency).
     """
     if not 0 < similarity < 1:
         raise UsageError(f"similarity is a cosine between 0 and 1, not {similarity}")
@@ -45,9 +45,9 @@ def table_of_vectors(
 @functools.lru_cache(maxsize=4)
 def _built(source: str, similarity: float, most: int, components: int, vocabulary: int) -> SynonymTable:
     from isthmus import assets
-    from isthmus.lexicon.neighbours import load_neighbours
+    from isthmus.lexicon.neighbours import load_vector_neighbours
 
-    neighbours = load_neighbours(source)
+    neighbours = load_vector_neighbours(source)
     rows = [row for row, word in enumerate(neighbours.vectors.words) if is_usable(word)][:vocabulary]
     words = [neighbours.vectors.words[row] for row in rows]
     matrix = np.asarray(neighbours.vectors.matrix[rows], dtype=np.float64)

@@ -274,35 +274,3 @@ def check_most(most: int) -> None:
         raise UsageError(
             f"a perturbation set holds the word and at least one other: most must be 2 or more, not {most}"
         )
-
-
-# ---------------------------------------------------------------------- by name
-
-
-def is_table(source: str) -> bool:
-    """Whether `load_table` would take `source` and `load_neighbours` would not: SAFER's own, or a file of links."""
-    return source == "safer" or table_file(source) is not None
-
-
-def table_file(source: str) -> Path | None:
-    """The table's file: itself, or in a model's or run's folder."""
-    path = Path(source).expanduser()
-    for file in (path / FILE, path / "model" / FILE):
-        if file.is_file():
-            return file
-    return path if path.suffix == ".json" and path.is_file() else None
-
-
-@functools.cache
-def load_table(source: str = "safer") -> SynonymTable:
-    """``safer`` (from counter-fitted vectors), ``glove``, a ``.json`` file, or the folder of a run that has one."""
-    file = table_file(source)
-    if file is not None:
-        return SynonymTable.read(file)
-    from isthmus.lexicon.synonym_graph import table_of_vectors
-
-    if source == "safer":
-        return table_of_vectors()
-    if source.endswith(".json") or (Path(source).is_dir() and not (Path(source) / "words.txt").is_file()):
-        raise DataError(f"no synonym table at {source}: give a .json file, or a run trained with the defence safer")
-    return table_of_vectors(source)

@@ -21,7 +21,7 @@ from isthmus.core.seeds import derive
 from isthmus.data.images import is_image_task, pixels
 from isthmus.measures._features import BATCH
 from isthmus.models.bottleneck import GaussianLatent
-from isthmus.training.encoded import encode_examples
+from isthmus.training.encoding import encode_examples
 
 if TYPE_CHECKING:
     from isthmus.attacks.gradient.base import GradientAttack

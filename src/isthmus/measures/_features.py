@@ -19,7 +19,7 @@ from isthmus.defences.base import Batch, cross_entropy
 from isthmus.defences.infobert import sentence_vectors
 from isthmus.information.features import Features
 from isthmus.models.bottleneck import GaussianLatent
-from isthmus.training.encoded import encode_examples
+from isthmus.training.encoding import encode_examples
 
 if TYPE_CHECKING:
     from isthmus.core.types import Output

@@ -242,7 +242,7 @@ def load_synonyms(source: str, most: int = 10) -> Synonyms:
 
         wordnet = load_wordnet()
         return lambda word: [each for each in wordnet.synonyms(word) if " " not in each and "_" not in each]
-    from isthmus.lexicon.neighbours import load_neighbours
+    from isthmus.lexicon.by_name import load_neighbours
 
     neighbours = load_neighbours(source)
     return lambda word: neighbours.nearest(word, most + 1).words

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
     from isthmus.models.images import ImageClassifier
     from isthmus.models.importance import WordImportance, fold_word_mask, importance_of, word_importance
-    from isthmus.models.pretrained import from_transformers
     from isthmus.models.slots import Bottleneck, Latent, Noise, Slot, Slots, WordMask, register_slot
+    from isthmus.models.stock import from_transformers
     from isthmus.models.storage import load_model
     from isthmus.models.victims import CallableVictim, HttpVictim, OnnxVictim, load_victim, sklearn_victim, wrap
     from isthmus.models.victims.classifier import ClassifierVictim
@@ -37,7 +37,7 @@ _HOMES = {
     "WordImportance": "importance",
     "WordMask": "slots",
     "fold_word_mask": "importance",
-    "from_transformers": "pretrained",
+    "from_transformers": "stock",
     "importance_of": "importance",
     "load_model": "storage",
     "load_victim": "victims",

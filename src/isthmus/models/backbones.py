@@ -21,7 +21,7 @@ from isthmus.core.errors import ModelError
 from isthmus.models.copying import rows_of
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 _TOKENS_FIRST = ("xlnet",)
@@ -36,6 +36,14 @@ class Encoded(NamedTuple):
 
     vector: Tensor  # [batch, classes] if the backbone has its own head, else [batch, pooled_size]
     hidden: tuple[Tensor, ...] | None
+
+
+class Parts(NamedTuple):
+    """What a new classifier is put together from."""
+
+    backbone: Backbone
+    tokenizer: PreTrainedTokenizerBase
+    max_tokens: int
 
 
 class Backbone(nn.Module, ABC):

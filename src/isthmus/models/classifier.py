@@ -92,10 +92,11 @@ class Classifier(nn.Module):
         ``cnn`` build their vocabulary from `texts` and take `options` (see `isthmus.models.words`).
         """
         from isthmus.core.types import Classification
-        from isthmus.models.pretrained import create
+        from isthmus.models.pretrained import find_parts
 
         task = Classification(tuple(labels), tuple(fields)) if task is None else task
-        return create(backbone, task, seed=seed, max_tokens=max_tokens, texts=texts, options=options)
+        parts = find_parts(backbone, task, seed=seed, max_tokens=max_tokens, texts=texts, options=options)
+        return Classifier(parts.backbone, parts.tokenizer, task, max_tokens=parts.max_tokens, seed=seed).eval()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -328,7 +329,7 @@ class Classifier(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Write the classifier to `folder`, from which `load_model` reads it back to the last bit."""
-        from isthmus.models.storage import save
+        from isthmus.models.saving import save
 
         save(self, Path(folder))
 

@@ -1,4 +1,6 @@
-"""Writing and reading image classifiers: ``isthmus.json`` says how to build one, ``isthmus.safetensors`` its weights.
+"""Reading image classifiers (`saving.py` writes them).
+
+``isthmus.json`` says how to build one, ``isthmus.safetensors`` holds its weights.
 
 Only safetensors and JSON are read. A folder names a network and slots of this package, or a network of torchvision or
 timm by its name there; nothing else that it says is ever looked up.
@@ -11,48 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.arithmetic.randomness import seeded
-from isthmus.core.errors import IsthmusError, ModelError, RunError, UsageError
-from isthmus.core.files import read_json, replacing_folder, write_json
+from isthmus.core.errors import IsthmusError, ModelError
+from isthmus.core.files import read_json
 from isthmus.core.types import ImageClassification
 from isthmus.models._weights import check_inside
 from isthmus.models.image_backbones import build_backbone
-from isthmus.models.image_names import DESCRIPTION, TASK
+from isthmus.models.image_names import DESCRIPTION
 from isthmus.models.images import ImageClassifier
-from isthmus.models.slots import build_slot, describe_slot
-
-FORMAT = 3
-"""Of the description; classifiers of texts are written in forms 1 and 2."""
-WEIGHTS = "isthmus.safetensors"
-
-
-def save(model: ImageClassifier, folder: Path) -> None:
-    """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    from isthmus.models.storage import version
-
-    if folder.exists() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
-        raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
-    if model.deployment is not None:
-        raise UsageError(f"a classifier of images answers by a single pass and cannot be saved with {model.deployment}")
-    state = {name: value for name, value in model.state_dict().items() if not name.startswith("companions.")}
-    with replacing_folder(folder) as fresh:
-        try:
-            save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, fresh / WEIGHTS)
-        except SafetensorError as error:
-            raise RunError(f"cannot write {folder}: {error}; is the disk full?") from error
-        description = {
-            "format": FORMAT,
-            "isthmus": version(),
-            "task": TASK,
-            **model.described(),
-            "labels": list(model.labels),
-            "fields": list(model.task.fields),
-            "seed": model.seed,
-            "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
-        }
-        write_json(fresh / DESCRIPTION, description)
+from isthmus.models.saving import IMAGE_FORMAT, WEIGHTS
+from isthmus.models.slots import build_slot
 
 
 def load(folder: Path) -> ImageClassifier:
@@ -74,7 +43,7 @@ def load(folder: Path) -> ImageClassifier:
 
 def _description(folder: Path) -> Mapping[str, Any]:
     described = read_json(folder / DESCRIPTION)
-    if isinstance(described.get("format"), int) and described["format"] > FORMAT:
+    if isinstance(described.get("format"), int) and described["format"] > IMAGE_FORMAT:
         raise ModelError(
             f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one: "
             "upgrade isthmus to read it"

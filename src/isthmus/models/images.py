@@ -125,9 +125,9 @@ class ImageClassifier(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Write the classifier to `folder`, from which `load_model` reads it back to the last bit."""
-        from isthmus.models.image_storage import save
+        from isthmus.models.saving import save_images
 
-        save(self, Path(folder))
+        save_images(self, Path(folder))
 
     def described(self) -> dict[str, Any]:
         """How to build it again, untrained."""

@@ -1,4 +1,4 @@
-"""Classifiers made of what transformers reads: an encoder that gets a new head, or a model that is one already."""
+"""What a new classifier is made of: a backbone, which transformers reads or which we build, and its tokenizer."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._folder_checks import NO_LIMIT
-from isthmus.models.backbones import Backbone, EncoderBackbone, SpanBackbone, SpanEncoderBackbone, StockBackbone
-from isthmus.models.classifier import Classifier
+from isthmus.models.backbones import Backbone, EncoderBackbone, Parts, SpanBackbone, SpanEncoderBackbone, StockBackbone
 from isthmus.models.transformers_files import read_config, read_tokenizer, read_weights
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 _UNLIMITED = 512
 """Where neither tokenizer nor positions set a limit (T5, XLNet)."""
-_WINDOW = 384
+WINDOW = 384
 """Tokens that a model reads of a question and its context at once, unless told otherwise."""
 _POSITIONS = ("start", "end")
 """What the two outputs of a span head are called in its config.json."""
 
 
-def create(
+def find_parts(
     backbone: str | Path,
     task: Task,
     *,
@@ -34,8 +33,8 @@ def create(
     max_tokens: int | None = None,
     texts: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Classifier:
-    """See `Classifier.create`."""
+) -> Parts:
+    """What `Classifier.create` puts together."""
     if isinstance(task, Classification) and len(task.labels) < 2:
         raise UsageError(f"a classifier needs at least two labels, not {list(task.labels)}")
     if str(backbone) in words.FORMS:
@@ -44,18 +43,18 @@ def create(
                 f"the backbone {str(backbone)!r} cannot answer questions: it does not look back and forth between "
                 "question and context. Take minilm, mpnet or another transformer encoder"
             )
-        return words.create(str(backbone), task, seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
+        return words.find_parts(str(backbone), seed=seed, max_tokens=max_tokens, texts=texts, options=options or {})
     if options:
         raise UsageError(f"{', '.join(options)}: options are for {' and '.join(words.FORMS)}, not for {backbone}")
     _refuse_other_folders(Path(backbone))
     config = read_config(backbone, outputs_of(task))
     tokenizer = read_tokenizer(backbone)
     with seeded(seed, "backbone"):
-        build = encoder_backbone if _has_decoder(config) else stock_backbone
+        build = encoder_backbone if has_decoder(config) else stock_backbone
         body = build(backbone, config, task)
     longest = token_limit(tokenizer, config)
-    limit = max_tokens or (min(_WINDOW, longest) if isinstance(task, QuestionAnswering) else longest)
-    return Classifier(body, tokenizer, task, max_tokens=limit, seed=seed).eval()
+    limit = max_tokens or (min(WINDOW, longest) if isinstance(task, QuestionAnswering) else longest)
+    return Parts(body, tokenizer, limit)
 
 
 def _refuse_other_folders(folder: Path) -> None:
@@ -71,33 +70,12 @@ def _refuse_other_folders(folder: Path) -> None:
         )
 
 
-def load_stock(source: str | Path) -> Classifier:
-    """A stock sequence classifier or question answerer: a transformers folder or a hub name."""
-    config = read_config(source)
-    task = _stock_task(config, str(source), (getattr(config, "architectures", None) or ["?"])[0])
-    return _of_stock(stock_backbone(source, config, task, complete=True), read_tokenizer(source), task)
-
-
-def from_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Classifier:
-    """A stock sequence classifier or question answerer that is in memory already, and its tokenizer."""
-    task = _stock_task(model.config, type(model).__name__, type(model).__name__)
-    kind = SpanBackbone if isinstance(task, QuestionAnswering) else StockBackbone
-    return _of_stock(kind(model), tokenizer, task)
-
-
-def _of_stock(body: StockBackbone, tokenizer: PreTrainedTokenizerBase, task: Task) -> Classifier:
-    limit = token_limit(tokenizer, body.model.config)
-    if isinstance(task, QuestionAnswering):
-        limit = min(limit, _WINDOW)
-    return Classifier(body, tokenizer, task, max_tokens=limit).eval()
-
-
 def outputs_of(task: Task) -> tuple[str, ...]:
     """Names of the head's outputs."""
     return _POSITIONS if isinstance(task, QuestionAnswering) else task.labels
 
 
-def _has_decoder(config: PretrainedConfig) -> bool:
+def has_decoder(config: PretrainedConfig) -> bool:
     """Whether the stock classifier has a decoder, which reads no embeddings; an encoder's folder does not say so."""
     return bool(config.is_encoder_decoder or type(config)().is_encoder_decoder)
 
@@ -137,22 +115,3 @@ def token_limit(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig | N
     if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"):
         positions -= (config.pad_token_id or 0) + 1  # type: ignore[union-attr]  # positions start after the padding id
     return int(min(tokenizer.model_max_length, positions))
-
-
-def _stock_task(config: PretrainedConfig, source: str, architecture: str) -> Task:
-    """What a stock model is for, by the name of its class."""
-    if "ForQuestionAnswering" in architecture and not _has_decoder(config):
-        return QuestionAnswering()
-    if "ForSequenceClassification" not in architecture:
-        raise ModelError(
-            f"{source!r} is a {architecture}, not a classifier: train one on it with "
-            f"`isthmus train --backbone {source}`"
-        )
-    outputs = len(config.id2label or {})
-    if outputs < 2 or config.problem_type in ("regression", "multi_label_classification"):
-        kind = config.problem_type or "regression"
-        raise ModelError(
-            f"{source!r} does not choose one of several classes ({outputs} outputs, {kind}): "
-            "wrap it in a function that returns one probability per class and attack that"
-        )
-    return Classification(tuple(str(name) for _, name in sorted((config.id2label or {}).items())))

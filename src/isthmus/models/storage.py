@@ -1,4 +1,4 @@
-"""Writing and reading classifiers.
+"""Reading classifiers, which `saving.py` writes.
 
 A classifier's folder holds
 
@@ -15,99 +15,27 @@ code that came with the folder.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from torch import Tensor
-
 from isthmus.arithmetic.randomness import seeded
-from isthmus.core.errors import ModelError, RunError, UsageError
-from isthmus.core.files import read_json, replacing_folder, write_json
+from isthmus.core.errors import ModelError, UsageError
+from isthmus.core.files import read_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._weights import check_inside
-from isthmus.models.backbones import Backbone, StockBackbone
+from isthmus.models.backbones import Backbone
 from isthmus.models.classifier import Classifier
-from isthmus.models.deployment import build_deployment, describe_deployment
-from isthmus.models.image_names import is_image_model
+from isthmus.models.deployment import build_deployment
+from isthmus.models.image_names import DESCRIPTION, is_image_model
 from isthmus.models.image_storage import load as load_images
-from isthmus.models.pretrained import encoder_backbone, load_stock, outputs_of, stock_backbone
-from isthmus.models.slots import Slots, build_slot, describe_slot
-from isthmus.models.transformers_files import quiet, read_config, read_tokenizer
-
-FORMAT = 2
-"""Newest form of the description; only question answering needs it, and classifiers are still written in form 1."""
-DESCRIPTION = "isthmus.json"
-WEIGHTS = "isthmus.safetensors"
-
-
-def save(model: Classifier, folder: Path) -> None:
-    """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
-    if folder.exists() and any(folder.iterdir()) and not _is_model(folder):
-        raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
-    with replacing_folder(folder) as fresh:
-        _write(model, fresh)
-
-
-def _write(model: Classifier, folder: Path) -> None:
-    from safetensors import SafetensorError
-
-    description: dict[str, Any] = {
-        "format": 1,
-        "isthmus": version(),
-        "form": model.backbone.form,
-        "labels": list(model.labels),
-        "fields": list(model.task.fields),
-        "max_tokens": model.max_tokens,
-        "seed": model.seed,
-        "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
-    }
-    if isinstance(model.task, QuestionAnswering):
-        description |= {"format": FORMAT, "task": model.task.name, "stride": model.task.stride}
-    if model.deployment is not None:
-        description["deployment"] = describe_deployment(model.deployment)
-        model.deployment.write_beside(folder)
-    try:
-        with quiet():
-            model.tokenizer.save_pretrained(folder)
-            own = _write_backbone(model, folder, description)
-        if own:
-            from safetensors.torch import save_file
-
-            save_file(own, folder / WEIGHTS)
-    except SafetensorError as error:
-        raise RunError(f"cannot write {folder}: {error}; is the disk full?") from error
-    write_json(folder / DESCRIPTION, description)
-    for file in folder.iterdir():  # The weights come private; a shared folder should follow the user's mask.
-        file.chmod((folder / DESCRIPTION).stat().st_mode)
-
-
-def _write_backbone(model: Classifier, folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
-    """Write what transformers can write, and return the tensors that are left."""
-    if isinstance(model.backbone, StockBackbone) and model.is_stock:
-        model.backbone.model.save_pretrained(folder)
-        return {}
-    encoder = model.backbone.encoder()
-    if encoder is None:
-        description["options"] = model.backbone.options()
-    else:
-        encoder[0].save_pretrained(folder)
-    state = model.state_dict()
-    return {name: state[name].detach().cpu().contiguous() for name in _own_names(model)}
-
-
-def _own_names(model: Classifier) -> list[str]:
-    """The tensors that lie in `WEIGHTS`, not in the encoder's file."""
-    encoder = model.backbone.encoder()
-    elsewhere = ("companions.",) if encoder is None else ("companions.", f"backbone.{encoder[1]}")
-    return [name for name in model.state_dict() if not name.startswith(elsewhere)]
-
-
-def _is_model(folder: Path) -> bool:
-    return (folder / DESCRIPTION).is_file() or (folder / "config.json").is_file()
+from isthmus.models.pretrained import encoder_backbone, outputs_of, stock_backbone
+from isthmus.models.saving import FORMAT, WEIGHTS, is_model, own_names, version
+from isthmus.models.slots import Slots, build_slot
+from isthmus.models.stock import load_stock
+from isthmus.models.transformers_files import read_config, read_tokenizer
 
 
 def load_model(source: str | Path, *, labels: Sequence[str] | None = None, device: str | None = None) -> Classifier:
@@ -122,9 +50,9 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
     ('bad', 'good')
     """
     folder = Path(source)
-    if (folder / "model").is_dir() and not _is_model(folder):
+    if (folder / "model").is_dir() and not is_model(folder):
         folder = folder / "model"
-    if folder.is_dir() and not _is_model(folder):
+    if folder.is_dir() and not is_model(folder):
         raise ModelError(f"the folder {str(source)!r} holds no model: no {DESCRIPTION} and no config.json in it")
     if is_image_model(folder):
         model = cast("Classifier", load_images(folder))
@@ -200,12 +128,6 @@ def _description(folder: Path) -> dict[str, Any]:
     return described
 
 
-def version() -> str:
-    """That of the package."""
-    # Looked up when needed: the package's front page names rooms above this one.
-    return str(importlib.import_module(__name__.split(".", 1)[0]).__version__)
-
-
 def _wrong(described: Mapping[str, Any]) -> list[str]:
     form, answers = described["form"], described.get("task") == "qa"
     named = len(described["labels"]) > 1 and all(isinstance(name, str) for name in described["labels"])
@@ -230,7 +152,7 @@ def _load_rest(model: Classifier, folder: Path) -> None:
         rest = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {folder / WEIGHTS}: {error}") from error
-    expected = set(_own_names(model))
+    expected = set(own_names(model))
     if expected != set(rest):
         odd = ", ".join(sorted(expected ^ set(rest))[:3])
         raise ModelError(f"{folder / WEIGHTS} does not fit the model it lies beside: {odd}")

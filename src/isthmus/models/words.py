@@ -22,9 +22,7 @@ from torch import Tensor, nn
 
 from isthmus.arithmetic.randomness import seeded
 from isthmus.core.errors import AssetError, UnknownName, UsageError
-from isthmus.core.types import Classification
-from isthmus.models.backbones import Backbone, Encoded
-from isthmus.models.classifier import Classifier
+from isthmus.models.backbones import Backbone, Encoded, Parts
 from isthmus.models.copying import rows_of
 
 if TYPE_CHECKING:
@@ -220,16 +218,15 @@ def sizes_of(options: Mapping[str, Any]) -> Sizes:
     return sizes
 
 
-def create(
+def find_parts(
     form: str,
-    task: Classification,
     *,
     seed: int,
     max_tokens: int | None,
     texts: Sequence[str] | None,
     options: Mapping[str, Any],
-) -> Classifier:
-    """An untrained word-level classifier whose vocabulary is that of `texts`."""
+) -> Parts:
+    """An untrained word-level network whose vocabulary is that of `texts`."""
     if not texts:
         raise UsageError(f"the backbone {form!r} builds its vocabulary from the training texts: pass texts=")
     sizes = sizes_of(options)
@@ -246,7 +243,7 @@ def create(
             backbone.embedding.weight[[PAD, MASK]] = 0.0
     limit = max_tokens or 256
     tokenizer.model_max_length = limit
-    return Classifier(backbone, tokenizer, task, max_tokens=limit, seed=seed).eval()
+    return Parts(backbone, tokenizer, limit)
 
 
 def word_tokenizer(

@@ -71,7 +71,7 @@ def has_steady_passes(model: nn.Module) -> bool:
     from isthmus.models.bottleneck import GaussianBottleneck
     from isthmus.models.image_backbones import LibraryNetwork
     from isthmus.models.images import ImageClassifier
-    from isthmus.training.head import HeadOnly
+    from isthmus.training.head_only import HeadOnly
 
     if isinstance(model, HeadOnly):
         return model.bottleneck is None or isinstance(model.bottleneck, GaussianBottleneck)

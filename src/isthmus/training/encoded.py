@@ -106,15 +106,6 @@ class EncodedExamples:
             yield Batch(inputs, batch["labels"].to(device)), rows
 
 
-def encode_examples(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> EncodedExamples:
-    """The rows a model is trained on: one a text, or one a window of a question and its context."""
-    if model.answers_questions:
-        from isthmus.training.questions import EncodedWindows
-
-        return EncodedWindows(model, examples).in_blocks_on(model.device, model.max_tokens)
-    return EncodedExamples(model, examples, fields).in_blocks_on(model.device, model.max_tokens)
-
-
 def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Row]]:
     """The token rows of `examples`, without padding."""
     texts = [_texts(example, fields) for example in examples]

@@ -27,7 +27,8 @@ from isthmus.defences.base import Defence, Made, Plan
 from isthmus.models.image_names import is_image_backbone
 from isthmus.training import processes
 from isthmus.training.checkpoints import Checkpoint, CheckpointFolder
-from isthmus.training.encoded import EncodedExamples, encode_examples
+from isthmus.training.encoded import EncodedExamples
+from isthmus.training.encoding import encode_examples
 from isthmus.training.evaluation import Selection
 from isthmus.training.examples import ExampleStore
 from isthmus.training.log import TrainLog

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Output
 from isthmus.training.encoded import EncodedExamples
+from isthmus.training.head_only import HeadOnly, last_layer
 from isthmus.training.resident import Resident, train_resident
 from isthmus.training.snapshots import snapshots_into
 
@@ -26,29 +26,6 @@ if TYPE_CHECKING:
     from isthmus.defences.base import Defence
     from isthmus.models import Classifier
     from isthmus.training.settings import Progress, TrainingSettings
-
-
-class HeadOnly(nn.Module):
-    """The last part of a classifier by itself; training it trains the classifier."""
-
-    def __init__(self, model: Classifier) -> None:
-        super().__init__()
-        self.bottleneck = model.slots.bottleneck
-        self.head = last_layer(model)
-        self.companions = model.companions
-
-    def forward(self, vectors: Tensor) -> Output:
-        """Logits of the vectors."""
-        latent = None
-        if self.bottleneck is not None:
-            latent = self.bottleneck(vectors)
-            vectors = latent.sample
-        return Output(self.head(vectors), latent=latent)
-
-
-def last_layer(model: Classifier) -> nn.Module:
-    """The linear layer that makes the logits."""
-    return model.head if model.head is not None else model.backbone.own_head()
 
 
 def train_head(

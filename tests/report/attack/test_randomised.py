@@ -51,7 +51,7 @@ def test_figures_of_fresh_draws_are_told(randomised: RunFolder) -> None:
     assert "of 10 examples that seemed to fool this randomised model, 7 did" in told
     assert f"{(7 * 0.8 + 3 * 0.2) / 10:.2f}" in told
     assert "it abstained on 2 of 20, 1 clean and 1 after the attack" in told
-    assert f"right about {100 * (18 * 0.9 + 2 * 0.5) / 20:.1f} %" in told
+    assert f"is correct on {100 * (18 * 0.9 + 2 * 0.5) / 20:.1f} %" in told
 
 
 def test_abstentions_have_a_column_where_there_are_any(randomised: RunFolder) -> None:

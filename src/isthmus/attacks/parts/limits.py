@@ -90,7 +90,7 @@ class Limits:
 
             rules.append(NoAntonyms(load_antonyms(), _reader()))
         if self.min_cosine is not None:
-            from isthmus.lexicon.neighbours import load_neighbours
+            from isthmus.lexicon.by_name import load_neighbours
 
             reader = _reader() if self.misspelling else None
             rules.append(WordMeaning(load_neighbours(self.vectors), self.min_cosine, reader=reader))
@@ -111,7 +111,7 @@ class Limits:
         """Resources that they use, by name."""
         used = {}
         if self.min_cosine is not None:
-            from isthmus.lexicon.neighbours import load_neighbours
+            from isthmus.lexicon.by_name import load_neighbours
 
             used["limits: word vectors"] = load_neighbours(self.vectors).name
         if self.part_of_speech is not None:

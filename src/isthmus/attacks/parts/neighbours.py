@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Edits, replacing
-from isthmus.lexicon.neighbours import Neighbours, load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
+from isthmus.lexicon.neighbours import Neighbours
 from isthmus.text.draft import Draft
 from isthmus.text.words import Words
 

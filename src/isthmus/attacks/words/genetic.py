@@ -16,7 +16,7 @@ from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.engine.requests import Likelihood, Request
-from isthmus.lexicon.neighbours import load_neighbours
+from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
 
 _WITHIN_REACH = 50

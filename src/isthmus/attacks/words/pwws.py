@@ -16,8 +16,8 @@ from isthmus.attacks.parts.synonyms import Synonyms, wordnet_synonyms
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Request, replacing
+from isthmus.lexicon.by_name import load_table
 from isthmus.lexicon.stopwords import stop_words
-from isthmus.lexicon.synonyms import load_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,8 +45,9 @@ class SynonymDraws(Defence):
 
     def synonyms(self) -> SynonymTable:
         """The table that texts are drawn from."""
+        from isthmus.lexicon.by_name import table_file
         from isthmus.lexicon.synonym_graph import table_of_vectors
-        from isthmus.lexicon.synonyms import SynonymTable, table_file
+        from isthmus.lexicon.synonyms import SynonymTable
 
         if self.table is None:
             return table_of_vectors(

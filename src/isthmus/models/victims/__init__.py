@@ -163,7 +163,7 @@ def _classifier(victim: Any, labels: Sequence[str] | None) -> Classifier | None:
     if not hasattr(victim, "tokenizer") or not hasattr(victim, "forward"):
         return None
     from isthmus.models.classifier import Classifier
-    from isthmus.models.pretrained import from_transformers
+    from isthmus.models.stock import from_transformers
     from isthmus.models.storage import renamed
 
     if not isinstance(victim, Classifier):
