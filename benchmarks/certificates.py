@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.measures.base import Plot, Series
-from isthmus.report.certificate.view import CertificateView, certificates, shown_strength
+from isthmus.report.certificate.view import CertificateView, certificates, format_strength
 from isthmus.report.measure.figure import save
 from isthmus.runs.folder import RunFolder
 
@@ -166,7 +166,7 @@ def drawn(view: CertificateView, name: str, stem: Path) -> str:
         "right",
         tuple(series),
         percent="y",
-        ticks=() if by_radius else tuple(shown_strength(level.strength, view.unit) for level in levels),
+        ticks=() if by_radius else tuple(format_strength(level.strength, view.unit) for level in levels),
     )
     return save(plot, stem)[0].name
 
@@ -188,7 +188,7 @@ def _table(view: CertificateView) -> list[str]:
     ]
     for level in view.summary.levels:
         cells = [_rate(level.certified), _rate(level.empirical)]
-        found.append(f"| {shown_strength(level.strength, view.unit)} | {' | '.join(cells)} |")
+        found.append(f"| {format_strength(level.strength, view.unit)} | {' | '.join(cells)} |")
     return found
 
 

@@ -101,7 +101,7 @@ def join(pack: Path, out: Path) -> Path:
     if not (out / "meta.json").is_file():
         make_folder(out)
         for split, most in (("train", None), ("dev", 2000)):
-            parts = [load_data(pack / name, split).aligned(LABELS) for name in ("snli", "mnli")]
+            parts = [load_data(pack / name, split).align_labels(LABELS) for name in ("snli", "mnli")]
             rows = [row for part in parts for row in rows_of(part if most is None else part.sample(most, 0))]
             write_atomic(out / f"{split}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         write_json(out / "meta.json", {"labels": LABELS})
@@ -118,7 +118,7 @@ def test_sets(pack: Path) -> dict[str, Dataset]:
     found = {"snli": load_data(pack / "snli", "test")}
     found |= {f"mnli {part}": load_data(pack / "mnli", f"test_{part}") for part in ("matched", "mismatched")}
     found |= {f"anli r{number}": load_data(pack / "anli", f"dev_r{number}") for number in (1, 2, 3)}
-    return {name: data.aligned(LABELS) for name, data in found.items()}
+    return {name: data.align_labels(LABELS) for name, data in found.items()}
 
 
 # ---------------------------------------------------------------------- choosing on development data

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from isthmus import load_data
 from isthmus.attacks.base import AttackSettings
-from isthmus.attacks.processes import COHORT, Job, Watch, Workers, cohorts_of
+from isthmus.attacks.processes import COHORT, AttackWatch, Job, Workers, cohorts_of
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusError
 from isthmus.core.types import Example
@@ -84,7 +84,7 @@ def warm_up(workers: Workers, job: Job, examples: list[Example], most: int, on_g
 
 def measured(workers: Workers, job: Job, examples: list[Example], on_gpu: bool) -> Record:
     """One attack over all texts: its queries, and the wall time."""
-    watch, began = Watch(), time.perf_counter()
+    watch, began = AttackWatch(), time.perf_counter()
     cohorts = cohorts_of(examples, workers.processes, on_gpu=on_gpu)
     for _ in workers.attack(job, cohorts, {example.id for example in examples}, watch):
         pass

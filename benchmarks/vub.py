@@ -125,7 +125,7 @@ class Scorer:
 
         model = load_model(folder)
         if self.vectors is None:
-            self.vectors = vectors_of(model, self.data.load()["test"].aligned(model.labels), 64)
+            self.vectors = vectors_of(model, self.data.load()["test"].align_labels(model.labels), 64)
         head = HeadOnly(model).eval()
         found = {}
         for way in ways:

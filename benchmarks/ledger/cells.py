@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import DataError
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 
 OUTCOMES = {
     "failed": ".",  # right, and the attack failed: still right
@@ -62,7 +62,7 @@ class Key:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, in the order of the fields; empty ones are left out."""
-        found = {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
+        found = {entry.name: to_plain(getattr(self, entry.name)) for entry in fields(self)}
         return {name: value for name, value in found.items() if value not in (None, {})}
 
     @cached_property
@@ -182,10 +182,10 @@ class Cell:
             "id": self.key.id,
             "row": self.row,
             "key": self.key.to_json(),
-            "summary": plain(self.summary),
+            "summary": to_plain(self.summary),
             "outcomes": pack(self.outcomes),
             **({"values": {name: pack_values(each) for name, each in self.values.items()}} if self.values else {}),
-            "provenance": plain(self.provenance),
+            "provenance": to_plain(self.provenance),
         }
 
     @classmethod
@@ -210,7 +210,7 @@ class Cell:
         if kept != others:
             names = sorted(name for name in {*kept, *others} if kept.get(name) != others.get(name))
             return f"values of {', '.join(names)} differ"
-        ours, theirs = plain(self.summary), plain(other.summary)
+        ours, theirs = to_plain(self.summary), to_plain(other.summary)
         changed = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
         return f"{', '.join(changed)} of the summary differ" if changed else ""
 

@@ -16,7 +16,7 @@ from isthmus.core.types import Classification, Task
 from isthmus.data import Dataset
 from isthmus.defences.base import Defence
 from isthmus.runs.provenance import machine, now, versions
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 from isthmus.training.settings import TrainingSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def method_key(defence: str, parameters: Mapping[str, Any] | None = None, task: 
     given = {name: str(value) for name, value in (parameters or {}).items()}
     method = catalog.build("defences", defence, given)
     assert isinstance(method, Defence)
-    suited = plain(method.suited(task or Classification(())))
+    suited = to_plain(method.adapt_to(task or Classification(())))
     kept = {name: value for name, value in suited.items() if value is not None}
     return {"name": catalog.find("defences", defence).name, **({"parameters": kept} if kept else {})}
 
@@ -55,7 +55,7 @@ def attack_key(
     """An attack with every parameter, what it is made with, and how it searches a randomised model."""
     given = {name: str(value) for name, value in (parameters or {}).items()}
     built = catalog.build("attacks", attack, given)
-    found = {"name": catalog.find("attacks", attack).name, **({"parameters": p} if (p := plain(built)) else {})}
+    found = {"name": catalog.find("attacks", attack).name, **({"parameters": p} if (p := to_plain(built)) else {})}
     resources = built.resources()
     made_with = hashlib.sha256(repr(sorted(resources.items())).encode()).hexdigest()[:8]
     kept = {name: value for name, value in search.items() if value is not None}
@@ -65,7 +65,7 @@ def attack_key(
 def measure_key(measure: str, parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """A measure with every parameter but the place of its pairs, and what else decides its values."""
     given = {name: str(value) for name, value in (parameters or {}).items()}
-    found = plain(catalog.build("measures", measure, given))
+    found = to_plain(catalog.build("measures", measure, given))
     found.pop("attack", None)
     return {"name": catalog.find("measures", measure).name, **({"parameters": found} if found else {}), **more}
 
@@ -74,7 +74,7 @@ def training_key(settings: TrainingSettings, limit: int | None = None) -> dict[s
     """What decides a training: the settings that every table names, and every other that is not at its default."""
     usual = TrainingSettings()
     found = {
-        entry.name: plain(value)
+        entry.name: to_plain(value)
         for entry in dataclasses.fields(settings)
         if (value := getattr(settings, entry.name)) != getattr(usual, entry.name) or entry.name in _ALWAYS
         if entry.name not in _WITHOUT_EFFECT

@@ -9,7 +9,7 @@ from typing import Literal
 
 from isthmus.core.errors import DataError, IsthmusError
 from isthmus.core.files import write_atomic
-from isthmus.core.lines import sealed
+from isthmus.core.lines import seal_row
 from isthmus.runs.journal import BusyError, Journal, read_every_row
 from ledger.cells import Cell, Key
 
@@ -69,7 +69,7 @@ class Ledger:
 
     def replace(self, cells: Iterable[Cell]) -> None:
         """Put these cells in the file's place."""
-        write_atomic(self.path, b"".join(sealed(cell.to_json()) for cell in cells))
+        write_atomic(self.path, b"".join(seal_row(cell.to_json()) for cell in cells))
 
     def _opened(self) -> Journal:
         """The file, open for this process alone; another one needs it for a moment only."""

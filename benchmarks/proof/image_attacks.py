@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.arithmetic.randomness import copied, keyed, mix64
+from isthmus.arithmetic.randomness import copy_keys, mix64, use_keys
 from isthmus.attacks.gradient.auto import Auto
 from isthmus.attacks.gradient.base import GradientAttack, GradientResult, GradientTarget
 from isthmus.attacks.gradient.bim import BIM
@@ -23,7 +23,7 @@ from isthmus.attacks.gradient.parts.problem import Problem
 from isthmus.attacks.gradient.parts.spaces import Ball, like
 from isthmus.attacks.gradient.parts.targets import EncoderTarget
 from isthmus.attacks.gradient.pgd import PGD
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 
 DRAWS, FRESH, AVERAGED = 10, 20, 12
 """Draws that a search sees, draws that judge, draws whose mean probability is an answer."""
@@ -68,7 +68,7 @@ class MarginPGD(GradientAttack):
             found[rows] = torch.where(like(higher, points), points, found[rows])
             best[rows] = torch.where(higher, value, best[rows])
             if not problem.stochastic:
-                rows = rows[~problem.fooled(rows, logits)]
+                rows = rows[~problem.is_fooled(rows, logits)]
             if not len(rows):
                 break
         return found
@@ -102,7 +102,7 @@ class Watched(GradientAttack):
     def search(self, problem: Problem) -> Tensor:
         """As the attack does; then ask the draws it saw."""
         found = self.attack.search(problem)
-        fooled = problem.fooled(problem.every, problem.logits(problem.every, found))
+        fooled = problem.is_fooled(problem.every, problem.logits(problem.every, found))
         self.seen.update(zip(problem.numbers.tolist(), fooled.tolist(), strict=True))
         return found
 
@@ -159,7 +159,7 @@ def probabilities(model: Any, images: Tensor, draws: int) -> Tensor:
                 found.append(model(part).logits.double().softmax(dim=-1))
                 continue
             keys = mix64(torch.arange(start, start + len(part), device=images.device) + 1)
-            with keyed(model, copied(keys, draws)):
+            with use_keys(model, copy_keys(keys, draws)):
                 logits = model.decode(model.backbone(part).repeat_interleave(draws, dim=0)).logits
             found.append(logits.double().softmax(dim=-1).view(len(part), draws, -1).mean(dim=1))
     return torch.cat(found)
@@ -261,4 +261,4 @@ def vub() -> dict[str, GradientAttack]:
 def described(name: str, attack: GradientAttack, **more: Any) -> dict[str, Any]:
     """An attack as a key has it."""
     settings = {"draws": DRAWS, "fresh": FRESH, "seed": 0}
-    return {"name": name, "parameters": plain(attack), **settings, **more}
+    return {"name": name, "parameters": to_plain(attack), **settings, **more}

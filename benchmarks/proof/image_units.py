@@ -23,7 +23,7 @@ from isthmus.data import Dataset, load_data
 from isthmus.data.images import pixels
 from isthmus.models import load_model
 from isthmus.runs.folder import RunFolder
-from isthmus.training.numerics import preserved_randomness
+from isthmus.training.numerics import preserve_randomness
 from isthmus.verbs.sources import DataRequest
 from isthmus.verbs.train import TrainRequest, train
 from ledger import Cell, Key, Ledger, data_key, method_key, provenance, training_key
@@ -438,7 +438,7 @@ def _reference(unit: ImageUnit, place: ImagePlace, book: Book) -> None:
             if step % per_epoch:
                 return
             if step // per_epoch in epochs:
-                with preserved_randomness():
+                with preserve_randomness():
                     measure()
             for path in (folder / "snapshots").rglob("*.safetensors"):
                 if int(path.stem) not in epochs:
@@ -459,7 +459,7 @@ def _measured(unit: ImageUnit, place: ImagePlace, weights: Path) -> tuple[str, d
     test = loaded(folder, "test")
     model: Any = ImageClassifier.create(unit.backbone, test.task, seed=unit.seed).to(place.device)  # type: ignore[arg-type]
     parameters = {name: str(value) for name, value in unit.method.parameters.items()}
-    defence = catalog.build("defences", unit.method.defence, parameters).suited(test.task)
+    defence = catalog.build("defences", unit.method.defence, parameters).adapt_to(test.task)
     defence.prepare(model, test)
     model.eval()
     load_snapshot(model, weights)

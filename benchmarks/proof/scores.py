@@ -27,7 +27,7 @@ def accuracy_on(folder: Path, sets: Mapping[str, Dataset]) -> dict[str, dict[str
 
         model = load_model(folder, device="cuda" if torch.cuda.is_available() else "cpu")
         for name, data in missing.items():
-            aligned = data.aligned(model.labels)
+            aligned = data.align_labels(model.labels)
             right = torch.zeros((), dtype=torch.int64, device=model.device)
             with torch.inference_mode():
                 for batch in EncodedExamples(model, aligned.examples, aligned.fields).batches(256, model.device):

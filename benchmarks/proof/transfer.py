@@ -17,7 +17,7 @@ from isthmus.models import load_victim
 from isthmus.runs.folder import AttackFile, RunFolder
 
 if TYPE_CHECKING:
-    from isthmus.models.victims.classifier import Precision
+    from isthmus.models.victims.classifier import InferencePrecision
 
 DRAWS = 20
 """Answers to every text, each by draws of its own."""
@@ -50,7 +50,7 @@ def transferred(folder: Path, source: str) -> dict[str, float]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def transfer(folder: Path, attack: str, source: Way, target: Way, restarts: int, precision: Precision) -> None:
+def transfer(folder: Path, attack: str, source: Way, target: Way, restarts: int, precision: InferencePrecision) -> None:
     """Carry the successes of an attack over; a finished one is left as it is."""
     made = attacked(folder, attack, source.options, restarts)
     if made is None:

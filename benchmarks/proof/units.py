@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.attacks.parts.shared_draws import draws_for
+from isthmus.attacks.parts.shared_draws import choose_search_draws
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import RunError
 from isthmus.core.files import make_folder
@@ -90,7 +90,7 @@ def search_options(place: Place) -> dict[str, Any]:
     if unknown := sorted(place.search.keys() - known.keys()):
         raise RunError(f"attacks of this version have no option {', '.join(unknown)}; they have {', '.join(known)}")
     found = {**known, **place.search}
-    found["search_draws"] = draws_for(found["search_draws"], randomised=True)
+    found["search_draws"] = choose_search_draws(found["search_draws"], randomised=True)
     return found if not found["search_draws"] else {name: found[name] for name in ("fresh", "search_draws")}
 
 
@@ -215,15 +215,15 @@ def _alone(folder: Path) -> Iterator[None]:
 def answered(unit: Unit, place: Place, run: RunFolder, wanted: Asked) -> Cell:
     """Whether each text of the whole split is answered correctly, by one answer of the model as it is asked."""
     from isthmus.models.victims import load_victim
-    from isthmus.verbs.clean_scores import answers
+    from isthmus.verbs.clean_scores import score_batch
 
     victim = load_victim(run.path, device=_device(place), **wanted.way.options)
-    data = loaded(place.data / unit.data, wanted.split).aligned(victim.labels)
+    data = loaded(place.data / unit.data, wanted.split).align_labels(victim.labels)
     right: list[NDArray[np.bool_]] = []
     for at in range(0, len(data), _AT_ONCE):
         part = data[at : at + _AT_ONCE]
         keys = [derive(0, "evaluate", example.id, 0) for example in part]
-        found = answers(victim, part.texts(), np.array(keys, np.uint64) if victim.stochastic else None)
+        found = score_batch(victim, part.texts(), np.array(keys, np.uint64) if victim.stochastic else None)
         right.append(found.scores.argmax(axis=1) == part.label_indices())
     return Cell.of_answers(wanted.key, np.concatenate(right), row=wanted.row, **_logged(unit, run))
 

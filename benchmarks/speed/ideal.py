@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.arithmetic.products import laid_out, pays
+from isthmus.arithmetic.products import lay_out, pays
 from speed.record import Clock, Record, peak_memory_mb
 from speed.victims import Sent
 
@@ -105,7 +105,7 @@ def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision
     loaded = {name: models[name]() for name in rows}
     totals = []
     ways: dict[str, Callable[[torch.nn.Module], contextlib.AbstractContextManager[object]]]
-    ways = {"ideal": contextlib.nullcontext, **({OWN: laid_out} if pays() else {})}
+    ways = {"ideal": contextlib.nullcontext, **({OWN: lay_out} if pays() else {})}
     for side, way in ways.items():
         found = list[Record]()
         for name, own in rows.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.types import Victim
 
 if TYPE_CHECKING:
-    from isthmus.models.victims.classifier import Precision
+    from isthmus.models.victims.classifier import InferencePrecision
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Models:
 
     model: str | None
     device: str
-    precision: Precision
+    precision: InferencePrecision
 
     def victim(self) -> Victim:
         if self.model is not None:

@@ -20,7 +20,7 @@ from isthmus.core.types import Example, TokenVictim
 from isthmus.data import load_data
 from isthmus.engine.scheduler import EngineSettings
 from isthmus.models.victims import load_victim
-from isthmus.models.victims.classifier import Precision
+from isthmus.models.victims.classifier import InferencePrecision
 from isthmus.runs.journal import Journal
 from speed import ideal
 from speed.beside import Beside, stock
@@ -38,7 +38,7 @@ def examples(data: Path, split: str, n: int | None) -> list[Example]:
     return list(load_data(str(data), split=split)[:n])
 
 
-def token_victim(model: str, device: str | None = None, precision: Precision = "fp32") -> TokenVictim:
+def token_victim(model: str, device: str | None = None, precision: InferencePrecision = "fp32") -> TokenVictim:
     """The model, which has to be one that reads tokens."""
     victim = load_victim(model, device=device, precision=precision)
     if not isinstance(victim, TokenVictim):
@@ -47,7 +47,7 @@ def token_victim(model: str, device: str | None = None, precision: Precision = "
 
 
 def isthmus_on_cpu(
-    model: str, data: Path, attack: Any, precision: Precision, n: int, in_flight: int | None, rows_to: Path
+    model: str, data: Path, attack: Any, precision: InferencePrecision, n: int, in_flight: int | None, rows_to: Path
 ) -> Record:
     """isthmus with TextAttack's semantics; the rows it forwarded are kept for the ideal."""
     recipe = type(attack).__name__.lower()
@@ -67,7 +67,7 @@ def isthmus_on_cpu(
     return record
 
 
-def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: Precision, repeats: int) -> list[Record]:
+def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: InferencePrecision, repeats: int) -> list[Record]:
     """The rows of `isthmus_on_cpu` in ideal batches, all models; a record for each way of computing products."""
     recipe = type(attack).__name__.lower()
     return ideal.measure_cpu(
@@ -75,7 +75,7 @@ def ideal_on_cpu(model: str, attack: Any, rows: Path, precision: Precision, repe
     )
 
 
-def _models(model: str, attack: Any, precision: Precision, device: str) -> ideal.Models:
+def _models(model: str, attack: Any, precision: InferencePrecision, device: str) -> ideal.Models:
     beside = {kind: partial(stock, kind, attack) for kind in ("encoder", "masked_lm")}
     # Successes found in bfloat16 are confirmed in float32, so the ideal does that, too.
     exact = partial(ideal.load_stock, model, "fp32", device)
@@ -159,7 +159,7 @@ def on_gpu(
     model: str,
     data: Path,
     attack: Any,
-    precision: Precision,
+    precision: InferencePrecision,
     n: int | None,
     in_flight: int | None,
     profile: Path | None,
@@ -238,7 +238,12 @@ def _journalled(run: AttackRun, journal: Journal) -> list[AttackResult]:
 
 
 def _record(
-    side: str, recipe: str, precision: Precision, results: Sequence[AttackResult], clock: Clock, victim: NotingVictim
+    side: str,
+    recipe: str,
+    precision: InferencePrecision,
+    results: Sequence[AttackResult],
+    clock: Clock,
+    victim: NotingVictim,
 ) -> Record:
     return Record(
         side,

@@ -85,7 +85,7 @@ def train(
     else:
         chosen = None if defence is None else compose(defence)
     if folder is None:
-        splits = _limited(_splits(data), limit, seed)
+        splits = _limit_splits(_splits(data), limit, seed)
         return fit(splits, backbone, chosen, settings=settings, seed=seed, progress=progress, device=device)
     return _train_run(
         data, backbone, defence, chosen, Path(folder), settings, seed, limit, progress, device, parameters or {}
@@ -156,7 +156,7 @@ def attack(
     victim, sample = _victim(model, labels, device), _sample(model, data, split, n, seed)
     asked = AttackSettings(seed=seed) if settings is None else _with_seed(settings, seed)
     name = attack if isinstance(attack, str) else type(attack).__name__.lower()
-    aligned = sample.aligned(victim.labels)
+    aligned = sample.align_labels(victim.labels)
     found = {result.id: result for result in method(victim, aligned.examples, asked)}
     return AttackResults(name, tuple(found[each.id] for each in aligned), tuple(victim.labels))
 
@@ -201,11 +201,11 @@ def evaluate(
         return EvaluationResults(outcome.file.key, found, tuple(outcome.header.get("labels") or ()), report.folder)
     _refuse_out(out)
     victim, sample = _victim(model, labels, device), _sample(model, data, split, n, seed)
-    aligned = sample.aligned(victim.labels)
+    aligned = sample.align_labels(victim.labels)
     keys = np.array([derive(seed, "evaluate", each.id) for each in aligned], dtype=np.uint64)
     texts = [each.inputs for each in aligned]
     scores = victim.scores(texts, keys) if victim.stochastic else victim.scores(texts)
-    results = tuple(_answered(each, row) for each, row in zip(aligned, scores, strict=True))
+    results = tuple(_make_result(each, row) for each, row in zip(aligned, scores, strict=True))
     return EvaluationResults(sample.name, results, tuple(victim.labels))
 
 
@@ -251,7 +251,7 @@ def certify(
     _refuse_out(out)
     method = catalog.build("certificates", certificate, parameters) if isinstance(certificate, str) else certificate
     victim, sample = _victim(model, labels, device), _sample(model, data, split, examples, seed)
-    aligned = sample.aligned(victim.labels)
+    aligned = sample.align_labels(victim.labels)
     found = {each.id: each for each in method(victim, aligned.examples, seed=seed)}
     name = certificate if isinstance(certificate, str) else type(certificate).__name__.lower()
     return CertificateResults(
@@ -438,7 +438,7 @@ def _with_seed(settings: AttackSettings, seed: int) -> AttackSettings:
     return dataclasses.replace(settings, seed=seed)
 
 
-def _answered(example: Example, scores: Floats) -> Evaluated:
+def _make_result(example: Example, scores: Floats) -> Evaluated:
     from isthmus.runs.evaluated import Evaluated
 
     assert isinstance(example.label, int)
@@ -485,7 +485,7 @@ def _splits(data: Data) -> Splits:
     return data if isinstance(data, Splits) else load_data(data)
 
 
-def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:
+def _limit_splits(splits: Splits, limit: int | None, seed: int) -> Splits:
     from isthmus.data import Splits
 
     if limit is None:
@@ -495,13 +495,13 @@ def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:
 
 
 def _sample(model: Any, data: Data, split: str | None, n: int | None, seed: int) -> Dataset:
-    from isthmus.verbs.sources import chosen
+    from isthmus.verbs.sources import choose_split
 
     if data is None:
         if not isinstance(model, str | Path):
             raise UsageError("a model at hand has no data of its own: pass `data`")
         data = open_run(model).load_data()
-    found = chosen(_splits(data), split)
+    found = choose_split(_splits(data), split)
     if found.rejected:
         warnings.warn(
             f"{len(found.rejected)} rows of {found.name} cannot be used and are left out; the first: "
@@ -537,13 +537,13 @@ def _train_run(
     from isthmus.verbs.train import TrainRequest
     from isthmus.verbs.train import train as run
 
-    name = backbone if isinstance(backbone, str | Path) else _kept(backbone, folder)
+    name = backbone if isinstance(backbone, str | Path) else _save_backbone(backbone, folder)
     request = _data_request(data)
     if request is None:
         raise UsageError("no data to train on: pass `data`")
     report = run(
         TrainRequest(
-            _written(_splits(data), folder) if request is False else request,
+            _write_data(_splits(data), folder) if request is False else request,
             str(name),
             defence if isinstance(defence, str) else "standard",
             parameters,
@@ -559,7 +559,7 @@ def _train_run(
     return load_model(report.folder.model_path, device=device)
 
 
-def _kept(backbone: Classifier, folder: Path) -> Path:
+def _save_backbone(backbone: Classifier, folder: Path) -> Path:
     """A classifier at hand, saved where the run can name it."""
     place = folder / "backbone"
     if not place.is_dir():
@@ -567,7 +567,7 @@ def _kept(backbone: Classifier, folder: Path) -> Path:
     return place
 
 
-def _written(splits: Splits, folder: Path) -> DataRequest:
+def _write_data(splits: Splits, folder: Path) -> DataRequest:
     """Data at hand, written into the run folder, so that the run can name them."""
     from isthmus.core.files import make_folder, write_atomic
     from isthmus.core.types import Classification, ImageClassification

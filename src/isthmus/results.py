@@ -149,7 +149,7 @@ class AttackResults(Results[AttackResult]):
                 html.escape(self.label(result.prediction_before)),
                 html.escape(self.label(result.prediction_after)),
                 str(result.logical_queries),
-                _marked(result),
+                _mark_result(result),
             )
             for result in self
         ]
@@ -171,16 +171,16 @@ class EvaluationResults(Results[Evaluated]):
 
     def summary(self) -> dict[str, Any]:
         """Accuracy, balanced accuracy and calibration, each with its interval."""
-        from isthmus.summaries.evaluation import summarise
+        from isthmus.summaries.evaluation import summarise_texts
 
         ways = next((tuple(result.scores) for result in self if result.scores), ("model",))
-        found = summarise(self.results, self.labels, ways, ways[0])
+        found = summarise_texts(self.results, self.labels, ways, ways[0])
         return {"n": found["n"], "errors": found["errors"], **found["ways"][ways[0]]}
 
     def figures(self) -> dict[str, str]:
         """Accuracy."""
         found = self.summary().get("accuracy") or {}
-        return {"accuracy": _bounds(found.get("estimate"), found.get("low"), found.get("high"))}
+        return {"accuracy": _format_bounds(found.get("estimate"), found.get("low"), found.get("high"))}
 
     def columns(self) -> tuple[str, ...]:
         """Outcome, classes, texts."""
@@ -194,7 +194,7 @@ class EvaluationResults(Results[Evaluated]):
                 html.escape(result.outcome),
                 html.escape(self.label(result.label)),
                 html.escape(self.label(result.prediction)),
-                _plain(result.texts),
+                _escape_texts(result.texts),
             )
             for result in self
         ]
@@ -232,9 +232,9 @@ class CertificateResults(Results[Certified]):
 
     def figures(self) -> dict[str, str]:
         """Accuracy, and the share that is certified at all."""
-        from isthmus.summaries.certificate import certified_at
+        from isthmus.summaries.certificate import accuracy_at
 
-        return {"accuracy": _percent(self.summary().clean), "certified": _percent(certified_at(self.results, 0.0))}
+        return {"accuracy": _percent(self.summary().clean), "certified": _percent(accuracy_at(self.results, 0.0))}
 
     def columns(self) -> tuple[str, ...]:
         """Outcome, classes, strength."""
@@ -255,22 +255,22 @@ class CertificateResults(Results[Certified]):
 
 
 def _percent(interval: Any) -> str:
-    return _bounds(interval.estimate, interval.low, interval.high)
+    return _format_bounds(interval.estimate, interval.low, interval.high)
 
 
-def _bounds(estimate: float | None, low: float | None, high: float | None) -> str:
+def _format_bounds(estimate: float | None, low: float | None, high: float | None) -> str:
     if estimate is None or estimate != estimate or low is None or high is None:
         return "–"
     return f"{100 * estimate:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def _plain(texts: Mapping[str, str]) -> str:
+def _escape_texts(texts: Mapping[str, str]) -> str:
     from isthmus.core.visible import visible
 
     return "<br>".join(html.escape(visible(text)) for text in texts.values())
 
 
-def _marked(result: AttackResult) -> str:
+def _mark_result(result: AttackResult) -> str:
     """Both texts, with what was taken out and what was put in."""
     from isthmus.report.marks import mark
 

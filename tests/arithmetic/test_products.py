@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig
 
 from isthmus.arithmetic import products
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.products import laid_out, product, without_layouts
+from isthmus.arithmetic.products import lay_out, product, without_layouts
 from isthmus.core.types import TokenBatch
 from isthmus.models.stock import from_transformers
 from isthmus.models.victims import ClassifierVictim
@@ -64,22 +64,22 @@ def test_a_row_has_the_same_bits_whatever_it_is_multiplied_with(width: int, outp
 def test_changed_weights_are_seen_and_nothing_stays_behind(everywhere: None) -> None:
     layer, rows = layer_of(384, 384), torch.randn(8, 384)
     model = nn.Sequential(layer)
-    with torch.inference_mode(), laid_out(model):
+    with torch.inference_mode(), lay_out(model):
         before = model(rows)
-        with laid_out(model):  # Again inside.
+        with lay_out(model):  # Again inside.
             assert torch.equal(model(rows), before)
         assert "forward" in layer.__dict__
     assert "forward" not in layer.__dict__
     with torch.no_grad():
         layer.weight.mul_(2)
         layer.bias.mul_(2)
-    with torch.inference_mode(), laid_out(model):
+    with torch.inference_mode(), lay_out(model):
         assert torch.allclose(model(rows), 2 * before, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_differentiated_is_left_to_torch(everywhere: None) -> None:
     layer, rows = layer_of(384, 384), torch.randn(8, 384, requires_grad=True)
-    with laid_out(layer):
+    with lay_out(layer):
         found = layer(rows)
         found.sum().backward()
     assert torch.equal(found, layer(rows))
@@ -91,7 +91,7 @@ def test_gradients_of_inputs_are_those_of_torch(everywhere: None) -> None:
     model = nn.Sequential(layer_of(384, 1536), nn.GELU(), layer_of(1536, 384), layer_of(384, 2))
     rows = torch.randn(40, 384, requires_grad=True)
     (expected,) = torch.autograd.grad(model(rows).square().sum(), rows)
-    with laid_out(model), laid_out(model, inputs=True):
+    with lay_out(model), lay_out(model, inputs=True):
         (found,) = torch.autograd.grad(model(rows).square().sum(), rows)
         few = rows[:20].detach().requires_grad_()
         (alone,) = torch.autograd.grad(model(few).square().sum(), few)
@@ -104,7 +104,7 @@ def test_gradients_of_inputs_are_those_of_torch(everywhere: None) -> None:
 
 def test_a_copy_made_inside_has_its_own_weights(everywhere: None) -> None:
     model, rows = nn.Sequential(layer_of(384, 384)), torch.randn(8, 384)
-    with torch.no_grad(), laid_out(model):
+    with torch.no_grad(), lay_out(model):
         half = without_layouts(copy.deepcopy(model).to(torch.bfloat16))
         found = half(rows.bfloat16())
     assert found.dtype == torch.bfloat16
@@ -113,7 +113,7 @@ def test_a_copy_made_inside_has_its_own_weights(everywhere: None) -> None:
 
 def test_an_error_inside_leaves_the_layers_as_they_were(everywhere: None) -> None:
     layer = layer_of(384, 384)
-    with pytest.raises(RuntimeError, match="stop"), laid_out(layer):
+    with pytest.raises(RuntimeError, match="stop"), lay_out(layer):
         raise RuntimeError("stop")
     assert "forward" not in layer.__dict__
 

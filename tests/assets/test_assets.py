@@ -15,7 +15,7 @@ from isthmus.assets._checks import digest_of
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
 from isthmus.core.errors import AssetError, MissingExtra, UnknownName
-from isthmus.core.files import used_folder
+from isthmus.core.files import mark_in_use
 
 CONTENT = {"config.json": b'{"a": 1}', "weights.bin": bytes(range(256)) * 5000}
 
@@ -151,7 +151,7 @@ def test_what_a_killed_process_left_is_removed(index, tmp_path, monkeypatch, loc
     os.utime(old, (0, 0))
     if not locks:
         monkeypatch.setattr(assets, "is_used", lambda folder: True)
-    with used_folder(used):
+    with mark_in_use(used):
         assets.path("toy")
     assert not old.exists()
     assert new.exists() is not locks

@@ -12,9 +12,9 @@ from isthmus.assets import hub
 def fresh(monkeypatch):
     for switch in hub._OFFLINE_SWITCHES:
         monkeypatch.delenv(switch, raising=False)
-    hub._answers.cache_clear()
+    hub._is_reachable.cache_clear()
     yield
-    hub._answers.cache_clear()
+    hub._is_reachable.cache_clear()
 
 
 def answer(monkeypatch, result):

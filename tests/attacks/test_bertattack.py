@@ -10,7 +10,7 @@ import pytest
 from attack_toys import LetterEncoder, masked_lm
 from engine_toys import TextVictim, examples
 
-from isthmus.attacks.words.bertattack import BertAttack, _first, _likeliest
+from isthmus.attacks.words.bertattack import BertAttack, _first_ways, _likeliest_ways
 from isthmus.core.errors import UsageError
 from isthmus.core.types import TokenBatch
 from isthmus.text.words import Words
@@ -22,10 +22,10 @@ from isthmus.text.words import Words
 def test_ways_to_choose_a_token_for_each_piece(pieces: int, k: int, most: int) -> None:
     everything = list(itertools.product(range(k), repeat=pieces))
     tokens = np.zeros((pieces, k), np.int64)
-    assert [tuple(way) for way in _first(tokens, most).tolist()] == everything[:most]
+    assert [tuple(way) for way in _first_ways(tokens, most).tolist()] == everything[:most]
     chances = np.random.default_rng(pieces).dirichlet(np.ones(k), pieces).astype(np.float32)
     chances[::-1].sort(axis=1)
-    likeliest = _likeliest(chances, most)
+    likeliest = _likeliest_ways(chances, most)
     product = lambda way: float(np.prod([chances[piece, choice] for piece, choice in enumerate(way)]))  # noqa: E731
     best = sorted(map(product, everything), reverse=True)[:most]
     assert np.allclose([product(way) for way in likeliest.tolist()], best, rtol=1e-5)
@@ -33,8 +33,8 @@ def test_ways_to_choose_a_token_for_each_piece(pieces: int, k: int, most: int) -
 
 
 def test_a_word_of_many_pieces_does_not_explode() -> None:
-    assert _first(np.zeros((40, 48), np.int64), 100).shape == (100, 40)
-    assert _likeliest(np.full((40, 48), 0.5, np.float32), 100).shape == (100, 40)
+    assert _first_ways(np.zeros((40, 48), np.int64), 100).shape == (100, 40)
+    assert _likeliest_ways(np.full((40, 48), 0.5, np.float32), 100).shape == (100, 40)
 
 
 def expected(text: str, word: str, k: int, *, ranked: bool) -> list[str]:

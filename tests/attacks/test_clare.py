@@ -12,7 +12,7 @@ from attack_toys import LetterEncoder, masked_lm
 from engine_toys import BertVictim, labelled_by
 
 from isthmus.attacks.parts import merging
-from isthmus.attacks.parts.blanks import filled, has_letter, joined, writing
+from isthmus.attacks.parts.blanks import has_letter, join_edits, propose_fills, writing
 from isthmus.attacks.parts.merging import PAIRS, mergeable
 from isthmus.attacks.result import AttackResult
 from isthmus.attacks.words.clare import CLARE, _after
@@ -214,14 +214,14 @@ def test_fills_become_edits() -> None:
     words = np.array([vocabulary.ids(["good", "fine", "2", "bad"]), [vocabulary.id("movie"), DELETE, DELETE, DELETE]])
     chances = np.array([[0.5, 0.3, 0.1, 0.05], [0.001, 0, 0, 0]], np.float32)
     fills = Fills(words.astype(np.int32), chances)
-    request, edits = answered(filled(draft, positions, most=4, strip=True), fills)
+    request, edits = answered(propose_fills(draft, positions, most=4, strip=True), fills)
     assert (request.k, request.span, request.strip) == (4, REPLACE, True)
     spelled = [(*row[:3], vocabulary.strings[row[3]]) for row in edits.tolist()]
     # Neither the word that is there, nor one without a letter, nor what is not there.
     assert spelled == [(0, 1, 1, "good"), (1, 1, 1, "bad"), (2, 2, 1, "movie")]
-    _, likely = answered(filled(draft, positions, span=INSERT, min_confidence=0.05), fills)
+    _, likely = answered(propose_fills(draft, positions, span=INSERT, min_confidence=0.05), fills)
     assert likely[:, 1:3].tolist() == [[1, 0], [1, 0]]
-    nothing = filled(draft, np.zeros(0, np.int32))
+    nothing = propose_fills(draft, np.zeros(0, np.int32))
     with pytest.raises(StopIteration):
         next(nothing)
 
@@ -229,7 +229,7 @@ def test_fills_become_edits() -> None:
 def test_proposals_are_joined_and_numbered_anew() -> None:
     one = writing(np.array([3, 4], np.int32), np.array([7, 8], np.int32))
     two = writing(np.array([5], np.int32), np.array([9], np.int32), MERGE)
-    assert joined(one, two).tolist() == [[0, 3, 1, 7], [1, 4, 1, 8], [2, 5, 2, 9]]
+    assert join_edits(one, two).tolist() == [[0, 3, 1, 7], [1, 4, 1, 8], [2, 5, 2, 9]]
     assert one[0, 0] == 0
 
 

@@ -248,14 +248,14 @@ def edited(case: Case, victim: BertVictim, chosen: list[Example], protection: Pr
 
 def _pair_scores(victim: BertVictim, texts: list[dict[str, str]]) -> list[Any]:
     from isthmus.engine.requests import Score
-    from isthmus.engine.scoring import Asked
+    from isthmus.engine.scoring import AskedScore
     from isthmus.engine.token_scoring import TokenScorer
     from isthmus.text.draft import Draft
     from isthmus.text.vocabulary import Vocabulary
 
     vocabulary = Vocabulary()
     scorer = TokenScorer(victim, vocabulary, None)
-    return [scorer.start([Asked(Score(Draft.of(text, vocabulary)))])()[0][0] for text in texts]
+    return [scorer.start([AskedScore(Score(Draft.of(text, vocabulary)))])()[0][0] for text in texts]
 
 
 def test_spans_that_match_a_pattern_survive(case: Case) -> None:

@@ -10,25 +10,25 @@ from engine_toys import BertVictim, TextVictim, examples, labelled_by
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.attacks.parts.disguise import Kind, Mark, disguised, marks_of
+from isthmus.attacks.parts.disguise import DisguiseKind, Mark, disguise, marks_of
 from isthmus.attacks.words.badchars import BadChars
 from isthmus.attacks.words.leet import Leet
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.lexicon.confusables import DELETION, DIRECTION_MARKS, INVISIBLE, LEET, skeleton
 
-KINDS = get_args(Kind)
+KINDS = get_args(DisguiseKind)
 WORDS = st.text("abcdefgXYZ09'-", min_size=1, max_size=12) | st.text(
     "aé\u0301ñяЯω中हिन्دشש\u200d", min_size=1, max_size=8
 )
 
 
 @given(WORDS, st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(KINDS)), max_size=6), st.integers())
-def test_no_disguise_is_seen(word: str, picks: list[tuple[int, Kind]], seed: int) -> None:
+def test_no_disguise_is_seen(word: str, picks: list[tuple[int, DisguiseKind]], seed: int) -> None:
     rng, marks = random.Random(seed), list[Mark]()
     for number, kind in picks:
         options = list(marks_of(word, [kind], rng))
         marks += options[number % len(options) : number % len(options) + 1] if options else []
-    shown = disguised(word, marks)
+    shown = disguise(word, marks)
     assert skeleton(shown) == skeleton(word)
     if len(marks) == 1:
         assert shown != word or skeleton(word) != word or word.count(word[0]) == len(word)
@@ -42,7 +42,7 @@ def test_every_kind_says_what_it_does() -> None:
         "reorder": lambda new: any(mark in new for mark in DIRECTION_MARKS) and new != "great",
         "delete": lambda new: DELETION in new and len(new) == 7,
     }.items():
-        made = [disguised("great", [mark]) for mark in marks_of("great", [kind], rng)]  # type: ignore[list-item]
+        made = [disguise("great", [mark]) for mark in marks_of("great", [kind], rng)]  # type: ignore[list-item]
         assert made
         assert all(map(check, made))
     assert {mark.text for mark in marks_of("great", ["invisible"], rng)} == set(INVISIBLE)
@@ -63,11 +63,11 @@ def test_accents_stay_with_their_letters() -> None:
 
 def test_marks_that_meet_do_not_undo_each_other() -> None:
     swap, again, between = Mark("reorder", 1), Mark("reorder", 2), Mark("invisible", 2, INVISIBLE[0])
-    assert disguised("great", [swap, again]) == disguised("great", [swap])
-    assert disguised("great", [swap, between]) == disguised("great", [swap])
-    assert disguised("great", [between, swap]) == disguised("great", [between])
+    assert disguise("great", [swap, again]) == disguise("great", [swap])
+    assert disguise("great", [swap, between]) == disguise("great", [swap])
+    assert disguise("great", [between, swap]) == disguise("great", [between])
     look = Mark("homoglyph", 1, "\u0433")
-    assert disguised("great", [look, swap]) == disguised("great", [swap, look]) != disguised("great", [swap])
+    assert disguise("great", [look, swap]) == disguise("great", [swap, look]) != disguise("great", [swap])
 
 
 # ---------------------------------------------------------------------- the attack
@@ -82,7 +82,7 @@ TEXT = "a great movie , with witty acting and a dull plot ."
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_alone_breaks_a_reader_of_letters(kind: Kind) -> None:
+def test_every_kind_alone_breaks_a_reader_of_letters(kind: DisguiseKind) -> None:
     attack = BadChars(kinds=(kind,))
     (result,) = attack(TextVictim(letters), examples(TEXT))
     assert (result.outcome, len(result.edits)) == ("succeeded", 5)

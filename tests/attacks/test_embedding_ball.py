@@ -11,10 +11,10 @@ import torch
 import training_toys
 from torch import Tensor
 
-from isthmus.arithmetic.randomness import branch, copied
+from isthmus.arithmetic.randomness import branch, copy_keys
 from isthmus.arithmetic.transfer import Inputs, on_device
-from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
-from isthmus.attacks.gradient.parts.embedding_ball import answers, movable, random_directions
+from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
+from isthmus.attacks.gradient.parts.embedding_ball import movable, predict_moved, random_directions
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Classification, TokenBatch
 from isthmus.inference.two_step import TwoStep
@@ -68,12 +68,12 @@ def test_a_linear_model_is_turned_as_soon_as_the_ball_reaches_the_boundary_and_n
     model = linear(classes, seed)
     victim, inputs = ClassifierVictim(model), rows(model, TEXT)
     label, away = distance(model, TEXT)
-    ascent, target = Ascent(steps=4, restarts=classes - 1), torch.tensor([label])
+    ascent, target = EmbeddingAscent(steps=4, restarts=classes - 1), torch.tensor([label])
     for share, turned in ((0.5, False), (0.999, False), (1.001, True), (2.0, True)):
         found = ascent(victim, inputs, target, torch.tensor([share * away]))
         assert bool(found.fooled[0] > 0) == turned
         assert float(found.offset.double().norm()) <= share * away
-        assert bool((answers(victim, inputs, found.offset, 1) != label).all()) == turned
+        assert bool((predict_moved(victim, inputs, found.offset, 1) != label).all()) == turned
         assert not found.blind.any()
 
 
@@ -81,7 +81,7 @@ def test_one_step_is_the_closed_form():
     model = linear()
     label, away = distance(model, TEXT)
     inputs = rows(model, TEXT)
-    found = Ascent(steps=1, step=1.0, restarts=1)(
+    found = EmbeddingAscent(steps=1, step=1.0, restarts=1)(
         ClassifierVictim(model), inputs, torch.tensor([label]), torch.tensor([away])
     )
     direction = model.head.weight[1 - label] - model.head.weight[label]
@@ -94,7 +94,9 @@ def test_balls_of_one_batch_have_radii_of_their_own_and_special_tokens_may_stay(
     inputs = rows(model, "fine film", "dull plot", "cold scene")
     radius = torch.tensor([0.1, 1.0, 0.0])
     for tokens in ("all", "words"):
-        found = Ascent(steps=3, restarts=3, tokens=tokens)(wrap(model), inputs, torch.tensor([0, 1, 1]), radius)
+        found = EmbeddingAscent(steps=3, restarts=3, tokens=tokens)(
+            wrap(model), inputs, torch.tensor([0, 1, 1]), radius
+        )
         lengths = found.offset.double().flatten(1).norm(dim=1)
         assert (lengths <= radius).all()
         assert lengths[:2] == pytest.approx(radius[:2].numpy(), rel=1e-3)
@@ -113,7 +115,9 @@ class Blind(torch.nn.Module):
 def test_without_a_gradient_it_says_so_and_stays_in_the_ball():
     model = linear()
     model.head = Blind()
-    found = Ascent(restarts=2)(ClassifierVictim(model), rows(model, TEXT), torch.tensor([0]), torch.tensor([0.5]))
+    found = EmbeddingAscent(restarts=2)(
+        ClassifierVictim(model), rows(model, TEXT), torch.tensor([0]), torch.tensor([0.5])
+    )
     assert found.blind.all()
     assert not found.fooled.any()
     assert torch.isfinite(found.offset).all()
@@ -126,19 +130,19 @@ def noisy(sigma: float = 0.5) -> Classifier:
 def test_gradients_are_averaged_over_draws():
     model = noisy()
     victim, inputs, target = ClassifierVictim(model), rows(model, "the plot was dull"), torch.tensor([0])
-    ascent = Ascent(steps=1, step=1.0, restarts=1, draws=7)
+    ascent = EmbeddingAscent(steps=1, step=1.0, restarts=1, draws=7)
     found = ascent(victim, inputs, target, torch.tensor([1e6]))
-    keys = copied(branch(inputs.keys[:1], "ascent", 0, 0), 7)
+    keys = copy_keys(branch(inputs.keys[:1], "ascent", 0, 0), 7)
     embeddings = model.embed(inputs.ids[:1]).detach()
     total = torch.zeros_like(embeddings)
     for key in keys:
-        with model.keyed(key.view(1)):
+        with model.use_keys(key.view(1)):
             total += embedding_gradient(
                 model, inputs.ids[:1], None, None, target, rival=1 - target, replaced=embeddings
             ).values
     cosine = torch.cosine_similarity(found.offset.flatten(), total.flatten(), dim=0)
     assert float(cosine) == pytest.approx(1.0, abs=1e-4)
-    single = Ascent(steps=1, step=1.0, restarts=1, draws=1)(victim, inputs, target, torch.tensor([1e6]))
+    single = EmbeddingAscent(steps=1, step=1.0, restarts=1, draws=1)(victim, inputs, target, torch.tensor([1e6]))
     assert float(torch.cosine_similarity(single.offset.flatten(), total.flatten(), dim=0)) < 0.99
 
 
@@ -170,7 +174,7 @@ def test_two_step_inference_reads_what_it_is_given():
 def test_an_attack_depends_neither_on_company_nor_on_the_time():
     model = noisy()
     texts = ["the plot was dull", "the film was fine", "this actor was cold"]
-    victim, ascent = ClassifierVictim(model), Ascent(steps=3, restarts=3, draws=3)
+    victim, ascent = ClassifierVictim(model), EmbeddingAscent(steps=3, restarts=3, draws=3)
     together = rows(model, *texts)
     whole = ascent(victim, together, torch.tensor([0, 1, 0]), torch.full((3,), 0.4))
     for row in range(3):
@@ -178,8 +182,8 @@ def test_an_attack_depends_neither_on_company_nor_on_the_time():
             victim, rows(model, texts[row], key=5 + row), torch.tensor([0, 1, 0])[row : row + 1], torch.tensor([0.4])
         )
         assert torch.equal(alone.offset[0], whole.offset[row])
-    judged = answers(victim, together, whole.offset, 40)
-    assert np.array_equal(judged, answers(victim, together, whole.offset, 40))
+    judged = predict_moved(victim, together, whole.offset, 40)
+    assert np.array_equal(judged, predict_moved(victim, together, whole.offset, 40))
     assert judged.shape == (3, 40)
     assert 0 < judged.mean() < 1, "its answers are drawn"
 
@@ -190,10 +194,10 @@ def test_a_larger_ball_is_not_easier_to_withstand_and_ascent_beats_chance():
         ClassifierVictim(model),
         rows(model, "the plot was dull", "the film was fine", "this actor was cold"),
     )
-    label = torch.from_numpy(answers(victim, inputs, None, 1)[:, 0])
+    label = torch.from_numpy(predict_moved(victim, inputs, None, 1)[:, 0])
     held = []
     for size in (0.01, 0.3, 1.0, 3.0, 10.0):
-        found = Ascent()(victim, inputs, label, torch.full((3,), size))
+        found = EmbeddingAscent()(victim, inputs, label, torch.full((3,), size))
         held.append(int((found.fooled == 0).sum()))
     assert held[0] == 3
     assert held == sorted(held, reverse=True)
@@ -201,7 +205,7 @@ def test_a_larger_ball_is_not_easier_to_withstand_and_ascent_beats_chance():
     size = 3.0
     moved = size * random_directions(inputs.keys[:3], found.offset.shape, 1, movable(model, inputs.ids[:3], "all"))
     assert moved.flatten(1).norm(dim=1) == pytest.approx(np.full(3, size), rel=1e-5)
-    by_chance = int((torch.from_numpy(answers(victim, inputs, moved, 1)[:, 0]) == label).sum())
+    by_chance = int((torch.from_numpy(predict_moved(victim, inputs, moved, 1)[:, 0]) == label).sum())
     assert by_chance >= held[3]
 
 
@@ -210,7 +214,7 @@ def test_where_it_begins_is_where_it_is_told():
     label, away = distance(model, TEXT)
     inputs, target = rows(model, TEXT), torch.tensor([label])
     start = torch.full((1, *model.embed(inputs.ids).shape[1:]), 100.0)
-    found = Ascent(steps=1, step=1.0, restarts=1)(
+    found = EmbeddingAscent(steps=1, step=1.0, restarts=1)(
         ClassifierVictim(model), inputs, target, torch.tensor([away / 2]), start
     )
     assert float(found.offset.double().norm()) <= away / 2, "what lies outside is brought back"
@@ -224,7 +228,7 @@ def test_where_it_begins_is_where_it_is_told():
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
-        Ascent(**settings)
+        EmbeddingAscent(**settings)
 
 
 @pytest.mark.parametrize("masking", ["gradient", "random", "none", None])
@@ -253,7 +257,7 @@ def test_copies_of_a_row_are_drawn_with_keys_of_their_own():
     model = noisy()
     victim, inputs = ClassifierVictim(model), rows(model, "the plot was dull", "the film was fine")
     inputs = inputs._replace(embeddings=model.embed(inputs.ids).detach())
-    keys = copied(inputs.keys, 3)
+    keys = copy_keys(inputs.keys, 3)
     with torch.no_grad():
         together = victim.logits_at(inputs._replace(keys=keys), copies=3)
         for copy in range(3):

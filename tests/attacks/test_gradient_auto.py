@@ -14,16 +14,16 @@ from torch import Tensor
 from isthmus.attacks import PGD, Auto
 from isthmus.attacks.gradient.parts.apgd import checkpoints
 from isthmus.attacks.gradient.parts.fab import reach, walk
-from isthmus.attacks.gradient.parts.problem import Goal, Passes, Problem
+from isthmus.attacks.gradient.parts.problem import LabelGoal, Passes, Problem
 from isthmus.attacks.gradient.parts.spaces import Ball, Space
-from isthmus.attacks.gradient.parts.square import Grid, share_at
+from isthmus.attacks.gradient.parts.square import ImageGrid, share_at
 from isthmus.attacks.gradient.parts.targets import as_target
 
 
 def problem_of(model: torch.nn.Module, inputs: Tensor, bounds: tuple[float, float] | None = (0.0, 1.0)) -> Problem:
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    keys, goal = torch.arange(len(inputs)), Goal(toys.answers(model, inputs), targeted=False)
+    keys, goal = torch.arange(len(inputs)), LabelGoal(toys.answers(model, inputs), targeted=False)
     with torch.no_grad():
         classes = model(inputs).shape[1]
     return Problem(
@@ -138,12 +138,12 @@ def test_rows_that_fell_to_the_first_attack_cost_the_later_ones_nothing() -> Non
 
 def test_windows_shrink_and_fit_any_shape() -> None:
     assert [share_at(query, 10_000) for query in (0, 11, 51, 201)] == [0.8, 0.4, 0.2, 0.1]
-    assert Grid.of(torch.zeros(2, 3, 28, 20)) == (3, 28, 20)
-    assert Grid.of(torch.zeros(2, 7)) == (1, 1, 7)
-    assert Grid.of(torch.zeros(2, 5, 7)) == (1, 5, 7)
-    assert Grid(1, 28, 28).window(0.25) == (14, 14)
-    assert Grid(1, 1, 100).window(0.25) == (1, 25)
-    assert Grid(1, 28, 28).window(1e-9) == (1, 1)
+    assert ImageGrid.of(torch.zeros(2, 3, 28, 20)) == (3, 28, 20)
+    assert ImageGrid.of(torch.zeros(2, 7)) == (1, 1, 7)
+    assert ImageGrid.of(torch.zeros(2, 5, 7)) == (1, 5, 7)
+    assert ImageGrid(1, 28, 28).window(0.25) == (14, 14)
+    assert ImageGrid(1, 1, 100).window(0.25) == (1, 25)
+    assert ImageGrid(1, 28, 28).window(1e-9) == (1, 1)
 
 
 def test_images_keep_their_shape() -> None:

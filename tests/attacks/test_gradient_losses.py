@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.attacks.gradient.parts.losses import cross_entropy, margin
-from isthmus.attacks.gradient.parts.problem import Goal
-from isthmus.attacks.gradient.parts.spaces import Space, _interval
+from isthmus.attacks.gradient.parts.losses import label_cross_entropy, margin
+from isthmus.attacks.gradient.parts.problem import LabelGoal
+from isthmus.attacks.gradient.parts.spaces import Space, _box_around
 
 
 def plain_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
@@ -37,11 +37,11 @@ def slope(value: Tensor, logits: Tensor) -> Tensor:
 def test_written_gradients_are_those_of_the_formulas(draws: int, classes: int, targeted: bool) -> None:
     torch.manual_seed(0)
     logits = (3 * torch.randn(30, draws, classes, dtype=torch.float64)).requires_grad_()
-    goal, sign = Goal(torch.randint(0, classes, (30,)), targeted), -1 if targeted else 1
+    goal, sign = LabelGoal(torch.randint(0, classes, (30,)), targeted), -1 if targeted else 1
     wanted = sign * plain_margin(logits, goal.label)
     assert torch.allclose(margin(logits, goal), wanted)
     assert torch.allclose(slope(margin(logits, goal), logits), slope(wanted, logits))
-    value = cross_entropy(logits, goal)
+    value = label_cross_entropy(logits, goal)
     assert torch.allclose(value, sign * plain_cross_entropy(logits, goal.label))
     # Each row is divided by its largest factor sigmoid(u), so that a confident row keeps its gradient.
     each = plain_cross_entropy(logits, goal.label)
@@ -51,14 +51,14 @@ def test_written_gradients_are_those_of_the_formulas(draws: int, classes: int, t
 
 def test_classes_that_are_equally_far_share_the_gradient_of_the_margin() -> None:
     logits = torch.tensor([[[1.0, 4.0, 4.0, 0.0]]], requires_grad=True)
-    found = slope(margin(logits, Goal(torch.tensor([0]), False)), logits)
+    found = slope(margin(logits, LabelGoal(torch.tensor([0]), False)), logits)
     assert found.flatten().tolist() == [-1.0, 0.5, 0.5, 0.0]
 
 
 def test_a_loss_without_a_graph_has_the_same_value() -> None:
     logits = torch.randn(5, 2, 3, requires_grad=True)
-    goal = Goal(torch.tensor([0, 1, 2, 0, 1]), False)
-    for loss in (margin, cross_entropy):
+    goal = LabelGoal(torch.tensor([0, 1, 2, 0, 1]), False)
+    for loss in (margin, label_cross_entropy):
         assert torch.equal(loss(logits, goal), loss(logits.detach(), goal))
         assert not loss(logits.detach(), goal).requires_grad
 
@@ -72,7 +72,7 @@ def test_walls_of_a_ball_are_the_furthest_numbers_inside_it(
     torch.manual_seed(0)
     centres = torch.rand(40, 1, 30, 30, dtype=kind)  # More than one part of the walls is computed at a time.
     centres[centres < 0.2], centres[centres > 0.9] = 0.0, 1.0
-    low, high = _interval(centres, epsilon, Space(bounds, None))
+    low, high = _box_around(centres, epsilon, Space(bounds, None))
     for wall, way in ((low, -1), (high, 1)):
         distance = way * (wall.double() - centres.double())
         assert float(distance.min()) >= 0

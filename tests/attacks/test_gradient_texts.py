@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isthmus.arithmetic.transfer import Inputs
 from isthmus.attacks import BIM, CW, FGSM, PGD, Auto, DeepFool, EmbeddingTarget, GradientAttack
-from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
 from isthmus.core.types import Classification
 from isthmus.models import Classifier, ClassifierVictim
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
@@ -95,7 +95,7 @@ def test_two_classes_are_climbed_as_the_measure_embedding_pgd_climbs_them() -> N
     tokens = {name: value for name, value in target.tokens.items() if name == "input_ids"}
     inputs = Inputs(1, tokens["input_ids"], None, None, torch.zeros(1, dtype=torch.int64))
     model.requires_grad_(False)
-    ascent = Ascent(steps=5, restarts=1)(ClassifierVictim(model), inputs, labels, torch.tensor([radius]))
+    ascent = EmbeddingAscent(steps=5, restarts=1)(ClassifierVictim(model), inputs, labels, torch.tensor([radius]))
     bim = BIM(epsilon=radius, norm="l2", steps=5, stop=False)
     found = bim.run(target, target.inputs, labels, bounds=None, movable=target.movable)
     assert torch.allclose(found.adversarial - target.inputs, ascent.offset, atol=1e-6 * radius, rtol=1e-4)

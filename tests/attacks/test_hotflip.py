@@ -13,7 +13,7 @@ from engine_toys import BertVictim, TextVictim, bert_tokenizer, examples
 
 from isthmus.attacks.parts.goals import Evasion, Targeted
 from isthmus.attacks.words import hotflip
-from isthmus.attacks.words.hotflip import HotFlip, _largest
+from isthmus.attacks.words.hotflip import HotFlip, _find_largest
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch
 from isthmus.lexicon.by_name import load_neighbours
@@ -180,13 +180,13 @@ def test_words_of_several_sub_words_and_words_out_of_sight() -> None:
 
 def test_the_largest_values_in_order() -> None:
     values = np.array([3, -np.inf, 5, 3, 9, -np.inf], np.float32)
-    assert _largest(values, 1).tolist() == [4]
-    assert _largest(values, 3).tolist() == [4, 2, 0]
-    assert _largest(values, 99).tolist() == [4, 2, 0, 3]
-    assert _largest(np.full(3, -np.inf, np.float32), 2).tolist() == []
+    assert _find_largest(values, 1).tolist() == [4]
+    assert _find_largest(values, 3).tolist() == [4, 2, 0]
+    assert _find_largest(values, 99).tolist() == [4, 2, 0, 3]
+    assert _find_largest(np.full(3, -np.inf, np.float32), 2).tolist() == []
     for count, seed in itertools.product((1, 4, 30), range(5)):
         drawn = np.random.default_rng(seed).integers(0, 6, 30).astype(np.float32)
-        assert _largest(drawn, count).tolist() == np.argsort(-drawn, kind="stable")[:count].tolist()
+        assert _find_largest(drawn, count).tolist() == np.argsort(-drawn, kind="stable")[:count].tolist()
 
 
 def test_what_cannot_be_is_refused() -> None:

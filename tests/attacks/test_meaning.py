@@ -25,8 +25,8 @@ from isthmus.lexicon.antonyms import Antonyms
 from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.confusables import HOMOGLYPHS
 from isthmus.lexicon.negations import is_negation
-from isthmus.lexicon.normaliser import Normaliser, Steps
-from isthmus.lexicon.reading import Reader
+from isthmus.lexicon.normaliser import Normaliser, NormaliserSteps
+from isthmus.lexicon.reading import DictionaryReader
 from isthmus.lexicon.tags import WordNetTagger
 from isthmus.lexicon.wordnet import WordNet
 from isthmus.text.words import Words
@@ -37,7 +37,7 @@ CASES = {
     for name, case in importlib.import_module(rows).CASES.items()
 }
 TEXT = "not the best movie , but a notable success without a plot"
-SHOWN = Normaliser(Steps(leet=False)).shown
+SHOWN = Normaliser(NormaliserSteps(leet=False)).show
 NOT, BEST, MOVIE, NOTABLE, SUCCESS, WITHOUT, PLOT = 0, 2, 3, 6, 7, 8, 10
 
 
@@ -47,8 +47,8 @@ def wordnet(tmp_path_factory: pytest.TempPathFactory) -> WordNet:
 
 
 @pytest.fixture(scope="module")
-def reader(wordnet: WordNet) -> Reader:
-    return Reader(wordnet)
+def reader(wordnet: WordNet) -> DictionaryReader:
+    return DictionaryReader(wordnet)
 
 
 def allowed_by(rule: PlainRule, *plans: Sequence[Plan], text: str = TEXT) -> list[bool]:
@@ -64,7 +64,7 @@ def replaced(at: int, *words: str) -> list[list[Plan]]:
 # ---------------------------------------------------------------------- edit by edit
 
 
-def test_antonyms_are_refused(wordnet: WordNet, reader: Reader) -> None:
+def test_antonyms_are_refused(wordnet: WordNet, reader: DictionaryReader) -> None:
     rule = NoAntonyms(Antonyms(wordnet), reader)
     assert allowed_by(rule, *replaced(BEST, "worst", "Awful", "superb", "movie", "bxst")) == [False] * 2 + [True] * 3
     assert allowed_by(rule, *replaced(SUCCESS, "failure", "triumph", "")) == [False, True, True]
@@ -81,7 +81,7 @@ def test_antonyms_are_refused(wordnet: WordNet, reader: Reader) -> None:
     assert allowed_by(rule, *several) == [False]
 
 
-def test_the_original_word_counts_and_not_the_draft(wordnet: WordNet, reader: Reader) -> None:
+def test_the_original_word_counts_and_not_the_draft(wordnet: WordNet, reader: DictionaryReader) -> None:
     trial = trial_of("a witty movie")
     base = trial.original.replace(1, trial.vocabulary.id("good"))
     candidates = Candidates(base, edits_of(trial, replaced(1, "bad")))
@@ -92,7 +92,7 @@ def test_the_original_word_counts_and_not_the_draft(wordnet: WordNet, reader: Re
     assert KeepNegations(reader).holds(trial, candidates).tolist() == [False, True]
 
 
-def test_negations_stay_and_none_come(reader: Reader) -> None:
+def test_negations_stay_and_none_come(reader: DictionaryReader) -> None:
     rule = KeepNegations(reader)
     disguised = "n" + HOMOGLYPHS["o"][0] + "t"
     assert allowed_by(rule, *replaced(NOT, "truly", "", "never", "nto", "n0t", "NOT", disguised)) == [
@@ -107,7 +107,7 @@ def test_negations_stay_and_none_come(reader: Reader) -> None:
     assert allowed_by(rule, [(SUCCESS, MERGE, "x")], [(NOT, MERGE, "x")], [(BEST, MERGE, "x")]) == [False, False, True]
 
 
-def test_parts_of_speech_are_kept_but_misspellings_pass(wordnet: WordNet, reader: Reader) -> None:
+def test_parts_of_speech_are_kept_but_misspellings_pass(wordnet: WordNet, reader: DictionaryReader) -> None:
     tagger = WordNetTagger(wordnet)
     rule = KindOfWord(tagger, reader)
     words = ["film", "flunk", "awful", "moxie", "m0v1e", "mov ie", "zzz", "movi\u0435", "the"]
@@ -147,7 +147,7 @@ def test_nothing_new_is_put_in_and_nothing_lost() -> None:
     assert rule.holds(trial, candidates).tolist() == [False, True]
 
 
-def test_words_that_cannot_be_compared_are_read(reader: Reader) -> None:
+def test_words_that_cannot_be_compared_are_read(reader: DictionaryReader) -> None:
     near = load_neighbours(vectors_file())
     words = ["film", "plot", "unheard-of", "movvie", "m0vie", ""]
     plain, read = WordMeaning(near, 0.5), WordMeaning(near, 0.5, reader=reader)
@@ -164,7 +164,7 @@ def toy_limits() -> Limits:
 
 
 @pytest.fixture
-def dictionary(wordnet: WordNet, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def dictionary(wordnet: WordNet, reader: DictionaryReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the limits load is the small dictionary."""
     monkeypatch.setattr("isthmus.lexicon.antonyms.load_antonyms", lambda: Antonyms(wordnet))
     monkeypatch.setattr("isthmus.lexicon.reading.load_reader", lambda: reader)
@@ -217,7 +217,7 @@ def attacked(case: Case, limits: Limits) -> list[AttackResult]:
 
 @pytest.mark.usefixtures("dictionary")
 @pytest.mark.parametrize("name", CASES)
-def test_every_attack_keeps_to_it(name: str, wordnet: WordNet, reader: Reader) -> None:
+def test_every_attack_keeps_to_it(name: str, wordnet: WordNet, reader: DictionaryReader) -> None:
     antonyms, tagger, limits = Antonyms(wordnet), WordNetTagger(wordnet), toy_limits()
     for result in attacked(CASES[name], limits):
         assert negations(result.perturbed["text"]) == negations(result.original["text"])
@@ -225,7 +225,7 @@ def test_every_attack_keeps_to_it(name: str, wordnet: WordNet, reader: Reader) -
         for edit in result.edits:
             if edit.kind != "replace":
                 continue
-            assert not antonyms.opposed(edit.original, edit.replacement)
+            assert not antonyms.are_opposed(edit.original, edit.replacement)
             read = SHOWN(edit.replacement)
             assert reader.reads_as(edit.original, read) or tagger.compatible(edit.original, read)
 

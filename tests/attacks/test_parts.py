@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
 from isthmus.attacks.parts.protection import Protection
-from isthmus.attacks.result import aligned
+from isthmus.attacks.result import align_edits
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -37,11 +37,11 @@ def test_levenshtein(left: str, right: str, limit: int) -> None:
 
 def test_goals() -> None:
     scores = np.array([[0.2, 0.8], [0.6, 0.4]], np.float32)
-    assert Untargeted().reached(scores, 1).tolist() == [False, True]
+    assert Untargeted().is_reached(scores, 1).tolist() == [False, True]
     assert Untargeted().progress(scores, 1).tolist() == pytest.approx([0.2, 0.6])
-    assert Targeted(0).reached(scores, 1).tolist() == [False, True]
-    assert Evasion(1, 0.3).reached(scores, 1).tolist() == [False, False]
-    assert Evasion(1, 0.5).reached(scores, 1).tolist() == [False, True]
+    assert Targeted(0).is_reached(scores, 1).tolist() == [False, True]
+    assert Evasion(1, 0.3).is_reached(scores, 1).tolist() == [False, False]
+    assert Evasion(1, 0.5).is_reached(scores, 1).tolist() == [False, True]
     assert not Evasion(1, 0.5).applies(scores[0], 0)  # of the other class: nothing to evade
     with pytest.raises(UsageError, match="threshold"):
         Evasion(1, 1.5)
@@ -62,13 +62,13 @@ def test_structural_edits_are_aligned() -> None:
     final = draft.delete(1).insert(2, vocabulary.id("new"))  # one three | new four five
     final = final.merge(3, vocabulary.id("fourfive"))
     assert final.texts == {"a": "one three", "b": "new fourfive"}
-    edits = {(edit.field, edit.kind, edit.original, edit.replacement) for edit in aligned(draft, final)}
+    edits = {(edit.field, edit.kind, edit.original, edit.replacement) for edit in align_edits(draft, final)}
     assert edits == {
         ("a", "delete", "two", ""),
         ("b", "insert", "", "new"),
         ("b", "replace", "four", "fourfive"),
         ("b", "delete", "five", ""),
     }
-    for edit in aligned(draft, final):
+    for edit in align_edits(draft, final):
         assert draft.texts[edit.field][edit.start : edit.end] == edit.original
         assert final.texts[edit.field][edit.new_start : edit.new_end] == edit.replacement

@@ -16,10 +16,10 @@ from engine_toys import BertVictim, TextVictim, examples, labelled_by
 
 from isthmus.attacks.parts.goals import Untargeted
 from isthmus.attacks.parts.limits import Limits
-from isthmus.attacks.parts.members import Substitutes, Swaps, best_of_each, candidates_of, drawn
+from isthmus.attacks.parts.members import Substitutes, Swaps, best_of_each, candidates_of, draw_weighted
 from isthmus.attacks.parts.population import Breeding, Evolution, Population, selection
 from isthmus.attacks.parts.rules import MaxShare
-from isthmus.attacks.parts.swarm import Flight, Swarm, mutation, steered
+from isthmus.attacks.parts.swarm import Flight, Swarm, mutation, steer
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.words.genetic import Genetic
 from isthmus.attacks.words.iga import IGA
@@ -95,7 +95,7 @@ def test_members_are_written_as_edits_of_the_original() -> None:
             expected[at[index]] = new[index]
         assert candidates.draft(index).ids.tolist() == expected.tolist()
     mask = STREAM.random(60) < 0.5
-    kept = candidates.kept(mask)
+    kept = candidates.keep(mask)
     assert kept.numbers is not None
     assert kept.numbers.tolist() == np.flatnonzero(mask).tolist()
     for index, number in enumerate(kept.numbers.tolist()):
@@ -118,7 +118,7 @@ def close(counts: np.ndarray[Any, Any], chances: np.ndarray[Any, Any]) -> bool:
 
 def test_draws_follow_their_weights() -> None:
     weights = np.array([0.0, 3.0, 0.0, 1.0, 0.5, 0.0])
-    counts = np.bincount(drawn(np.tile(weights, (40_000, 1)), STREAM), minlength=6)
+    counts = np.bincount(draw_weighted(np.tile(weights, (40_000, 1)), STREAM), minlength=6)
     assert close(counts, weights / weights.sum())
 
 
@@ -145,7 +145,7 @@ def test_crossovers_take_each_word_with_its_weight_from_one_of_the_parents() -> 
         one = Population.of_original(trial, 20_000, np.arange(words, dtype=float))
         other = Population.of_original(trial, 20_000, -np.arange(words, dtype=float) - 1)
         other.words = other.words + 1000
-        child = evolution._crossed(one, other)
+        child = evolution._cross(one, other)
         swapped = child.words >= 1000
         assert ((child.weights < 0) == swapped).all()
         assert np.isnan(child.progress).all()
@@ -310,7 +310,7 @@ def test_velocities_and_mutations_follow_the_formulae() -> None:
     flight = Flight(iterations=10)
     words, own, best = (STREAM.integers(0, 2, (4, 6)).astype(np.int32) for _ in range(3))
     velocity = STREAM.normal(size=(4, 6))
-    found = steered(velocity, words, own, best[:1], flight, 3 / 10)
+    found = steer(velocity, words, own, best[:1], flight, 3 / 10)
     for row in range(4):
         for at in range(6):
             inertia = 0.6 * (10 - 3) / 10 + 0.2
@@ -327,7 +327,7 @@ def test_a_turn_goes_towards_the_best_in_the_paper_and_away_from_it_in_textattac
     goal = words + 1000
     for towards in (True, False):
         swarm = Swarm(trial, Flight(towards=towards), substitutes_of(trial))
-        turned, _ = drive(swarm._turned(words, goal, chance), hashed)
+        turned, _ = drive(swarm._turn_towards(words, goal, chance), hashed)
         share = (turned == goal).mean(axis=0)
         assert share == pytest.approx(chance[0] if towards else 1 - chance[0], abs=0.02)
 
@@ -339,7 +339,7 @@ def test_turns_keep_to_the_users_limits() -> None:
     for towards in (True, False):
         swarm = Swarm(trial, Flight(towards=towards, retries=3), substitutes_of(trial))
         chance = np.full(words.shape, 0.2 if towards else 0.8)
-        turned, _ = drive(swarm._turned(words, goal, chance), hashed)
+        turned, _ = drive(swarm._turn_towards(words, goal, chance), hashed)
         changed = (turned != words).sum(axis=1)
         home = 0 if towards else words.shape[1]
         assert {int(count) for count in changed if count > 3} <= {home}

@@ -10,7 +10,7 @@ import pytest
 from process_toys import BAD, GOOD, Counting, Toy
 
 from isthmus.attacks.base import AttackSettings
-from isthmus.attacks.processes import COHORT, Job, Watch, Workers, attack_in_processes, cohorts_of
+from isthmus.attacks.processes import COHORT, AttackWatch, Job, Workers, attack_in_processes, cohorts_of
 from isthmus.attacks.words.deepwordbug import DeepWordBug
 from isthmus.core.errors import RunError, UsageError, VictimError
 from isthmus.core.types import Example
@@ -38,7 +38,7 @@ def together(processes: int, source: Toy | None = None, **rest: Any) -> dict[str
 
 
 def test_two_processes_find_what_one_finds():
-    counted, watch = list[int](), Watch()
+    counted, watch = list[int](), AttackWatch()
     watch.queries = counted.append
     expected = alone()
     assert together(2, watch=watch) == expected
@@ -94,7 +94,7 @@ def test_processes_stay_from_one_attack_to_the_next():
         first = {each.id for each in workers.attack(job(), cohorts, wanted)}
         pids = [worker.pid for worker in workers._workers]
         again = Job(DeepWordBug(), AttackSettings(), "none", traced=True)
-        rows = {each.id: each for each in workers.attack(again, cohorts, wanted, Watch(trace=trace))}
+        rows = {each.id: each for each in workers.attack(again, cohorts, wanted, AttackWatch(trace=trace))}
         assert [worker.pid for worker in workers._workers] == pids
     assert first == wanted == set(rows)
     assert sorted(traced.values()) == sorted(row.logical_queries for row in rows.values())

@@ -247,9 +247,9 @@ def test_declining_is_its_own_outcome():
 def test_declining_reaches_no_goal():
     scores = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [0.1, 0.9, 0.0]], np.float32)
     labels = ("no", "yes", ABSTAINS)
-    assert bound(Untargeted(), labels).reached(scores, 1).tolist() == [False, True, False]
-    assert bound(Evasion(1, 0.5), labels).reached(scores, 1).tolist() == [False, True, False]
-    assert bound(Targeted(0), labels).reached(scores, 1).tolist() == [False, True, False]
+    assert bound(Untargeted(), labels).is_reached(scores, 1).tolist() == [False, True, False]
+    assert bound(Evasion(1, 0.5), labels).is_reached(scores, 1).tolist() == [False, True, False]
+    assert bound(Targeted(0), labels).is_reached(scores, 1).tolist() == [False, True, False]
     assert bound(Untargeted(), labels[:2]) == Untargeted()
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trial_toys import LENGTH, NEW, TEXT, Plan, Steps, apply, changes, edits_of, run, situations, trial_of
 
-from isthmus.attacks.parts.candidates import Candidates, allowed
+from isthmus.attacks.parts.candidates import Candidates, find_allowed
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.limits import PRESETS, Limits, preset
 from isthmus.attacks.parts.rules import (
@@ -28,7 +28,7 @@ from isthmus.attacks.parts.rules import (
     PartOfSpeech,
     SentenceMeaning,
     WordMeaning,
-    measured,
+    apply_metric,
 )
 from isthmus.attacks.parts.trial import Trial
 from isthmus.attacks.words.pwws import PWWS
@@ -52,7 +52,7 @@ def test_candidates_are_what_their_edits_say(situation: Any, data: st.DataObject
     assert candidates.lengths().tolist() == [len(text) for text in texts]
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(chosen), max_size=len(chosen))))
     candidates.similarity = np.arange(len(chosen), dtype=np.float32)
-    kept = candidates.kept(mask)
+    kept = candidates.keep(mask)
     assert kept.count == mask.sum()
     assert [kept.draft(index).words for index in range(kept.count)] == [
         text for text, keep in zip(texts, mask, strict=True) if keep
@@ -76,7 +76,7 @@ def test_rules_are_applied_one_after_the_other_and_counted() -> None:
             return np.arange(candidates.count) < 1
 
     trial = trial_of(rules=[Asking(), Odd(), Odd()])
-    steps = allowed(trial, Candidates(trial.original, replacing(0, trial.vocabulary.ids("abcdefgh"))))
+    steps = find_allowed(trial, Candidates(trial.original, replacing(0, trial.vocabulary.ids("abcdefgh"))))
     assert next(steps) == "question"
     with pytest.raises(StopIteration) as ended:
         steps.send(None)
@@ -264,7 +264,7 @@ def test_the_previous_text_or_the_original() -> None:
 
 def test_angles() -> None:
     cosines = np.array([1, 0.5, 0, -1, 1.0000001], np.float32)
-    assert measured(cosines, "angular").tolist() == pytest.approx([1, 2 / 3, 0.5, 0, 1], abs=1e-3)
+    assert apply_metric(cosines, "angular").tolist() == pytest.approx([1, 2 / 3, 0.5, 0, 1], abs=1e-3)
 
 
 def test_fluency_compares_the_new_word_with_the_old_in_its_place() -> None:

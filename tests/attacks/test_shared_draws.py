@@ -223,18 +223,18 @@ def test_one_draw_is_the_search_as_it_was():
 def test_a_margin_is_above_zero_where_the_goal_is_reached(goal: Goal):
     scores = np.random.default_rng(0).dirichlet(np.ones(3), 500).astype(np.float32)
     margins = goal.margin(scores, 1)
-    assert np.array_equal(margins > 0, goal.reached(scores, 1))
+    assert np.array_equal(margins > 0, goal.is_reached(scores, 1))
     assert np.array_equal(goal.margin(scores[None], 1)[0], margins)
 
 
 def test_rows_over_draws_are_means_with_their_lower_end():
     scores = np.random.default_rng(1).dirichlet(np.ones(3), (4, 6)).astype(np.float32)
     goal = OverDraws(Untargeted())
-    rows = goal.seen(scores, 1)
+    rows = goal.summarise(scores, 1)
     assert goal.plain(rows) == pytest.approx(scores.mean(axis=1), abs=1e-6)
     margins = np.delete(scores, 1, axis=2).max(axis=2) - scores[..., 1]
     assert rows[:, -1] == pytest.approx([lower(row.tolist(), 0.0) for row in margins], abs=1e-6)
-    assert np.array_equal(goal.reached(rows, 1), rows[:, -1] > 0)
+    assert np.array_equal(goal.is_reached(rows, 1), rows[:, -1] > 0)
     assert goal.progress(rows, 1) == pytest.approx(1 - scores.mean(axis=1)[:, 1], abs=1e-6)
 
 

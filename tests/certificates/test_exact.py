@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates import Exact, Gaussian, Synonym
-from isthmus.certificates._intervals import Box, certified_margin, is_bounded, pooled_box, product, slack, token_choices
-from isthmus.certificates._substitutions import Space
+from isthmus.certificates._intervals import Box, bound_margin, bound_pooled, is_bounded, product, slack, token_choices
+from isthmus.certificates._substitutions import SubstitutionSpace
 from isthmus.certificates.base import Challenge
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
@@ -64,7 +64,10 @@ def test_it_agrees_with_brute_force(form, intervals, table):
             other = result.details["counterexample"]
             if other is not None:
                 assert victim.scores([other]).argmax() != result.prediction
-                assert Space.of({"text": text}, toys.table(), Protection()).distance(other) == result.strength + 1
+                assert (
+                    SubstitutionSpace.of({"text": text}, toys.table(), Protection()).distance(other)
+                    == result.strength + 1
+                )
     assert math.inf in decided
     assert len(decided) > 1
 
@@ -77,7 +80,7 @@ def test_intervals_are_sound(form):
         victim = wrap(model)
         for text in ("the film was fine", "a dull film", "the plot was good and the film great"):
             prediction = int(victim.scores([{"text": text}]).argmax())
-            margin = certified_margin(model, Space.of({"text": text}, toys.table(), Protection()), prediction)
+            margin = bound_margin(model, SubstitutionSpace.of({"text": text}, toys.table(), Protection()), prediction)
             assert margin is not None
             holds = brute_force(victim, text, prediction) == math.inf
             assert holds or margin <= 0, "certified what enumeration refutes"
@@ -93,18 +96,18 @@ def test_word_masks_that_scale_words_are_another_table(form):
     mask = VariationalWordMask(model.table.embedding_dim, model.table.num_embeddings, hidden=8)
     with torch.no_grad():
         mask.first.weight.mul_(20)
-    space = Space.of({"text": "the film was fine"}, toys.table(), Protection())
-    plain = certified_margin(model, space, 1)
+    space = SubstitutionSpace.of({"text": "the film was fine"}, toys.table(), Protection())
+    plain = bound_margin(model, space, 1)
     assert is_bounded(wrap(model.fill(word_mask=mask).eval(), device="cpu"))
-    assert certified_margin(model, space, 1) == certified_margin(fold_word_mask(model), space, 1) != plain
+    assert bound_margin(model, space, 1) == bound_margin(fold_word_mask(model), space, 1) != plain
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_text_lies_in_the_box(form):
     model = network(form, 7, 0.5)
-    space = Space.of({"text": "the film was fine and dull"}, toys.table(), Protection())
+    space = SubstitutionSpace.of({"text": "the film was fine and dull"}, toys.table(), Protection())
     with torch.no_grad():
-        box = pooled_box(model, token_choices(model, space))
+        box = bound_pooled(model, token_choices(model, space))
         assert (box.low <= box.high).all()
         assert (box.high - box.low).max() > 0
         for count in range(len(space.positions) + 1):
@@ -127,7 +130,7 @@ def test_intervals_are_exact_where_the_model_is_linear(seed):
         for text in ("fine", "good", "decent"):
             logits = model(**model.encode([{"text": text}])).logits[0].double()
             leads.append(float(logits[1] - logits[0]))
-    margin = certified_margin(model, Space.of({"text": "fine"}, toys.table(), Protection()), 1)
+    margin = bound_margin(model, SubstitutionSpace.of({"text": "fine"}, toys.table(), Protection()), 1)
     assert len(set(leads)) == 3
     assert margin == pytest.approx(min(leads), abs=0.01)
     assert margin <= min(leads)
@@ -164,10 +167,10 @@ def test_words_that_are_cut_off_or_unknown_are_no_trouble(table):
     victim = wrap(model)
     text = "the film was fine and dull"
     prediction = int(victim.scores([{"text": text}]).argmax())
-    space = Space.of({"text": text}, toys.table(), Protection())
+    space = SubstitutionSpace.of({"text": text}, toys.table(), Protection())
     choices = token_choices(model, space)
     assert [len(own) for own in choices] == [1, 2, 1, 1]
-    assert certified_margin(model, space, prediction) is not None
+    assert bound_margin(model, space, prediction) is not None
     (result,) = Exact(table=table)(victim, [Example("test:0", {"text": text}, prediction)])
     assert result.strength == brute_force(victim, text, prediction)
 
@@ -209,10 +212,10 @@ def test_pairs_are_bounded_field_by_field(table):
     )
     pair = {"premise": "the film was fine", "hypothesis": "a dull film"}
     victim = wrap(model)
-    space = Space.of(pair, toys.table(), Protection())
+    space = SubstitutionSpace.of(pair, toys.table(), Protection())
     assert [len(own) for own in token_choices(model, space)] == [1, 2, 1, 3, 1, 1, 3, 2, 1]
     with torch.no_grad():
-        box = pooled_box(model, token_choices(model, space))
+        box = bound_pooled(model, token_choices(model, space))
     texts = [text for count in range(5) for text in space.texts(count)]
     assert len(texts) == 2 * 3 * 3 * 2
     for text in texts:
@@ -232,10 +235,10 @@ def test_the_box_holds_float32_sums_in_whatever_order(form):
     """A text without synonyms: what float32 makes of it lies in the box, and so do other orders of its sums."""
     options = {"width": 64, "hidden": 48, "filters": 32, "widths": (1, 3)}
     model = toys.network("lstm" if form == "bilstm" else form, 3, 0.3, bidirectional=form == "bilstm", **options)
-    space = Space.of({"text": "the plot was very the plot was and"}, toys.table(), Protection(pattern=".*"))
+    space = SubstitutionSpace.of({"text": "the plot was very the plot was and"}, toys.table(), Protection(pattern=".*"))
     ids = model.encode([space.with_words({})])["input_ids"]
     with torch.no_grad():
-        box = pooled_box(model, token_choices(model, space))
+        box = bound_pooled(model, token_choices(model, space))
         assert ((box.high > box.low) | (box.high == 0)).all(), "even one text has a width: its sums are rounded"
         exact = copy.deepcopy(model).double().backbone(ids, None, None, None, False).vector[0]
         assert (box.low <= exact).all()
@@ -269,12 +272,12 @@ def test_every_step_of_an_lstm_is_widened():
     """With recurrent weights of zero each state is rounded anew; with large ones what was lost before is carried on."""
     model = toys.network("lstm", 0, 0.3)
     lstm = model.backbone.recurrence.lstm
-    space = Space.of({"text": "the plot was very the plot"}, toys.table(), Protection(pattern=".*"))
+    space = SubstitutionSpace.of({"text": "the plot was very the plot"}, toys.table(), Protection(pattern=".*"))
     with torch.no_grad():
         lstm.weight_hh_l0.zero_()
-        alone = pooled_box(model, token_choices(model, space))
+        alone = bound_pooled(model, token_choices(model, space))
         lstm.weight_hh_l0.fill_(1.0)
-        together = pooled_box(model, token_choices(model, space))
+        together = bound_pooled(model, token_choices(model, space))
     assert float((alone.high - alone.low).min()) > 1e-6
     assert float((together.high - together.low).mean()) > float((alone.high - alone.low).mean())
 

@@ -12,12 +12,12 @@ import torch
 import training_toys
 from torch import Tensor
 
-from isthmus.arithmetic.randomness import keyed_normal
+from isthmus.arithmetic.randomness import draw_normal
 from isthmus.arithmetic.transfer import on_device
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates import Gaussian
-from isthmus.certificates._gaussian_noise import Reader
-from isthmus.certificates._votes import answered, lower_bound, radius
+from isthmus.certificates._gaussian_noise import NoisyReader
+from isthmus.certificates._votes import answer_challenge, lower_bound, radius
 from isthmus.certificates.base import Challenge, Probe
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, TokenBatch
@@ -100,7 +100,7 @@ def test_noise_inside_the_model_is_drawn_anew_for_every_draw():
 
 def test_swaps_are_inside_the_ball_exactly_if_their_distance_is():
     model, table, example = toys.linear(), toys.table(), toys.examples(["the film was fine"])[0]
-    reader = Reader(wrap(model), 0.5)
+    reader = NoisyReader(wrap(model), 0.5)
     vocabulary = model.tokenizer.get_vocab()
 
     def apart(a: str, b: str) -> float:
@@ -179,12 +179,12 @@ def test_the_masks_of_two_step_inference_come_from_the_noisy_embeddings(masking)
     alone = {result.id: result.to_row() for e in examples for result in certificate(victim, [e])}
     assert together == alone
     assert "2 words masked" in certificate.statement(victim).classifier
-    reader = Reader(victim, 0.5)
+    reader = NoisyReader(victim, 0.5)
     (inputs,) = on_device([TokenBatch(np.array([[2, 5, 6, 7, 8, 3]]), keys=np.array([7], np.uint64))], model.device)
     chosen = []
     for scale in (1.0, 3.0):
-        noisy = model.embed(inputs.ids).detach() + scale * keyed_normal(inputs.keys, (len(inputs.ids), 6, 16), 5)
-        masked = reader._masked(inputs, noisy)
+        noisy = model.embed(inputs.ids).detach() + scale * draw_normal(inputs.keys, (len(inputs.ids), 6, 16), 5)
+        masked = reader._mask(inputs, noisy)
         changed = (masked != noisy).any(dim=-1)[0]
         assert int(changed.sum()) == 2
         assert not changed[[0, 5]].any(), "special tokens are never masked"
@@ -216,7 +216,7 @@ def test_a_synonym_of_more_word_pieces_is_never_inside_the_ball(tmp_path):
     config = BertConfig(vocab_size=len(pieces), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                         intermediate_size=8)  # fmt: skip
     model = from_transformers(BertForSequenceClassification(config), BertTokenizer(str(tmp_path / "vocab.txt")))
-    reader, example = Reader(wrap(model, device="cpu"), 0.1), Example("test:0", {"text": "the film fine"}, 1)
+    reader, example = NoisyReader(wrap(model, device="cpu"), 0.1), Example("test:0", {"text": "the film fine"}, 1)
     assert reader.distance(example.texts, {"text": "the movie good"}) > 0
     assert reader.distance(example.texts, {"text": "the film decent"}) is None
     found = reader.swaps_inside(example, toys.table(), Protection(), 1e6)
@@ -237,7 +237,7 @@ def test_noise_that_the_model_puts_on_its_embeddings_counts():
         assert radius(lower_bound(unlucky, n, 0.001), 0.5) <= result.strength <= distance
         near += result.strength > 0.8 * distance
     assert near
-    assert Reader(wrap(model, device="cpu"), 0.3).inner_noise == ()
+    assert NoisyReader(wrap(model, device="cpu"), 0.3).inner_noise == ()
 
 
 class LooksBehindTheMask(toys.LinearBackbone):
@@ -271,17 +271,17 @@ def test_noise_on_a_mask_is_not_counted_twice():
     other = {"text": "fine dull"}
     (answer,) = certificate.challenge(victim, [Challenge("test:0", other, result.prediction)], 1)
     assert answer.refutes
-    reader = Reader(victim, 0.05)
+    reader = NoisyReader(victim, 0.05)
     assert 0 < result.strength < reader.distance({"text": "good dull"}, other)
     assert reader.total_sigma == 0.05
     model.deployment = TwoStep(masking="none")
-    assert Reader(wrap(model, device="cpu"), 0.05).total_sigma == pytest.approx(math.hypot(0.05, 1.0))
+    assert NoisyReader(wrap(model, device="cpu"), 0.05).total_sigma == pytest.approx(math.hypot(0.05, 1.0))
 
 
 def test_draws_that_were_not_answered_refute_nothing():
     challenge = Challenge("test:0/1", {"text": "fine"}, 1)
-    assert answered(np.array([900, 100]), challenge, 1000, 0.001).refutes
-    assert not answered(np.array([100, 100]), challenge, 1000, 0.001).refutes
+    assert answer_challenge(np.array([900, 100]), challenge, 1000, 0.001).refutes
+    assert not answer_challenge(np.array([100, 100]), challenge, 1000, 0.001).refutes
 
 
 PGD = {"pgd": 4, "pgd_draws": 8}
@@ -337,7 +337,7 @@ def test_ascent_goes_through_noise_and_masks(masking):
     assert any(answer.refutes for answer in far)
     alone = [certificate.probe(victim, [probe], seed=0)[0] for probe in probes(examples, [30.0, 30.0], classes)]
     assert alone == far
-    reader = Reader(victim, 0.2)
+    reader = NoisyReader(victim, 0.2)
     (inputs,) = on_device([TokenBatch(np.array([[2, 5, 6, 3]]), keys=np.array([7], np.uint64))], model.device)
     rows = len(inputs.ids)
     gradient = reader.margin_gradient(inputs, torch.zeros(rows, dtype=torch.int64), torch.ones(rows, dtype=torch.int64))

@@ -15,14 +15,14 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, ImageClassification
 from isthmus.models import ImageClassifier, wrap
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.models.image_backbones import Features
+from isthmus.models.image_backbones import FeatureBackbone
 
 SHAPE = (12,)
 
 
 def linear() -> tuple[ImageClassifier, torch.Tensor]:
     """Two classes apart by a plane through 0, and the normal of it."""
-    model = ImageClassifier(Features(SHAPE), ImageClassification(("a", "b"), ("features",), SHAPE))
+    model = ImageClassifier(FeatureBackbone(SHAPE), ImageClassification(("a", "b"), ("features",), SHAPE))
     normal = torch.linspace(-1, 1, 12)
     with torch.no_grad():
         model.head.weight.copy_(torch.stack([-normal, normal]))

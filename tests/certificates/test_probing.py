@@ -12,10 +12,10 @@ import certify_toys as toys
 import pytest
 
 from isthmus.cli.app import run as run_command
-from isthmus.core.lines import sealed
+from isthmus.core.lines import seal_row
 from isthmus.models import wrap
 from isthmus.report.attack.view import read_run
-from isthmus.report.certificate.figure import curve
+from isthmus.report.certificate.figure import draw_curve
 from isthmus.report.certificate.view import read_certificate
 from isthmus.report.page import render
 from isthmus.runs.folder import RunFolder
@@ -82,7 +82,7 @@ def test_accuracy_under_the_attack_lies_above_certified_accuracy_and_below_the_d
     told = f"embedding_pgd attacked {len(certain)} examples within their certificates and fooled the model on none"
     assert any(told in note
                for note in view.notes())  # fmt: skip
-    assert "under attack" in curve(view)
+    assert "under attack" in draw_curve(view)
 
 
 def test_without_it_nothing_is_attacked(certify, place):
@@ -113,7 +113,7 @@ def test_a_certificate_that_claims_too_much_is_broken(certify, place):
     distance = abs(toys.distance(toys.linear(), TEXTS[int(chosen["id"].rpartition(":")[2])]))
     assert chosen["strength"] < distance
     inflated = [{**row, "strength": 1.5 * distance + 0.5} if row["id"] == chosen["id"] else row for row in rows]
-    path.write_bytes(b"".join(map(sealed, inflated)))
+    path.write_bytes(b"".join(map(seal_row, inflated)))
     code, _, told = certify()
     assert code == 4
     assert f"example {chosen['id']}: embedding_pgd found a point within its certificate" in told
@@ -122,5 +122,5 @@ def test_a_certificate_that_claims_too_much_is_broken(certify, place):
     assert [each.rpartition("/")[0] for each in header["refuted"]] == [f"embedding_pgd/{chosen['id']}"]
     view = read_certificate(next(iter(RunFolder(place / "out").certificate_files())))
     assert any("refuted. This is a bug" in note for note in view.notes())
-    path.write_bytes(b"".join(map(sealed, rows)))
+    path.write_bytes(b"".join(map(seal_row, rows)))
     assert certify()[0] == 0, "the right rows are not to blame"

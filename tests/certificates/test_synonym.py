@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates import Synonym
-from isthmus.certificates._substitutions import Space
+from isthmus.certificates._substitutions import SubstitutionSpace
 from isthmus.certificates.base import Challenge
 from isthmus.core.types import Example
 from isthmus.inference.synonym_draws import DrawnText
@@ -126,7 +126,7 @@ def test_a_text_that_is_surely_answered_otherwise_refutes(table):
 def test_the_size_of_a_space_is_the_number_of_its_texts():
     table = toys.table()
     for text in toys.TEXTS:
-        space = Space.of({"text": text.replace(",", "")}, table, Protection())
+        space = SubstitutionSpace.of({"text": text.replace(",", "")}, table, Protection())
         shells = [[found["text"] for found in space.texts(r)] for r in range(len(space.positions) + 1)]
         assert [len(shell) for shell in shells] == [space.shell(r) for r in range(len(shells))]
         assert sorted(itertools.chain.from_iterable(shells)) == sorted(toys.every_text(text.replace(",", ""), table))

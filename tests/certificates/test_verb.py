@@ -18,7 +18,7 @@ import certify_toys as toys
 import pytest
 
 from isthmus.cli.app import run as run_command
-from isthmus.core.lines import sealed
+from isthmus.core.lines import seal_row
 from isthmus.defences import SAFER
 from isthmus.models import wrap
 from isthmus.report.attack.view import read_run
@@ -222,14 +222,14 @@ def test_with_fixed_draws_a_randomised_model_has_an_exact_answer(isthmus, noisy)
 
 
 def test_an_attack_on_the_model_asked_otherwise_is_one_on_another_model():
-    from isthmus.verbs.certify.challenges import asked_of
+    from isthmus.verbs.certify.challenges import model_and_options
 
-    assert asked_of({"model": "m", "victim": {}}) == asked_of({"model": "m"})
-    assert asked_of({"model": "m", "victim": {"fixed": True}}) != asked_of({"model": "m"})
+    assert model_and_options({"model": "m", "victim": {}}) == model_and_options({"model": "m"})
+    assert model_and_options({"model": "m", "victim": {"fixed": True}}) != model_and_options({"model": "m"})
 
 
 def test_what_stands_before_a_model_belongs_to_what_is_certified():
-    from isthmus.certificates._gaussian_noise import Reader
+    from isthmus.certificates._gaussian_noise import NoisyReader
     from isthmus.certificates._intervals import is_bounded
     from isthmus.inference.normalised import Normalised
 
@@ -239,10 +239,10 @@ def test_what_stands_before_a_model_belongs_to_what_is_certified():
     victim = wrap(model, device="cpu")
     assert not is_bounded(victim)
     (disguised,), (plain,) = (
-        Reader(victim, 0.1).encoded([{"text": text}]) for text in ("a fi\u200bne film", "a fine film")
+        NoisyReader(victim, 0.1).encode([{"text": text}]) for text in ("a fi\u200bne film", "a fine film")
     )
     assert disguised == plain
-    (raw,) = Reader(wrap(model, device="cpu", deployed=False), 0.1).encoded([{"text": "a fi\u200bne film"}])
+    (raw,) = NoisyReader(wrap(model, device="cpu", deployed=False), 0.1).encode([{"text": "a fi\u200bne film"}])
     assert raw != plain
 
 
@@ -300,7 +300,7 @@ def test_certified_is_at_most_empirical_and_both_are_shown(isthmus, place, model
 def doctored(path: Path, key: str, **changes: Any) -> None:
     rows = read_rows(path)
     assert any(row["id"] == key for row in rows)
-    path.write_bytes(b"".join(sealed({**row, **(changes if row["id"] == key else {})}) for row in rows))
+    path.write_bytes(b"".join(seal_row({**row, **(changes if row["id"] == key else {})}) for row in rows))
 
 
 @pytest.mark.parametrize(("model", "name"), [("cnn", "exact"), ("smoothed", "synonym")])

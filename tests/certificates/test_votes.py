@@ -11,7 +11,7 @@ import pytest
 from isthmus.certificates._votes import (
     Ballot,
     check_draws,
-    draws_for,
+    count_draws_needed,
     groups,
     leaving,
     lower_bound,
@@ -125,9 +125,9 @@ def test_a_vote_of_finitely_many_draws_may_leave_the_certified_class():
 
 @pytest.mark.parametrize("share", [0.501, 0.55, 0.7, 0.95, 1.0])
 def test_the_draws_that_make_leaving_rare(share):
-    found = draws_for(share, most=2_000_001)
+    found = count_draws_needed(share, most=2_000_001)
     assert found is not None
     assert found % 2 == 1
     assert leaving(share, found) <= 0.01
     assert found == 1 or leaving(share, found - 2) > 0.01
-    assert draws_for(0.5001, most=100_001) is None
+    assert count_draws_needed(0.5001, most=100_001) is None

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from isthmus.cli.command import command_line, shown
+from isthmus.cli.command import command_line, quote_command
 
 
 @pytest.mark.parametrize(
@@ -22,13 +22,13 @@ from isthmus.cli.command import command_line, shown
     ],
 )
 def test_without_secrets_it_is_what_was_given(arguments):
-    assert shlex.split(shown(arguments)) == ["isthmus", *arguments]
+    assert shlex.split(quote_command(arguments)) == ["isthmus", *arguments]
 
 
 def test_secrets_are_variables_that_a_shell_fills_in():
     given = ["attack", "https://ann:pw@host/a?api_key=k1", "--header", "Authorization: Bearer t", "--header=X-Key:k2"]
     given += ["--data", "https://host/d.csv?sig=s", "-V", "url=http://host/?q=v", "--n", "3"]
-    command = shown(given)
+    command = quote_command(given)
     assert not {"ann", "pw", "k1", "Bearer", "k2", "sig=s", "q=v"} & set(command.replace(":", " ").split())
     assert "$API_KEY" in command
     values = {"USER_NAME": "ann", "PASSWORD": "pw", "API_KEY": "k1", "AUTHORIZATION": "Bearer t", "X_KEY": "k2"}
@@ -45,7 +45,7 @@ def test_secrets_are_variables_that_a_shell_fills_in():
 
 def test_every_secret_has_a_name_of_its_own():
     given = ["attack", "http://h/c?key=1", "--data", "https://d/x.csv?key=2&key_2=3", "--header", "Key: 4"]
-    command = shown(given)
+    command = quote_command(given)
     assert re.findall(r"\$\w+", command) == ["$KEY", "$KEY_2", "$KEY_2_2", "$KEY_3"]
 
 

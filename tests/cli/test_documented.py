@@ -56,7 +56,7 @@ def test_the_page_of_defences_gives_their_defaults() -> None:
     for row in (line.split("|") for line in section.splitlines() if line.startswith("| `")):
         for name in re.findall(r"`([a-z_]+)`", row[1]):
             defence: Defence = catalog.build("defences", name)
-            defaults = defence.suited(Classification(("a", "b"))).parameters  # Those of texts.
+            defaults = defence.adapt_to(Classification(("a", "b"))).parameters  # Those of texts.
             for parameter, value in re.findall(r"([a-z_]+) (-?[\d.]+(?:e-?\d+)?)(?=[,; (]|$)", row[2]):
                 if parameter in defaults:
                     assert float(value) == defaults[parameter], (name, parameter)

@@ -246,11 +246,11 @@ def test_a_damaged_file_is_found_out_before_the_model_is_asked(place, capsys, mo
 
 def test_a_class_that_is_no_class_is_named():
     from isthmus.core.errors import UnknownName
-    from isthmus.explanations.base import chosen_classes
+    from isthmus.explanations.base import choose_classes
 
     with pytest.raises(UnknownName, match=r"1\.5"):
-        chosen_classes(1.5, ("bad", "good"))
-    assert chosen_classes(1, ("bad", "good")) == chosen_classes([1], ("bad", "good")) == (1,)
+        choose_classes(1.5, ("bad", "good"))
+    assert choose_classes(1, ("bad", "good")) == choose_classes([1], ("bad", "good")) == (1,)
 
 
 def test_weights_that_are_not_numbers_are_said_to_be_none():
@@ -258,7 +258,7 @@ def test_weights_that_are_not_numbers_are_said_to_be_none():
     from rich.console import Console
 
     from isthmus.explanations import Explanation
-    from isthmus.report.explanation.page import explained_html
+    from isthmus.report.explanation.page import render_explained
     from isthmus.report.explanation.terminal import print_explained
     from isthmus.runs.explained import Explained, Reading
 
@@ -270,7 +270,7 @@ def test_weights_that_are_not_numbers_are_said_to_be_none():
     told = console.export_text()
     assert "some weights are not numbers" in told
     assert "1 texts have weights that are not numbers" in told
-    page = explained_html([each])
+    page = render_explained([each])
     assert "<b>film" not in page
     assert "nan" not in page
     assert Explained.from_json(json.loads(json.dumps(each.to_json()).replace("NaN", "null"))).title == "0"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus.cli.doctor import examine
-from isthmus.cli.show import reflowed
+from isthmus.cli.show import reflow
 from isthmus.core import catalog
 
 FAMILIES = ("attacks", "defences", "measures", "certificates", "explanations")
@@ -33,7 +33,7 @@ def test_show_gives_summary_parameters_and_sources(isthmus: Any, name: str) -> N
 
 def test_equations_are_not_filled_and_prose_is() -> None:
     text = "One\nsentence.\n\n    a = b\n    c   = d\n\nReferences:\n    A long\n    line.\n"
-    assert list(reflowed(text, 80)) == [
+    assert list(reflow(text, 80)) == [
         "One sentence.", "", "    a = b", "    c   = d", "", "References:", "    A long line.", "",
     ]  # fmt: skip
 

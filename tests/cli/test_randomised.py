@@ -15,7 +15,7 @@ import training_toys as toys
 
 from isthmus.attacks.base import AttackSettings
 from isthmus.cli.attack import attack
-from isthmus.cli.printing import trained_on
+from isthmus.cli.printing import describe_training
 from isthmus.core.types import ABSTAINS
 from isthmus.runs.folder import RunFolder
 
@@ -69,7 +69,7 @@ def test_a_run_is_attacked_as_it_is_deployed_and_as_the_options_say(isthmus: Any
 def test_the_accuracy_of_training_is_said_to_be_that_of_a_single_pass(isthmus: Any, trained: Path) -> None:
     results = RunFolder(trained).record().results or {}
     assert "development accuracy of a single pass" in " ".join(isthmus("report", trained).out.split())
-    assert "single pass" not in trained_on({**results, "dev_single_pass": False})
+    assert "single pass" not in describe_training({**results, "dev_single_pass": False})
 
 
 def test_a_trace_holds_the_attacks_queries_and_not_its_judges(isthmus: Any, trained: Path) -> None:

@@ -29,14 +29,14 @@ def header(place: Path, key: str) -> dict[str, Any]:
 @pytest.fixture
 def attacks(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let the catalogue hold these attacks only."""
-    every = catalog._files
+    every = catalog._find_files
 
     def only(*names: str) -> None:
         def files(family: str) -> dict[str, Path]:
             found = every(family)
             return {name: found[name] for name in names} if family == "attacks" else found
 
-        monkeypatch.setattr(catalog, "_files", files)
+        monkeypatch.setattr(catalog, "_find_files", files)
 
     return only
 

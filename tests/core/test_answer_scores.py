@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.core.answer_scores import AnswerScore, base_ids, exact_match, f1, normalised, score, worst_variants
+from isthmus.core.answer_scores import AnswerScore, base_ids, exact_match, f1, normalise_answer, score, worst_variants
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from isthmus.core.answer_scores import AnswerScore, base_ids, exact_match, f1, n
     ],
 )
 def test_normalised(text: str, expected: str) -> None:
-    assert normalised(text) == expected
+    assert normalise_answer(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from isthmus.attacks.parts.trial import Trial
 from isthmus.core import compiled
 from isthmus.engine import assembly
 from isthmus.engine.requests import INSERT, MERGE, REPLACE, Score, replacing, replacing_by
-from isthmus.engine.rows import Rows
+from isthmus.engine.rows import TokenRows
 from isthmus.text import subwords
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -101,10 +101,10 @@ def test_rows_are_those_of_array_operations(
         array = np.array([each for each in own if each[0] < count], np.int32).reshape(-1, 4)
         requests.append(Score(draft, array, count))
     assembler = assembly.Assembler(tokenizer, vocabulary, limit)
-    expected = assembler.spliced_rows(requests)
+    expected = assembler.splice_rows(requests)
     before, compiled.part = compiled.part, part
     try:
-        found = assembler._compiled_rows(requests)
+        found = assembler._splice_compiled(requests)
     finally:
         compiled.part = before
     if found is None:  # Mergers, and edits of one place, are left to the other way.
@@ -131,7 +131,7 @@ def test_ordinary_edits_take_the_compiled_way(part: ModuleType, tokenizer: Any, 
     edits = np.array([[0, 1, REPLACE, 5], [1, 0, INSERT, 6], [1, 4, REPLACE, 0], [2, 2, REPLACE, 1]], np.int32)
     monkeypatch.setattr(compiled, "part", part)
     vocabulary.ids(WORDS)
-    assert assembler._compiled_rows([Score(draft, edits, 4)]) is not None
+    assert assembler._splice_compiled([Score(draft, edits, 4)]) is not None
 
 
 @settings(max_examples=200, deadline=None)
@@ -346,7 +346,7 @@ def test_rows_are_padded_as_in_python(part: ModuleType, lengths: list[int], data
     for used in (part, None):
         compiled.part = used
         try:
-            batches.append(Rows(total, order, ids, None).batch(chosen, 99))
+            batches.append(TokenRows(total, order, ids, None).batch(chosen, 99))
         finally:
             compiled.part = before
     found, expected = batches
@@ -397,7 +397,7 @@ def test_scores_are_judged_as_in_python(part: ModuleType, rows: list[tuple[float
         compiled.part = used
         try:
             trial = Trial(Untargeted(), label, draft, scores[0], random.Random(0))
-            found.append((trial.leading(scores), trial.ranked(positions, scores)))
+            found.append((trial.leading(scores), trial.rank(positions, scores)))
         finally:
             compiled.part = before
     assert found[0] == found[1]
@@ -414,10 +414,10 @@ def test_what_is_no_score_is_left_to_python(part: ModuleType) -> None:
     ):
         assert part.furthest(other, column) is None
         if not isinstance(other, np.ndarray) or other.shape != (0, 2):
-            assert part.ranked(places[:1] if other is nowhere else places, other, column) is None
-    assert part.ranked(places[:1], scores, 0) is None
+            assert part.rank(places[:1] if other is nowhere else places, other, column) is None
+    assert part.rank(places[:1], scores, 0) is None
     with pytest.raises(BufferError):
-        part.ranked(places.astype(np.int64), scores, 0)
+        part.rank(places.astype(np.int64), scores, 0)
 
 
 def test_an_environment_variable_leaves_it_unused() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.core.errors import RunError
 from isthmus.core.files import (
-    guarded,
+    guard_links,
     make_folder,
     read_json,
     remove_file,
@@ -200,7 +200,7 @@ def test_nothing_is_written_or_deleted_through_a_link_that_leads_out(linked):
         lambda: write(linked / "away" / "model"),
         lambda: write_atomic(linked / "attacks" / ".." / "away" / "new", ""),
     ]
-    with guarded(linked):
+    with guard_links(linked):
         for action in actions:
             with pytest.raises(RunError, match=r"leads out of .* by a link"):
                 action()
@@ -213,7 +213,7 @@ def test_nothing_is_written_or_deleted_through_a_link_that_leads_out(linked):
 
 def test_a_folder_that_is_itself_a_link_is_the_users_choice(linked, tmp_path):
     (tmp_path / "chosen").symlink_to(linked)
-    with guarded(tmp_path / "chosen"):
+    with guard_links(tmp_path / "chosen"):
         write_atomic(tmp_path / "chosen" / "real" / "a", "x")
         write_atomic(linked / "real" / "b", "x")
         with pytest.raises(RunError, match="by a link"):
@@ -231,7 +231,7 @@ def test_a_pipe_is_written_to_and_stays(tmp_path):
     assert os.read(reader, 100) == b"all of it"
     os.close(reader)
     assert pipe.is_fifo()
-    with guarded(tmp_path):  # In a run folder nobody reads from it: writing would wait for ever.
+    with guard_links(tmp_path):  # In a run folder nobody reads from it: writing would wait for ever.
         write_atomic(pipe, "a file")
     assert pipe.read_text() == "a file"
 

@@ -8,10 +8,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.lines import sealed, whole_lines
+from isthmus.core.lines import seal_row, whole_lines
 
 ROWS = [{"id": f"test:{number}", "text": "naïve \u2028 line\r\nbreak" * (number % 3)} for number in range(5)]
-FILE = b"".join(map(sealed, ROWS))
+FILE = b"".join(map(seal_row, ROWS))
 
 
 @given(st.integers(0, len(FILE)))

@@ -16,7 +16,7 @@ import pytest
 
 from isthmus.core import lock
 from isthmus.core.errors import RunError
-from isthmus.core.lock import FILE, FolderInUse, hold, serialised, sweep
+from isthmus.core.lock import FILE, FolderInUse, hold, serialise, sweep
 
 HOLDER = textwrap.dedent(
     """
@@ -168,7 +168,7 @@ def test_what_two_processes_add_to_one_file_is_all_there(tmp_path: Path) -> None
     path = tmp_path / "measures.json"
     processes = [subprocess.Popen([sys.executable, "-c", COUNTER, str(path), name]) for name in "ab"]
     assert [process.wait() for process in processes] == [0, 0]
-    with serialised(path, "measure"):
+    with serialise(path, "measure"):
         assert len(path.read_text().splitlines()) == 82
     assert [entry.name for entry in tmp_path.iterdir()] == ["measures.json"]
 
@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(handle: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with serialised(tmp_path / "measures.json", "measure"):
+    with serialise(tmp_path / "measures.json", "measure"):
         monkeypatch.setattr(os, "write", full)  # Only leaving fails.
     assert not list(tmp_path.iterdir())
     with pytest.raises(RunError, match="disk is full"), hold(tmp_path, "attack"):

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.strata import grouped_order, linked, stratified_order, stratified_split
+from isthmus.core.strata import grouped_order, link_rows, stratified_order, stratified_split
 
 labels = st.lists(st.integers(-1, 4), min_size=1, max_size=120)
 
@@ -53,6 +53,6 @@ def test_groups_stay_together_and_are_shuffled() -> None:
 
 def test_rows_are_linked_through_others() -> None:
     # 0-1 share a text, 1-2 share a question, so 0 and 2 belong together; 3 is alone.
-    found = linked(["t", "t", "u", "v"], ["a", "b", "b", "c"])
+    found = link_rows(["t", "t", "u", "v"], ["a", "b", "b", "c"])
     assert found[0] == found[1] == found[2] != found[3]
-    assert linked([], []) == []
+    assert link_rows([], []) == []

@@ -98,23 +98,23 @@ def test_sample_of_one_label():
 
 def test_aligned_by_name_and_number():
     data = make([0, 1, 1])
-    assert data.aligned(("neg", "pos")) is data
-    swapped = data.aligned(("POS", "NEG"))
+    assert data.align_labels(("neg", "pos")) is data
+    swapped = data.align_labels(("POS", "NEG"))
     assert swapped.label_indices().tolist() == [1, 0, 0]
     assert swapped.labels == ("POS", "NEG")
-    assert data.aligned(("LABEL_0", "LABEL_1")).label_indices().tolist() == [0, 1, 1]
-    assert data.aligned(("LABEL_1", "LABEL_0")).label_indices().tolist() == [1, 0, 0]
-    assert data.aligned(("neg", "neutral", "pos")).label_indices().tolist() == [0, 2, 2]
+    assert data.align_labels(("LABEL_0", "LABEL_1")).label_indices().tolist() == [0, 1, 1]
+    assert data.align_labels(("LABEL_1", "LABEL_0")).label_indices().tolist() == [1, 0, 0]
+    assert data.align_labels(("neg", "neutral", "pos")).label_indices().tolist() == [0, 2, 2]
     numbered = make([0, 1, 1], names=("0", "1"))
-    assert numbered.aligned(("neg", "pos")).label_indices().tolist() == [0, 1, 1]
+    assert numbered.align_labels(("neg", "pos")).label_indices().tolist() == [0, 1, 1]
     only_ones = make([0], names=("1",))
-    assert only_ones.aligned(("ham", "spam")).label_indices().tolist() == [1]
+    assert only_ones.align_labels(("ham", "spam")).label_indices().tolist() == [1]
     unused = make([1, 1], names=("other", "pos"))
-    assert unused.aligned(("pos", "neg")).label_indices().tolist() == [0, 0]
+    assert unused.align_labels(("pos", "neg")).label_indices().tolist() == [0, 0]
     with pytest.raises(DataError, match="do not match"):
-        data.aligned(("ham", "spam"))
+        data.align_labels(("ham", "spam"))
     with pytest.raises(DataError, match="do not match"):
-        make([4], names="01234").aligned(("a", "b"))
+        make([4], names="01234").align_labels(("a", "b"))
 
 
 def test_splits():

@@ -44,14 +44,14 @@ def test_the_fingerprint_knows_answers_and_ids() -> None:
 
 def test_questions_have_no_labels() -> None:
     data = questions(question("a", "x"))
-    assert data.aligned(()) is data
+    assert data.align_labels(()) is data
     assert "qa" in repr(data)
     with pytest.raises(DataError, match="holds questions, and the model is one for examples with the labels a, b"):
-        data.aligned(("a", "b"))
+        data.align_labels(("a", "b"))
     with pytest.raises(DataError, match="no class label"):
         data.label_indices()
     with pytest.raises(UsageError, match="no labels"):
         data.sample(1, only_label="a")
     labelled = Dataset("l", "test", Classification(("a", "b")), (Example("1", {"text": "x"}, 0),))
     with pytest.raises(DataError, match="holds examples with the labels a, b, and the model is one for questions"):
-        labelled.aligned(())
+        labelled.align_labels(())

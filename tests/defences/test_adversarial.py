@@ -15,7 +15,7 @@ from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.defences import Batch
 from isthmus.defences.alum import both_ways
-from isthmus.defences.parts.perturbation import Dice, start, within
+from isthmus.defences.parts.perturbation import Dice, keep_within, start
 from isthmus.defences.parts.smoothness import kl, symmetric_kl
 
 
@@ -61,7 +61,7 @@ def test_the_start_lies_on_tokens_and_has_the_size_of_a_uniform_draw() -> None:
 def test_a_perturbation_is_scaled_back_and_never_up() -> None:
     delta = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))
     norms = delta.flatten(1).norm(dim=1)
-    scaled = within(delta, float(norms.median())).flatten(1).norm(dim=1)
+    scaled = keep_within(delta, float(norms.median())).flatten(1).norm(dim=1)
     assert torch.allclose(scaled, norms.clamp(max=float(norms.median())))
 
 
@@ -173,7 +173,7 @@ def test_pgd_is_climbing_first_and_training_at_the_end() -> None:
             break
         (gradient,) = torch.autograd.grad(loss, delta)
         gradient = gradient * mask
-        delta = within(delta.detach() + 0.4 * gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1), 0.5)
+        delta = keep_within(delta.detach() + 0.4 * gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1), 0.5)
     assert close(found, {name: value.grad for name, value in model.named_parameters() if value.grad is not None})
 
 
@@ -280,7 +280,7 @@ def test_a_search_does_not_depend_on_how_many_sentences_are_searched(monkeypatch
     found = []
     for batch in (whole, one):
         clean = model(**batch.inputs)
-        found.append(defence.perturbed(model, batch, clean, Dice(model), both_ways).embeddings)
+        found.append(defence.perturb(model, batch, clean, Dice(model), both_ways).embeddings)
     assert torch.allclose(found[0][:1], found[1], atol=1e-5)
 
 

@@ -23,7 +23,7 @@ from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.models.victims import wrap
 from isthmus.training import TrainingSettings, train
-from isthmus.training.log import judged
+from isthmus.training.log import select_judged
 
 LEARNS = TrainingSettings(precision="fp32", epochs=4, batch_size=8, learning_rate=1e-2, log_every=4, schedule="linear")
 
@@ -277,7 +277,7 @@ def test_weights_that_were_not_defended_cannot_win(tmp_path: Path) -> None:
     # Patience would have ended it before the attack; it ends nothing there.
     assert len(evaluated) >= 5
     assert accuracy(model) == max(row["dev_accuracy"] for row in evaluated[4:])
-    assert [row for row in judged(toys.rows(tmp_path)) if "dev_accuracy" in row] == evaluated[4:]
+    assert [row for row in select_judged(toys.rows(tmp_path)) if "dev_accuracy" in row] == evaluated[4:]
 
 
 def test_old_adversarial_examples_are_thrown_away(tmp_path: Path) -> None:
@@ -336,12 +336,12 @@ def test_an_attack_that_was_stopped_goes_on_where_it_was(learned: Any, tmp_path:
             if done == 10:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), progress.watched(Stops()), unfinished.kept_in(path):
+    with pytest.raises(KeyboardInterrupt), progress.watch(Stops()), unfinished.keep_in(path):
         made_by(defence, learned, data)
     with path.open("a") as stream:
         stream.write('{"id": "torn')
     again = Watch()
-    with progress.watched(again), unfinished.kept_in(path):
+    with progress.watch(again), unfinished.keep_in(path):
         assert made_by(defence, learned, data) == whole
     assert [done for _, done, _, _ in again.work] == list(range(11, 25))
     assert not path.exists()

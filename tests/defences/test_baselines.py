@@ -57,7 +57,7 @@ def test_without_dropout_r_drop_is_standard_and_says_so() -> None:
 
     still, model = toys.classifier(dropout=0.0).train(), toys.classifier(dropout=0.1).train()
     assert (drops(still), drops(model)) == (False, True)
-    with progress.watched(Hears()):
+    with progress.watch(Hears()):
         defences.RDrop().prepare(model, toys.dataset("train", 4, 0))
         assert not notes
         defences.RDrop().prepare(still, toys.dataset("train", 4, 0))

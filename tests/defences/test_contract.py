@@ -174,7 +174,7 @@ class Constant(Deployment):
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
         del precision
-        row = [1 - self.changed(options).share, self.changed(options).share]
+        row = [1 - self.change(options).share, self.change(options).share]
         return wrap(lambda texts: [row] * len(texts), labels=model.labels)
 
 

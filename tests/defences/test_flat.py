@@ -20,7 +20,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Example
 from isthmus.defences import Batch
 from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
-from isthmus.defences.parts.word_terms import importance_difference, mean_entropy, replaced_pairs
+from isthmus.defences.parts.word_terms import importance_difference, mean_entropy, read_replacements
 from isthmus.models import importance_of, word_importance
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
@@ -178,8 +178,8 @@ def test_the_log_has_both_terms_their_shares_and_the_replaced_words(tmp_path: Pa
     for fields in attacked:
         before, after = texts[fields[MADE_FROM]].split(), fields["text"].split()
         changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
-        assert replaced_pairs(Example("x", fields, 0)) == changed
-    assert replaced_pairs(Example("a column of the data", {"text": "a", REPLACED: "none of ours"}, 0)) == []
+        assert read_replacements(Example("x", fields, 0)) == changed
+    assert read_replacements(Example("a column of the data", {"text": "a", REPLACED: "none of ours"}, 0)) == []
 
 
 def test_beta_falls_every_epoch() -> None:

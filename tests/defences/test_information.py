@@ -15,8 +15,8 @@ from defence_toys import batch_of, close, gradients
 from isthmus import defences
 from isthmus.arithmetic.randomness import Stream
 from isthmus.defences import Batch
-from isthmus.defences.parts.anchors import anchored, most_anchors, ranks
-from isthmus.defences.parts.perturbation import ascended, start, within
+from isthmus.defences.parts.anchors import find_anchored, most_anchors, ranks
+from isthmus.defences.parts.perturbation import ascend, keep_within, start
 from isthmus.defences.vub import label_entropy
 from isthmus.information.fitted_gaussian import AuxiliaryGaussian
 from isthmus.information.mutual_information import (
@@ -25,9 +25,9 @@ from isthmus.information.mutual_information import (
     club,
     info_nce,
     info_nce_within,
+    mean_spread,
     rate,
-    sampled_spread,
-    spread,
+    sample_spread,
 )
 from isthmus.models.bottleneck import GaussianBottleneck
 
@@ -45,17 +45,17 @@ def test_the_spread_is_the_trace_of_the_covariance_and_the_mean_over_all_pairs()
     rows = tokens[mask.bool()]
     pairs = 0.5 * torch.cdist(rows, rows).square().mean()
     trace = torch.cov(rows.T, correction=0).trace()
-    assert torch.allclose(spread(tokens, mask), trace, rtol=1e-5)
-    assert torch.allclose(spread(tokens, mask), pairs, rtol=1e-5)
+    assert torch.allclose(mean_spread(tokens, mask), trace, rtol=1e-5)
+    assert torch.allclose(mean_spread(tokens, mask), pairs, rtol=1e-5)
 
 
 def test_one_partner_for_each_is_unbiased_and_never_padding() -> None:
     tokens, mask = torch.randn(2, 6, 4, generator=stream()), torch.ones(2, 6)
     mask[0, 3:] = 0
     tokens[0, 3:] = 1e6  # a single look at padding would show
-    draws = torch.stack([sampled_spread(tokens, mask, stream(seed)) for seed in range(3000)])
+    draws = torch.stack([sample_spread(tokens, mask, stream(seed)) for seed in range(3000)])
     error = float(draws.std()) / math.sqrt(len(draws))
-    assert float(draws.mean()) == pytest.approx(float(spread(tokens, mask)), abs=4 * error)
+    assert float(draws.mean()) == pytest.approx(float(mean_spread(tokens, mask)), abs=4 * error)
 
 
 @pytest.mark.parametrize("correlation", [0.3, 0.8])
@@ -141,13 +141,13 @@ def test_anchors_are_counted_as_the_method_says(lowest: float, highest: float) -
     lengths = torch.arange(1, 41)
     mask = (torch.arange(40)[None] < lengths[:, None]).long()
     gradient = torch.randn(40, 40, 6, generator=stream())
-    chosen = anchored(gradient, mask, lowest, highest)
+    chosen = find_anchored(gradient, mask, lowest, highest)
     assert not (chosen & ~mask.bool()).any()
     for n, row in zip(lengths.tolist(), chosen, strict=True):
         expected = math.ceil(highest * n - 1e-9) - math.ceil(lowest * n - 1e-9)
         assert int(row.sum()) == max(1, expected)
         assert int(row.sum()) <= most_anchors(40, lowest, highest)
-    assert torch.equal(chosen, anchored(1e-6 * gradient, mask, lowest, highest))
+    assert torch.equal(chosen, find_anchored(1e-6 * gradient, mask, lowest, highest))
     norms = gradient.norm(dim=-1)
     for row in range(10, 40):
         assert torch.equal(ranks(gradient, mask)[row, : row + 1].argsort(), norms[row, : row + 1].argsort())
@@ -164,9 +164,9 @@ def test_anchors_of_short_sentences_are_defined() -> None:
     gradient = torch.arange(1.0, 5.0).view(1, 4, 1).expand(4, 4, 2) * torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1)
     lengths = torch.tensor([1, 2, 3, 0])
     mask = (torch.arange(4)[None] < lengths[:, None]).long()
-    chosen = anchored(gradient, mask, 0.7, 0.8)
+    chosen = find_anchored(gradient, mask, 0.7, 0.8)
     assert [row.nonzero().flatten().tolist() for row in chosen] == [[0], [1], [2], []]  # norms ascend: rank = place
-    wide = anchored(gradient, mask, 0.5, 0.9)
+    wide = find_anchored(gradient, mask, 0.5, 0.9)
     assert [row.nonzero().flatten().tolist() for row in wide] == [[0], [1], [2], []]
 
 
@@ -199,18 +199,18 @@ def test_adversarial_training_is_the_loop_of_the_released_code() -> None:
         torch.manual_seed(3)
         output = model(**batch.inputs, inputs_embeds=model.embed(ids) + delta, hidden=True)
         local, whole = output.hidden[0], output.hidden[-1][:, 0]
-        narrow = sampled_spread(local, mask, batch.stream(f"infobert bottleneck {step}"))
+        narrow = sample_spread(local, mask, batch.stream(f"infobert bottleneck {step}"))
         task = torch.nn.functional.cross_entropy(output.logits, batch.labels)
         ((task + 0.2 * narrow) / 3).backward(retain_graph=True)
         assert delta.grad is not None
         first = delta.grad.clone()
-        chosen = anchored(first, mask, 0.5, 0.9)
+        chosen = find_anchored(first, mask, 0.5, 0.9)
         bound = info_nce(
             model.companions["critic"], local, whole, chosen, Chunks(chosen.sum(), int(chosen.sum()), 6),
             batch.stream(f"infobert anchored {step}"),
         )  # fmt: skip
         (-0.3 * bound / 3).backward()
-        delta = within(ascended(delta.detach(), first, 0.3), 0.4)
+        delta = keep_within(ascend(delta.detach(), first, 0.3), 0.4)
     expected = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
     assert close(found, expected, 2e-6)
 
@@ -241,7 +241,7 @@ def test_the_papers_anchors_are_those_of_the_task_at_the_clean_text() -> None:
     delta = torch.zeros(*batch.inputs["input_ids"].shape, 16, requires_grad=True)
     logits = model(**batch.inputs, inputs_embeds=model.embed(batch.inputs["input_ids"]) + delta).logits
     (gradient,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, batch.labels), delta)
-    assert torch.equal(clean, anchored(gradient, batch.inputs["attention_mask"], 0.5, 0.9))
+    assert torch.equal(clean, find_anchored(gradient, batch.inputs["attention_mask"], 0.5, 0.9))
     still = {"step_size": 0.0, "init_magnitude": 0.0, "steps": 1}
     one_pass = gradients(defence, model, batch)
     own_pass = gradients(dataclasses.replace(defence, adversary="freelb", **still), model, batch)

@@ -16,7 +16,7 @@ from isthmus import defences
 from isthmus.arithmetic.randomness import Stream
 from isthmus.defences import Batch, Defence
 from isthmus.defences.parts import smoothness
-from isthmus.information.mutual_information import spread
+from isthmus.information.mutual_information import mean_spread
 from isthmus.training.walk import walk
 
 SIZE = 12
@@ -120,9 +120,9 @@ def test_the_spread_of_a_batch_is_that_of_its_halves_and_the_distance_between_th
     """Why accumulated InfoBERT is not InfoBERT on one large batch: words of other passes do not count."""
     tokens = torch.randn(8, 5, 6, generator=torch.Generator().manual_seed(0)) + torch.arange(8).view(8, 1, 1)
     mask = torch.ones(8, 5)
-    halves = [spread(half, torch.ones(4, 5)) for half in (tokens[:4], tokens[4:])]
+    halves = [mean_spread(half, torch.ones(4, 5)) for half in (tokens[:4], tokens[4:])]
     between = (tokens[:4].mean(dim=(0, 1)) - tokens[4:].mean(dim=(0, 1))).square().sum() / 4
-    assert torch.allclose(spread(tokens, mask), sum(halves) / 2 + between, rtol=1e-5)
+    assert torch.allclose(mean_spread(tokens, mask), sum(halves) / 2 + between, rtol=1e-5)
 
 
 def test_the_papers_anchors_equal_one_large_batch_where_sentences_are_equally_long() -> None:

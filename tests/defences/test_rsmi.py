@@ -166,7 +166,7 @@ def test_the_trained_model_answers_as_the_settings_say():
     inference = prepared(RSMI(**settings, **rule)).deployment
     assert isinstance(inference, TwoStep)
     assert {name: getattr(inference, name) for name in settings | rule} == settings | rule
-    assert inference.accepted().tolist() == [False] * 6 + [True] * 2
+    assert inference.find_accepted().tolist() == [False] * 6 + [True] * 2
 
 
 def test_questions_are_refused():
@@ -218,5 +218,5 @@ def test_words_are_found_in_word_level_networks_too():
         (terms,) = list(defence.losses(model, batch))
         terms.total().backward()
         assert float(terms.total()) > 0
-        words = masking.words_of(model, batch.inputs["input_ids"], batch.inputs["attention_mask"])
+        words = masking.mask_of_words(model, batch.inputs["input_ids"], batch.inputs["attention_mask"])
         assert words.sum() > 3 * len(batch)

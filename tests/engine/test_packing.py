@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from isthmus.engine import packing
 from isthmus.engine.packing import _cheap_cuts
-from isthmus.engine.rows import Rows
+from isthmus.engine.rows import TokenRows
 
 
 def cost(batches: list[list[np.ndarray]], lengths: np.ndarray) -> int:
@@ -42,7 +42,9 @@ def test_on_a_cpu_lengths_are_mixed_inside_blocks_only(lengths: list[int], block
     total = np.array(lengths)
     order = np.argsort(total, kind="stable")
     ids = np.concatenate([np.full(total[row], row, np.int64) for row in order])
-    work = packing.packed(Rows(total, order, ids, None), np.arange(len(total)), on_gpu=False, pad=-1, block=block)
+    work = packing.pack_rows(
+        TokenRows(total, order, ids, None), np.arange(len(total)), on_gpu=False, pad=-1, block=block
+    )
     seen = []
     for batch in work.batches:
         own = batch.ids[:, 0]

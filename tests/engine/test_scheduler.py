@@ -366,7 +366,7 @@ def test_a_process_that_attacks_again_and_again_keeps_no_garbage():
 
     gc.collect()
     before = weakref.ref(Circle())
-    with scheduler._frozen_garbage():
+    with scheduler._freeze_garbage():
         within = weakref.ref(Circle())
         lasting = Circle()
         frozen = gc.get_freeze_count()
@@ -419,8 +419,8 @@ def test_words_that_the_victim_does_not_read_are_answered_without_a_round(
 ) -> None:
     text = " ".join([*TEXTS[1].split(), *TEXTS[3].split()] * 5)
     found, rounds = [], []
-    for known in (TokenScorer.known, lambda self, request: None):
-        monkeypatch.setattr(TokenScorer, "known", known)
+    for known in (TokenScorer.find_known, lambda self, request: None):
+        monkeypatch.setattr(TokenScorer, "find_known", known)
         engine = Engine(BertVictim(tokenizer), EngineSettings(**options))
         (item,) = run(engine, [Steps("one", {"text": text}, budget)]).values()  # type: ignore[list-item]
         found.append((item.logical, item.physical, engine.statistics.scores.logical, item.error))

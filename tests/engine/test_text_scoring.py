@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.errors import VictimTimeout
 from isthmus.engine.requests import Score
-from isthmus.engine.text_scoring import _rendered
+from isthmus.engine.text_scoring import _render
 from isthmus.models.victims import CallableVictim
 from isthmus.text.draft import DELETE, INSERT, MERGE, REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -38,7 +38,7 @@ def requests(draw: Any) -> Score:
 
 @given(requests())
 def test_candidates_are_what_their_edits_make_of_the_text(request: Score) -> None:
-    found = list(_rendered(request))
+    found = list(_render(request))
     for candidate in range(request.count):
         own = request.edits[request.edits[:, 0] == candidate, 1:].tolist()
         assert found[candidate] == request.base.apply([tuple(edit) for edit in own]).texts
@@ -48,7 +48,7 @@ def test_mergers_are_written_as_before() -> None:
     vocabulary = Vocabulary("[UNK]")
     base = Draft.of({"text": "a , b c"}, vocabulary)
     edits = np.array([(0, 0, MERGE, vocabulary.table["z"]), (1, 1, REPLACE, DELETE)], np.int32)
-    assert [text["text"] for text in _rendered(Score(base, edits, 2))] == ["z , c", "a , c"]
+    assert [text["text"] for text in _render(Score(base, edits, 2))] == ["z , c", "a , c"]
 
 
 def test_calls_share_a_thread() -> None:

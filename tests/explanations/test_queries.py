@@ -13,7 +13,7 @@ from isthmus.core.errors import IsthmusError, UsageError, VictimError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example
 from isthmus.explanations import LIME, Occlusion, Shapley
-from isthmus.explanations.lime import closeness, kept, ridge
+from isthmus.explanations.lime import closeness, draw_kept, ridge
 
 WEIGHTS = {"great": 0.3, "fine": 0.2, "dull": -0.25, "not": -0.1}
 TEXT = "a great but not dull film"
@@ -119,7 +119,7 @@ def test_lime_is_captums_on_the_same_samples():
     linear_model = pytest.importorskip("captum._utils.models.linear_model")
     words, lime = TEXT.split(), LIME(samples=200)
     (found,) = lime(pairwise, [Example("t", {"text": TEXT}, 0)], classes=[1], seed=3)
-    present = kept(len(words), 200, derive(3, "explanation", "t"))
+    present = draw_kept(len(words), 200, derive(3, "explanation", "t"))
     rows = iter(zip(present, closeness(present, lime.kernel_width), strict=True))
     weights: list[float] = []
 
@@ -146,7 +146,7 @@ def test_lime_is_captums_on_the_same_samples():
 
 
 def test_samples_keep_every_number_of_words_and_the_first_keeps_all():
-    present = kept(5, 2000, 1)
+    present = draw_kept(5, 2000, 1)
     assert present[0].all()
     counts = np.bincount(present[1:].sum(axis=1), minlength=6)
     assert counts[5] == 0

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from isthmus.attacks import GradientAttack
 from isthmus.attacks.base import WordAttack
 from isthmus.attacks.parts.searches import by_importance, greedy
-from isthmus.certificates.base import Answer, Certificate, Statement, settled
+from isthmus.certificates.base import Certificate, ChallengeAnswer, Statement, make_certified
 from isthmus.defences import LabelSmoothing
 from isthmus.engine.requests import replacing
 from isthmus.measures.base import Figure, Measure, Measurement
@@ -54,13 +54,13 @@ class Never(Certificate):
 
     def certify(self, victim, examples, seed, protection):
         for example, row in zip(examples, victim.scores([each.texts for each in examples]), strict=True):
-            yield settled(example, int(row.argmax()), 0.0)
+            yield make_certified(example, int(row.argmax()), 0.0)
 
     def needs(self, victim, example, texts, protection):
         return None
 
     def challenge(self, victim, challenges, seed):
-        return [Answer(each.prediction, refutes=False) for each in challenges]
+        return [ChallengeAnswer(each.prediction, refutes=False) for each in challenges]
 
 
 @dataclass(frozen=True)

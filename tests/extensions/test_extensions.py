@@ -91,7 +91,7 @@ def test_source_says_kind_and_inherited_parameters(package: Path) -> None:
 
 def test_a_name_that_is_taken_keeps_its_module(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert catalog.find("attacks", "textfooler").module == "isthmus.attacks.words.textfooler"
-    (clash,) = [one for one in extensions.announced("attacks", catalog.names("attacks")) if one.clashes_with]
+    (clash,) = [one for one in extensions.find_announced("attacks", catalog.names("attacks")) if one.clashes_with]
     assert clash.name == "shouting.methods:Shout"
     assert run(["list", "attacks"]) == 0
     assert "its name textfooler is already taken" in " ".join(capsys.readouterr().out.split())

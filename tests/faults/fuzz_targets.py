@@ -98,7 +98,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
     from isthmus.cli.printing import run_json
     from isthmus.report.attack.view import read_run
     from isthmus.report.certificate.view import certificates
-    from isthmus.runs.explained import kept_explanations
+    from isthmus.runs.explained import read_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.verbs.measure import measurements
 
@@ -110,7 +110,7 @@ def _run_figures(place: Path) -> dict[str, Any]:
         "complete": {each.key: each.is_complete for each in seen},
         "measures": {each.key: each.measurement.to_json() for each in measurements(folder)},
         "certificates": {each.key: each.summary.to_json() for each in certificates(folder)},
-        "explanations": {each.key: [one.to_json() for one in each.explained] for each in kept_explanations(folder)},
+        "explanations": {each.key: [one.to_json() for one in each.explained] for each in read_explanations(folder)},
     }
     value = json.loads(json.dumps(found, default=str))
     assert isinstance(value, dict)
@@ -154,11 +154,11 @@ def _trace(place: Path) -> Any:
 def _images(place: Path) -> Any:
     """What an attack given again makes of its images: those that are there, by id."""
     from isthmus.runs.folder import RunFolder
-    from isthmus.verbs.attack.images import AdversarialImages, read_images
+    from isthmus.verbs.attack.images import AdversarialImageFile, read_images
 
     found = {}
     for file in RunFolder(place / "pictures").attack_files():
-        lost = AdversarialImages(file).lost(file.results())
+        lost = AdversarialImageFile(file).find_lost(file.results())
         images = read_images(file.images_path)
         found |= {(file.key, key): image.tobytes() for key, image in images.items() if key not in lost}
     return {"rows": found}

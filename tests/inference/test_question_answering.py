@@ -16,7 +16,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from isthmus import defences
 from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.types import OUTSIDE, Answer, Example, QuestionAnswering
-from isthmus.inference.question_answering import answer, predictions, window_logits, windows_of
+from isthmus.inference.question_answering import answer, predict_answers, window_logits, windows_of
 from isthmus.inference.question_windows import Window, best_spans, cut_windows, most_given
 from isthmus.models import Classifier, Noise, WordMask, load_model, register_slot
 from isthmus.models.bottleneck import GaussianBottleneck
@@ -214,7 +214,7 @@ def test_windows_are_compared_by_score_and_a_span_in_two_counts_once(cut: Cut) -
     for number, window in enumerate(windows):
         if window.target != (0, 0):
             logits[number][0, window.target[0]] = logits[number][1, window.target[1]] = 3 + number
-    (found,) = predictions(windows, logits, [example], ("question", "context"), n_best=5)
+    (found,) = predict_answers(windows, logits, [example], ("question", "context"), n_best=5)
     assert found.text == "quiet film"
     best = max(number for number, window in enumerate(windows) if window.target != (0, 0))
     assert found.candidates[0].score == 2 * (3 + best)

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 from isthmus.core.types import Answer, Example
-from isthmus.inference.question_answering import predictions
+from isthmus.inference.question_answering import predict_answers
 from isthmus.inference.question_windows import cut_windows
 
 CORPUS = [
@@ -97,7 +97,7 @@ def test_the_true_tokens_give_the_answer_back(
     assert held
     length = max(window.target[1] - window.target[0] + 1 for window in windows)
     if length <= 30:
-        (found,) = predictions(windows, logits, [example], ("question", "context"), n_best=3)
+        (found,) = predict_answers(windows, logits, [example], ("question", "context"), n_best=3)
         # A piece may reach beyond the answer (unknown letters on both sides of a line's end are one piece), never less.
         window = next(window for window in windows if window.target != (0, 0))
         begin, stop = window.offsets[window.target[0], 0], window.offsets[window.target[1], 1]

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import binomtest
 
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.randomness import branch, copied, mix64
+from isthmus.arithmetic.randomness import branch, copy_keys, mix64
 from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import ABSTAINS, TokenBatch, TokenVictim
@@ -23,7 +23,7 @@ from isthmus.inference.two_step_victim import TwoStepVictim
 from isthmus.inference.votes import average_logits, find_undecided, share_votes
 from isthmus.models import Classifier, ClassifierVictim, load_model, load_victim, masking
 from isthmus.models.gaussian_noise import GaussianNoise, noise_blocks
-from isthmus.models.masking import Candidates
+from isthmus.models.masking import MaskCandidates
 from isthmus.models.victims.classifier import MOST_TOKENS
 
 ENCODERS = ("bert", "roberta", "distilbert", "deberta-v2", "mpnet", "electra", "t5")
@@ -84,7 +84,7 @@ def victim_of(model: Classifier, **options: object) -> TwoStepVictim:
     ids=lambda value: "-".join(map(str, value.values() if isinstance(value, dict) else value)) or "none",
 )
 def test_the_table_of_accepted_votes(settings, accepted):
-    assert np.flatnonzero(TwoStep(k0=5, **settings).accepted()).tolist() == accepted
+    assert np.flatnonzero(TwoStep(k0=5, **settings).find_accepted()).tolist() == accepted
 
 
 def test_accepting_is_the_binomial_test_it_says_it_is():
@@ -92,8 +92,8 @@ def test_accepting_is_the_binomial_test_it_says_it_is():
         for n in range(k0 + 1):
             less = binomtest(n, k0, 0.5, alternative="less").pvalue
             greater = binomtest(n, k0, 0.5, alternative="greater").pvalue
-            assert TwoStep(k0=k0, level=0.7).accepted()[n] == (less >= 0.7)
-            assert TwoStep(k0=k0, level=0.3, accept_rule="greater").accepted()[n] == (greater <= 0.3)
+            assert TwoStep(k0=k0, level=0.7).find_accepted()[n] == (less >= 0.7)
+            assert TwoStep(k0=k0, level=0.3, accept_rule="greater").find_accepted()[n] == (greater <= 0.3)
 
 
 def test_open_votes_are_those_of_the_two_sided_test():
@@ -160,15 +160,15 @@ def test_the_most_salient_words_come_first_and_nothing_but_words():
 
 
 def test_masks_are_drawn_without_replacement_and_uniformly():
-    keys = copied(torch.tensor([11]), 4000)
-    candidates = Candidates(
+    keys = copy_keys(torch.tensor([11]), 4000)
+    candidates = MaskCandidates(
         torch.tensor([[4, 2, 7, 1, 0]]).expand(4000, -1), torch.tensor([[True] * 4 + [False]] * 4000)
     )
-    chosen = masking.flags(masking.drawn(candidates, keys, 2), 8)
+    chosen = masking.flags(masking.draw_candidates(candidates, keys, 2), 8)
     assert (chosen.sum(dim=1) == 2).all()
     assert chosen.sum(dim=0)[[0, 3, 5, 6]].sum() == 0
     assert (chosen.sum(dim=0)[[4, 2, 7, 1]].sub(2000).abs() < 160).all()  # five deviations
-    more = masking.flags(masking.drawn(candidates, keys, 5), 8)
+    more = masking.flags(masking.draw_candidates(candidates, keys, 5), 8)
     assert (more.sum(dim=1) == 4).all()
 
 
@@ -178,18 +178,18 @@ def test_special_and_padding_tokens_are_never_masked_and_short_texts_are_masked_
     model = classifier(name)
     inputs = model.encode(TEXTS)
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    words = masking.words_of(model, ids, mask)
+    words = masking.mask_of_words(model, ids, mask)
     gradient = masking.embedding_gradient(model, ids, mask, inputs.get("token_type_ids"))
     keys = torch.arange(len(ids))
     for count in (1, 2, 50):
         if how == "gradient":
             chosen = masking.most_salient(gradient.saliency(), words, count)
         else:
-            chosen = masking.drawn_from_all(words, keys, count)
+            chosen = masking.draw_from_all(words, keys, count)
         flags = masking.flags(chosen, ids.shape[1])
         assert not (flags & ~words).any()
         assert torch.equal(flags.sum(dim=1), words.sum(dim=1).clamp(max=count))
-        read = masking.masked_embeddings(model, ids, flags)
+        read = masking.mask_embeddings(model, ids, flags)
         assert torch.equal(read[~flags], model.embed(ids)[~flags])
         if name in ("lstm", "cnn"):
             assert not read[flags].any()
@@ -327,13 +327,13 @@ def test_the_first_step_is_the_mean_of_its_draws_on_the_masked_text(classifier):
     model = classifier(sigma=1.0, two_step=False, k0=3)
     text, key = TEXTS[:1], torch.tensor([int(KEYS[0])])
     inputs = model.encode(text)
-    with model.keyed(branch(key, "first saliency")):
+    with model.use_keys(branch(key, "first saliency")):
         saliency = masking.embedding_gradient(model, inputs["input_ids"]).saliency()
-    words = masking.words_of(model, inputs["input_ids"], None)
+    words = masking.mask_of_words(model, inputs["input_ids"], None)
     best = saliency[0].masked_fill(~words[0], 0).topk(2).indices
     ids = inputs["input_ids"].clone()
     ids[0, best] = model.tokenizer.mask_token_id
-    with torch.no_grad(), model.keyed(copied(branch(key, "first step"), 3)):
+    with torch.no_grad(), model.use_keys(copy_keys(branch(key, "first step"), 3)):
         logits = model(ids.expand(3, -1)).logits
     expected = logits.mean(dim=0).softmax(dim=-1).numpy()
     assert np.allclose(victim_of(model).scores(text, KEYS[:1])[0], expected, atol=1e-5)
@@ -381,23 +381,23 @@ def test_the_second_step_reads_every_set_of_masked_words_once(classifier):
 
 
 def test_a_set_of_masked_words_has_a_number():
-    keys = copied(torch.tensor([5]), 300)
+    keys = copy_keys(torch.tensor([5]), 300)
     for width, count in ((5, 2), (3, 3), (2, 4), (6, 1), (masking.MOST_NUMBERED, 1), (masking.MOST_NUMBERED, 2)):
         valid = torch.ones(300, width, dtype=torch.bool)
         valid[:100, -1] = False
-        candidates = Candidates(torch.arange(width).expand(300, -1), valid)
+        candidates = MaskCandidates(torch.arange(width).expand(300, -1), valid)
         every = masking.subsets(width, count, keys.device)
-        chosen = every[masking.drawn_subset(candidates, keys, count)]
+        chosen = every[masking.draw_subset(candidates, keys, count)]
         assert torch.equal(
-            masking.flags(masking.picked(candidates, chosen), width),
-            masking.flags(masking.drawn(candidates, keys, count), width),
+            masking.flags(masking.pick_candidates(candidates, chosen), width),
+            masking.flags(masking.draw_candidates(candidates, keys, count), width),
         )
 
 
 def test_more_candidates_than_a_number_has_bits(classifier, monkeypatch):
-    wide = Candidates(torch.arange(70).expand(3, -1), torch.ones(3, 70, dtype=torch.bool))
+    wide = MaskCandidates(torch.arange(70).expand(3, -1), torch.ones(3, 70, dtype=torch.bool))
     with pytest.raises(ValueError, match="no number of 64 bits"):
-        masking.drawn_subset(wide, torch.arange(3), 1)
+        masking.draw_subset(wide, torch.arange(3), 1)
     monkeypatch.setitem(MOST_TOKENS, "cpu", 1 << 16)  # so that all draws of the text come at once
     model = classifier("lstm", sigma=2.0, candidates=70, masked=1, accept_rule="greater", level=1e-9, k1=400)
     text = {"text": " ".join(["a moving quiet film was very dull and too long"] * 8)}
@@ -539,9 +539,9 @@ def test_gradients_pass_straight_through_the_masks(classifier, name):
     batch = TokenBatch(inputs["input_ids"].numpy(), None, None, KEYS[:1])
     found = victim_of(model).embedding_gradients(batch, np.array([1]), draws=4)[0]
     saliency = masking.embedding_gradient(model, inputs["input_ids"]).saliency()
-    words = masking.words_of(model, inputs["input_ids"], None)
+    words = masking.mask_of_words(model, inputs["input_ids"], None)
     flags = masking.flags(masking.most_salient(saliency, words, 3), words.shape[1])
-    read = masking.masked_embeddings(model, inputs["input_ids"], flags).detach().requires_grad_()
+    read = masking.mask_embeddings(model, inputs["input_ids"], flags).detach().requires_grad_()
     loss = torch.nn.functional.cross_entropy(model(inputs["input_ids"], None, None, read).logits, torch.tensor([1]))
     assert np.allclose(found, torch.autograd.grad(loss, read)[0][0].numpy(), atol=1e-6)
     assert np.abs(found[flags[0].numpy()]).max() > 0
@@ -585,12 +585,12 @@ def test_gradients_see_the_masks_of_the_step_that_answers(classifier):
 def test_gradients_of_the_second_step_take_every_candidate_in_turn(classifier):
     model = classifier(sigma=0.0, masked=1, candidates=3, accept_rule="greater", level=0.02)
     ids = model.encode(TEXTS[1:2])["input_ids"]
-    words = masking.words_of(model, ids, None)
+    words = masking.mask_of_words(model, ids, None)
     best = masking.most_salient(masking.embedding_gradient(model, ids).saliency(), words, 3)
     wanted = []
     for place in best.positions[0]:
         one = torch.zeros_like(words).index_fill_(1, place.view(1), value=True)
-        read = masking.masked_embeddings(model, ids, one)
+        read = masking.mask_embeddings(model, ids, one)
         wanted.append(masking.embedding_gradient(model, ids, target=torch.tensor([1]), replaced=read).values.numpy())
     taken = set()
     for key in range(24):

@@ -11,21 +11,21 @@ from isthmus.information.fitted_estimators import (
     Critics,
     Fitting,
     bootstrap_spread,
-    entropy,
     fit_club,
     fit_critics,
     fit_nce,
+    label_entropy,
     nce_interval,
     nce_values,
-    one_of_each,
+    pair_once,
 )
 from isthmus.information.mutual_information import (
     entropy_rate,
     gaussian_entropy,
+    mean_spread,
     mixture_information,
     pairwise_bounds,
     rate,
-    spread,
 )
 
 
@@ -191,14 +191,14 @@ def test_a_chunk_holds_one_chosen_token_of_each_text():
     chosen = torch.tensor([True, False, True, False, False, True, True, True, False, True, True])
     seen: set[int] = set()
     for seed in range(50):
-        for rows, tokens in one_of_each(features, chosen, 2, stream(seed)):
+        for rows, tokens in pair_once(features, chosen, 2, stream(seed)):
             assert len(rows) == 2
             assert rows.tolist() == owner[tokens].tolist()
             assert len(set(rows.tolist())) == 2
             assert bool(chosen[tokens].all())
             seen |= set(tokens.tolist())
     assert seen == set(torch.nonzero(chosen).flatten().tolist())  # text 1 has none, and never a turn
-    assert list(one_of_each(features, torch.zeros(m, dtype=torch.bool), 2, stream())) == []
+    assert list(pair_once(features, torch.zeros(m, dtype=torch.bool), 2, stream())) == []
 
 
 # ---------------------------------------------------------------------- rates of a linear Gaussian code
@@ -296,7 +296,7 @@ def test_the_spread_and_its_interval():
     t = 2.0 * normal(len(owner), 5)
     features = Features(owner, t, t, owner, normal(120, 2), torch.zeros(120))
     found = bootstrap_spread(features, 0)
-    assert found.estimate == pytest.approx(float(spread(t, torch.ones(len(t)))), rel=1e-5)
+    assert found.estimate == pytest.approx(float(mean_spread(t, torch.ones(len(t)))), rel=1e-5)
     assert found.estimate == pytest.approx(float(torch.cov(t.T, correction=0).trace()), rel=1e-5)
     assert 20 in found  # tr cov of N(0, 4 I) in five dimensions
     assert found.low < found.estimate < found.high
@@ -304,5 +304,5 @@ def test_the_spread_and_its_interval():
 
 
 def test_entropy_of_counts():
-    assert entropy(torch.tensor([0, 1, 2, 3])) == pytest.approx(math.log(4))
-    assert entropy(torch.tensor([5, 5])) == 0.0
+    assert label_entropy(torch.tensor([0, 1, 2, 3])) == pytest.approx(math.log(4))
+    assert label_entropy(torch.tensor([5, 5])) == 0.0

@@ -44,14 +44,14 @@ def antonyms(tmp_path_factory: pytest.TempPathFactory) -> Antonyms:
 
 @pytest.mark.parametrize(("a", "b"), OPPOSED)
 def test_opposites(antonyms: Antonyms, a: str, b: str) -> None:
-    assert antonyms.opposed(a, b)
-    assert antonyms.opposed(b, a)
+    assert antonyms.are_opposed(a, b)
+    assert antonyms.are_opposed(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), NOT_OPPOSED)
 def test_others(antonyms: Antonyms, a: str, b: str) -> None:
-    assert not antonyms.opposed(a, b)
-    assert not antonyms.opposed(b, a)
+    assert not antonyms.are_opposed(a, b)
+    assert not antonyms.are_opposed(b, a)
 
 
 @pytest.mark.skipif(not assets.available("wordnet"), reason="needs the wordnet asset")
@@ -59,9 +59,9 @@ def test_opposites_in_wordnet() -> None:
     antonyms = load_antonyms()
     for pair in ("best worst", "loved hates", "fails succeeded", "superb awful", "boring entertaining", "never always",
                  "happily sadly", "more less"):  # fmt: skip
-        assert antonyms.opposed(*pair.split()), pair
+        assert antonyms.are_opposed(*pair.split()), pair
     for a, b in (("movie", "film"), ("good", "great"), ("boring", "dull"), ("plot", "story"), ("fails", "flunks")):
-        assert not antonyms.opposed(a, b), (a, b)
+        assert not antonyms.are_opposed(a, b), (a, b)
 
 
 def test_negations() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.lexicon import benign_words, stop_words
-from isthmus.lexicon.confusables import DELETION, DIRECTION_MARKS, HOMOGLYPHS, INVISIBLE, LEET, skeleton, swapped
+from isthmus.lexicon.confusables import DELETION, DIRECTION_MARKS, HOMOGLYPHS, INVISIBLE, LEET, skeleton, swap
 from isthmus.text.words import Words
 
 PLAIN = st.text(string.ascii_letters + string.digits + " ,.'-!?", max_size=30)
@@ -48,18 +48,18 @@ def test_disturbed_texts_look_the_same(text: str, data: st.DataObject) -> None:
     assert skeleton("".join(shown)) == text == skeleton(text)
     at = data.draw(st.integers(0, max(len(text) - 2, 0)))
     if len(text) >= 2:
-        stored = text[:at] + swapped(text[at], text[at + 1]) + text[at + 2 :]
+        stored = text[:at] + swap(text[at], text[at + 1]) + text[at + 2 :]
         assert stored != text
         assert skeleton(stored) == text
 
 
 def test_nested_swaps() -> None:
-    assert skeleton(swapped(swapped("a", "b"), "c")) == "abc"
-    assert skeleton(swapped("a", swapped("b", "c"))) == "abc"
+    assert skeleton(swap(swap("a", "b"), "c")) == "abc"
+    assert skeleton(swap("a", swap("b", "c"))) == "abc"
 
 
 def test_a_swap_holds_the_letters_the_other_way_round() -> None:
-    letters = [character for character in swapped("a", "b") if character.isalpha()]
+    letters = [character for character in swap("a", "b") if character.isalpha()]
     assert letters == ["b", "a"]
 
 

@@ -117,16 +117,16 @@ def test_the_published_file_comes_before_the_stand_in(
 ) -> None:
     monkeypatch.delenv("ISTHMUS_ASSETS", raising=False)
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path / "empty"))
-    module._loaded.cache_clear()
+    module._load_neighbours.cache_clear()
     stand_in = types.SimpleNamespace(STAND_IN="a stand-in", stand_in=lambda: make(9).vectors)
     monkeypatch.setitem(sys.modules, "isthmus.lexicon.counterfit", stand_in)
     assert load_neighbours().name == "a stand-in"
     monkeypatch.setenv(where, str(tmp_path))
     (tmp_path / module.PUBLISHED).write_text("good 1 0\ngreat 0.8 0.6\nbad -1 0\n", encoding="utf-8")
-    module._loaded.cache_clear()
+    module._load_neighbours.cache_clear()
     ours = load_neighbours()
     assert ours is load_neighbours("counterfitted")
     assert "Mrkšić" in ours.name
     assert ours.nearest("Good", 1).words == ("great",)
     assert ours.distance("good", "great") == pytest.approx(0.4)
-    module._loaded.cache_clear()
+    module._load_neighbours.cache_clear()

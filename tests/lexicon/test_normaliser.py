@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.errors import UnknownName
-from isthmus.lexicon.confusables import DELETION, DIRECTION_MARKS, HOMOGLYPHS, INVISIBLE, LEET, swapped
-from isthmus.lexicon.normaliser import Normaliser, Steps, known_words
+from isthmus.lexicon.confusables import DELETION, DIRECTION_MARKS, HOMOGLYPHS, INVISIBLE, LEET, swap
+from isthmus.lexicon.normaliser import Normaliser, NormaliserSteps, find_known_words
 from isthmus.lexicon.spelling import SHORTEST, Speller, one_edit_apart
 
 WORDS = ("the", "free", "great", "movie", "password", "elite", "sale", "money", "site", "mp3", "don't", "well", "known")
 READ = Normaliser(words=WORDS)
-SPELLED = Normaliser(Steps(spelling=True), WORDS)
-NOTHING = Steps(form="none", deletion="keep", invisible=False, confusables=False, leet=False)
+SPELLED = Normaliser(NormaliserSteps(spelling=True), WORDS)
+NOTHING = NormaliserSteps(form="none", deletion="keep", invisible=False, confusables=False, leet=False)
 
 HOSTILE = st.text(
     st.sampled_from(
@@ -46,8 +46,8 @@ def test_twice_is_once(text: str) -> None:
 @given(st.text(string.printable, max_size=40))
 def test_printable_ascii_is_not_touched_by_the_steps_of_unicode(text: str) -> None:
     text = "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
-    assert Normaliser(Steps(leet=False))(text) == text
-    assert Normaliser(Steps(leet=True))(text) == text  # knows no word, so none can come out
+    assert Normaliser(NormaliserSteps(leet=False))(text) == text
+    assert Normaliser(NormaliserSteps(leet=True))(text) == text  # knows no word, so none can come out
 
 
 @given(HOSTILE)
@@ -64,17 +64,17 @@ def test_every_disguise_of_a_word_is_undone(word: str) -> None:
             assert READ(f"a {word[:at]}{look}{word[at + 1 :]}") == f"a {word}"
         assert READ(f"a {word[:at]}x{DELETION}{word[at:]}") == f"a {word}"
         if at + 1 < len(word):
-            assert READ(f"a {word[:at]}{swapped(word[at], word[at + 1])}{word[at + 2 :]}") == f"a {word}"
+            assert READ(f"a {word[:at]}{swap(word[at], word[at + 1])}{word[at + 2 :]}") == f"a {word}"
     whole = "".join(HOMOGLYPHS[letter][0] for letter in word)
     assert READ(f"this is a {whole} thing") == f"this is a {word} thing"
 
 
 def test_deletions_three_ways() -> None:
     text = f"a grx{DELETION}eat"
-    assert Normaliser(Steps())(text) == "a great"
-    assert Normaliser(Steps(deletion="strip"))(text) == "a grxeat"
-    assert Normaliser(Steps(deletion="keep"))(text) == text
-    assert Normaliser(Steps())(f"{DELETION}{DELETION}a") == "a"
+    assert Normaliser(NormaliserSteps())(text) == "a great"
+    assert Normaliser(NormaliserSteps(deletion="strip"))(text) == "a grxeat"
+    assert Normaliser(NormaliserSteps(deletion="keep"))(text) == text
+    assert Normaliser(NormaliserSteps())(f"{DELETION}{DELETION}a") == "a"
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_the_filing_finds_what_a_search_through_all_words_finds() -> None:
 
 def test_known_words_are_counted_in_texts_as_they_are_shown() -> None:
     texts = ["The gr\u200beat movie", "a great mp3, a movie", "the mp3 2020 2020"]
-    assert known_words(texts, Steps(), most=10, min_count=2) == ("a", "great", "movie", "mp3", "the")
-    assert known_words(texts, Steps(), most=2, min_count=1) == ("a", "great")
+    assert find_known_words(texts, NormaliserSteps(), most=10, min_count=2) == ("a", "great", "movie", "mp3", "the")
+    assert find_known_words(texts, NormaliserSteps(), most=2, min_count=1) == ("a", "great")
 
 
 def test_signs_stand_for_every_letter_they_are_written_for() -> None:
@@ -210,4 +210,4 @@ def test_signs_stand_for_every_letter_they_are_written_for() -> None:
 @pytest.mark.parametrize("wrong", [{"form": "NFKD"}, {"deletion": "undo"}])
 def test_unknown_steps(wrong: dict[str, str]) -> None:
     with pytest.raises(UnknownName):
-        Steps(**wrong)  # type: ignore[arg-type]
+        NormaliserSteps(**wrong)  # type: ignore[arg-type]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from related_toys import write_related
 
-from isthmus.lexicon.confusables import HOMOGLYPHS, INVISIBLE, swapped
-from isthmus.lexicon.reading import Reader
+from isthmus.lexicon.confusables import HOMOGLYPHS, INVISIBLE, swap
+from isthmus.lexicon.reading import DictionaryReader
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    return Reader(write_related(tmp_path_factory.mktemp("related")))
+def reader(tmp_path_factory: pytest.TempPathFactory) -> DictionaryReader:
+    return DictionaryReader(write_related(tmp_path_factory.mktemp("related")))
 
 
-def test_what_looks_the_same(reader: Reader) -> None:
-    for new in ("good", "GOOD", "go" + HOMOGLYPHS["o"][0] + "d", "go" + INVISIBLE[0] + "od", swapped("g", "o") + "od"):
+def test_what_looks_the_same(reader: DictionaryReader) -> None:
+    for new in ("good", "GOOD", "go" + HOMOGLYPHS["o"][0] + "d", "go" + INVISIBLE[0] + "od", swap("g", "o") + "od"):
         assert reader.alike("good", new), ascii(new)
         assert reader.reads_as("good", new)
     assert not reader.alike("good", "gold")
@@ -23,7 +23,7 @@ def test_what_looks_the_same(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("new", ["supperb", "superv", "suerb", "suprb", "spuerb", "sup erb", "5up3rb", "5uperb"])
-def test_misspellings(reader: Reader, new: str) -> None:
+def test_misspellings(reader: DictionaryReader, new: str) -> None:
     assert reader.misspells("superb", new)
     assert reader.reads_as("superb", new)
 
@@ -40,5 +40,5 @@ def test_misspellings(reader: Reader, new: str) -> None:
         ("bad", "bxd"),  # too short
     ],
 )
-def test_other_words(reader: Reader, old: str, new: str) -> None:
+def test_other_words(reader: DictionaryReader, old: str, new: str) -> None:
     assert not reader.reads_as(old, new)

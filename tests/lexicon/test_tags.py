@@ -17,7 +17,7 @@ from nltk.tag.perceptron import PerceptronTagger as Reference
 
 from isthmus.core.errors import AssetError, DataError, MissingExtra, UnknownName
 from isthmus.lexicon import tags
-from isthmus.lexicon.perceptron import UNIVERSAL, PerceptronTagger, _features, find_tagger_data
+from isthmus.lexicon.perceptron import UNIVERSAL, PerceptronTagger, _make_features, find_tagger_data
 from isthmus.lexicon.tags import SpacyTagger, Tagger, WordNetTagger, load_tagger
 
 CLASSES = ["NN", "VB", "JJ", "RB", "DT", "CD", "NNP", "ODD"]
@@ -33,7 +33,7 @@ def weights() -> dict[str, dict[str, float]]:
         context = ["-START-", "-START2-", *rng.choices(WORDS, k=4), "!HYPHEN", "!YEAR", "!DIGITS", "-END-", "-END2-"]
         rng.shuffle(context)
         tags = rng.choices([*CLASSES, "-START-", "-START2-"], k=2)
-        for name in _features(rng.choice(WORDS), context, 3, *tags):
+        for name in _make_features(rng.choice(WORDS), context, 3, *tags):
             if name not in table and rng.random() < 0.8:
                 table[name] = {tag: rng.choice([-0.1, 0.1, 0.2, 0.3]) for tag in rng.sample(CLASSES, 3)}
     return table
@@ -117,9 +117,9 @@ def test_data_in_a_zip_and_where_it_is_looked_for(
             archive.write(file, f"{data.name}/{file.name}")
     monkeypatch.setenv("NLTK_DATA", f"/nowhere:{tmp_path}")
     assert find_tagger_data() == packed
-    tags._loaded.cache_clear()
+    tags._load_tagger.cache_clear()
     tagger = load_tagger("nltk")
-    tags._loaded.cache_clear()
+    tags._load_tagger.cache_clear()
     assert isinstance(tagger, Tagger)
     words = ["the", "fine", "film", "run"]
     assert [tagger.tag(words, at) for at in range(4)] == [ours.tag(words, at) for at in range(4)]
@@ -180,7 +180,7 @@ def test_spacy_words_are_tagged_alone() -> None:
 
 
 def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tags._loaded.cache_clear()
+    tags._load_tagger.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingExtra, match=r"isthmus\[spacy\]"):
         load_tagger("spacy")
@@ -195,7 +195,7 @@ def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     tagger: Any = load_tagger("spacy")
     assert tagger.tags("film") == {"other"}
     (tmp_path / "spacy_en" / "config.cfg").write_text("[nlp\n", encoding="utf-8")
-    tags._loaded.cache_clear()
+    tags._load_tagger.cache_clear()
     with pytest.raises(AssetError, match="spaCy cannot load"):
         load_tagger("spacy")
 

@@ -13,7 +13,7 @@ from isthmus.data import Splits
 from isthmus.data.images import pixels
 from isthmus.measures import FeatureEntropy
 from isthmus.measures.base import Asked, Facts, Subject
-from isthmus.measures.feature_entropy import ACCURACY, CEILING, JVHW, MILLER, MLE, ONCE, UNIT, features_of, quantise
+from isthmus.measures.feature_entropy import ACCURACY, CEILING, JVHW, MILLER, MLE, ONCE, UNIT, quantise, read_layer
 
 
 def test_units_are_cut_into_levels_of_equal_width():
@@ -27,13 +27,13 @@ def test_units_are_cut_into_levels_of_equal_width():
 
 def test_features_are_the_last_convolution_as_a_relu_leaves_it():
     model, data = image_model(False, "allcnn"), images(6)
-    by_convolution = features_of(model, data, "convolution")
+    by_convolution = read_layer(model, data, "convolution")
     with torch.no_grad():
         vectors = model.backbone(torch.from_numpy(pixels(data)))
     assert torch.allclose(by_convolution, vectors, atol=1e-6)  # That network ends there.
-    assert features_of(image_model(False, "cnn_mlp"), data, "convolution").shape == (6, 64)
-    assert features_of(image_model(False, "cnn_mlp"), data, "vector").shape == (6, 256)
-    assert features_of(toys.classifier(), toys.dataset("test", 6, 0), "convolution").shape == (6, 16)
+    assert read_layer(image_model(False, "cnn_mlp"), data, "convolution").shape == (6, 64)
+    assert read_layer(image_model(False, "cnn_mlp"), data, "vector").shape == (6, 256)
+    assert read_layer(toys.classifier(), toys.dataset("test", 6, 0), "convolution").shape == (6, 16)
 
 
 def subject(model, data, name="run", **parameters) -> Subject:

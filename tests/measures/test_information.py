@@ -10,9 +10,9 @@ import training_toys as toys
 
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.statistics import wilson
-from isthmus.information.mutual_information import spread
+from isthmus.information.mutual_information import mean_spread
 from isthmus.measures import AnchoredInformation, Information, InformationPlane, Subject, TradeOff
-from isthmus.measures.base import Adversarial, Asked, Facts, Robustness
+from isthmus.measures.base import AdversarialTexts, Asked, Facts, Robustness
 from isthmus.measures.information import (
     AMONG,
     CLUB,
@@ -28,7 +28,7 @@ from isthmus.measures.information import (
     SPREAD,
     WORDS,
 )
-from isthmus.measures.trade_off import pooled
+from isthmus.measures.trade_off import pool_rates
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.runs.folder import RunFolder
 from isthmus.training import TrainingSettings
@@ -67,7 +67,7 @@ def test_the_figures_of_a_plain_model():
         output = model(**inputs, hidden=True)
     loss = float(torch.nn.functional.cross_entropy(output.logits, labels))
     mask = inputs["attention_mask"]
-    assert found.figure(SPREAD, "dev").estimate == pytest.approx(float(spread(output.hidden[0], mask)), rel=1e-4)
+    assert found.figure(SPREAD, "dev").estimate == pytest.approx(float(mean_spread(output.hidden[0], mask)), rel=1e-4)
     assert found.figure(LOSS, "dev").estimate == pytest.approx(loss, rel=1e-4)
     shares = labels.bincount() / len(labels)
     assert found.figure(LABEL_ENTROPY, "dev").estimate == pytest.approx(float(-(shares * shares.log()).sum()), rel=1e-5)
@@ -205,7 +205,7 @@ def test_the_others_are_the_true_complement(monkeypatch):
     monkeypatch.setattr(fitted_estimators.Nce, "values", watch)
     splits = toys.splits()
     subject = Subject.of(toys.classifier(), splits)
-    subject.adversarial = lambda name: Adversarial("x", splits.dev[:10], splits.dev[10:20])
+    subject.adversarial = lambda name: AdversarialTexts("x", splits.dev[:10], splits.dev[10:20])
     found = AnchoredInformation(fit_epochs=1, chunk=4, rounds=1, fits=1).measure(subject)
     assert (fitted_estimators.BELOW_ZERO in found.notes) == any(figure.estimate < 0 for figure in found.figures)
     for anchored, others in (seen[:2], seen[2:]):
@@ -271,10 +271,10 @@ def test_runs_of_one_value_are_pooled_and_ordered():
 
 
 def test_seeds_widen_the_interval_and_never_narrow_it():
-    apart = pooled([outcome(1000, 0.2, 0).clean, outcome(1000, 0.8, 0).clean])
+    apart = pool_rates([outcome(1000, 0.2, 0).clean, outcome(1000, 0.8, 0).clean])
     assert apart.low == 0.0
     assert apart.high == 1.0
-    alike = pooled([outcome(100, 0.5, 0).clean] * 5)
+    alike = pool_rates([outcome(100, 0.5, 0).clean] * 5)
     assert (alike.low, alike.high) == (wilson(50, 100).low, wilson(50, 100).high)
 
 

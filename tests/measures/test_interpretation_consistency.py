@@ -18,20 +18,20 @@ from isthmus.defences import RSMI
 from isthmus.explanations import Explainer, Explanation, IntegratedGradients
 from isthmus.measures import InterpretationConsistency, Subject
 from isthmus.measures._rankings import SHARES, faithfulness, overlap, tau_b, without
-from isthmus.measures.base import Asked, Pair, Pairs
+from isthmus.measures.base import Asked, TextPair, TextPairs
 from isthmus.verbs.measure import MeasureRequest, measure
 
 DATA = toys.dataset("test", 12, 0)
 weights = st.lists(st.floats(-3, 3), min_size=3, max_size=12)
 
 
-def pairs(change=lambda text: text.rsplit(" ", 1)[0] + " stale", outcome="succeeded") -> list[Pair]:
-    return [Pair(e.id, int(e.label), outcome, e.texts, {"text": change(e.texts["text"])}) for e in DATA]
+def pairs(change=lambda text: text.rsplit(" ", 1)[0] + " stale", outcome="succeeded") -> list[TextPair]:
+    return [TextPair(e.id, int(e.label), outcome, e.texts, {"text": change(e.texts["text"])}) for e in DATA]
 
 
 def subject(model, given_pairs, name="toy", skipped=0, **asked) -> Subject:
     made = Subject(name, lambda: model, asked=Asked(**asked))
-    made.pairs = lambda _: Pairs("pwws", tuple(given_pairs), skipped)
+    made.pairs = lambda _: TextPairs("pwws", tuple(given_pairs), skipped)
     return made
 
 
@@ -252,7 +252,7 @@ def test_what_has_no_figure_is_counted(monkeypatch):
     monkeypatch.setattr(_Made, "weigh", staticmethod(weigh))
     monkeypatch.setattr("isthmus.core.catalog.build", lambda *_: _Made())
     texts = ["one two", "just four words here", "these are seven words and no more"]
-    given_pairs = [Pair(str(at), 0, "succeeded", {"text": t}, {"text": t + "s"}) for at, t in enumerate(texts)]
+    given_pairs = [TextPair(str(at), 0, "succeeded", {"text": t}, {"text": t + "s"}) for at, t in enumerate(texts)]
     found = InterpretationConsistency(controls=False).measure(subject(toys.classifier(), given_pairs))
     told = " ".join(found.notes)
     assert "1 text whose weights are not all numbers" in told

@@ -12,7 +12,7 @@ import training_toys as toys
 from isthmus.core.errors import UsageError
 from isthmus.core.types import QuestionAnswering
 from isthmus.measures import LatentDistance, Subject
-from isthmus.measures.base import Adversarial, Asked
+from isthmus.measures.base import AdversarialTexts, Asked
 from isthmus.models import Classifier
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.report.measure import figure as plots
@@ -31,7 +31,7 @@ def changed(data=DATA):
 
 def subject(model, adversarial, benign=DATA, name="toy", **asked):
     made = Subject(name, lambda: model, asked=Asked(**asked))
-    made.adversarial = lambda _: Adversarial("pwws", adversarial, benign)
+    made.adversarial = lambda _: AdversarialTexts("pwws", adversarial, benign)
     return made
 
 

@@ -49,7 +49,7 @@ def synonyms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Vectors in which weak is the nearest of fine and dull."""
     path = tmp_path / "vectors.txt"
     path.write_text("fine 1 0\ndull 0 1\nweak 1 0.9\n")
-    monkeypatch.setattr(neighbours, "_loaded", neighbours._loaded.__wrapped__)
+    monkeypatch.setattr(neighbours, "_load_neighbours", neighbours._load_neighbours.__wrapped__)
     return str(path)
 
 

@@ -11,8 +11,8 @@ from isthmus.measures import Theorems
 from isthmus.measures._theory import (
     DiscreteToy,
     TwoGaussians,
-    changed,
     error,
+    flip_rate,
     infobert_theorem_3_2,
     information,
     lemma_1,
@@ -75,9 +75,9 @@ def test_an_attack_carries_over_exactly_between_equal_heads():
     for toy, _ in toys(50):
         head = best_head(toy)
         claim = theorem_4(toy, head, head)
-        assert claim.truth == pytest.approx(1 - changed(toy, head))
+        assert claim.truth == pytest.approx(1 - flip_rate(toy, head))
     merged = merging_toy()
-    assert changed(merged, np.array([0, 1])) == pytest.approx(0.5)
+    assert flip_rate(merged, np.array([0, 1])) == pytest.approx(0.5)
     assert error(merged, np.array([0, 1])) == 0
     assert error(merged, np.array([1, 0])) == 1
 

@@ -108,7 +108,7 @@ def slots_for(model: Classifier, which: str) -> dict[str, Any]:
 
 def answer(model: Classifier, inputs: dict[str, Tensor]) -> Tensor:
     keys = torch.arange(len(inputs["input_ids"]), dtype=torch.int64) + 11
-    with torch.no_grad(), model.keyed(keys):
+    with torch.no_grad(), model.use_keys(keys):
         return model(**inputs).logits
 
 
@@ -212,7 +212,7 @@ def test_noise_reaches_exactly_the_chosen_blocks(architecture: str, encoder: Cal
     noise = GaussianNoise([chosen], 0.5)
     model.fill(noise=noise)
     keys = torch.arange(len(TEXTS))
-    with model.keyed(keys):
+    with model.use_keys(keys):
         noisy = model(**inputs, hidden=True)
     assert noise.seen == [chosen]
     for before, after in zip(clean.hidden[: chosen + 1], noisy.hidden[: chosen + 1], strict=True):
@@ -231,18 +231,18 @@ def test_noise_of_a_row_depends_on_its_key_alone(encoder: Callable[[str], Path])
     texts = [{"text": "a fine film"}] * 4
     inputs = model.encode(texts)
     with torch.no_grad():
-        with model.keyed(torch.tensor([1, 2, 1, 3])):
+        with model.use_keys(torch.tensor([1, 2, 1, 3])):
             rows = model(**inputs).logits
-        with model.keyed(torch.tensor([3, 9, 9, 1])):
+        with model.use_keys(torch.tensor([3, 9, 9, 1])):
             others = model(**inputs).logits
     assert torch.equal(rows[0], rows[2])
     assert torch.equal(rows[0], others[3])
     assert torch.equal(rows[3], others[0])
     assert not torch.allclose(rows[0], rows[1], atol=1e-4)
     padded = model.encode([*texts[:1], {"text": "the story was very very dull and it was too long!"}])
-    with torch.no_grad(), model.keyed(torch.tensor([1, 2])):
+    with torch.no_grad(), model.use_keys(torch.tensor([1, 2])):
         assert torch.allclose(model(**padded).logits[0], rows[0], atol=1e-5)
-    with pytest.raises(ValueError, match="2 keys for 4 rows"), model.keyed(torch.tensor([1, 2])):
+    with pytest.raises(ValueError, match="2 keys for 4 rows"), model.use_keys(torch.tensor([1, 2])):
         model(**inputs)
 
 
@@ -456,24 +456,24 @@ def test_run_folders_and_new_names(encoder: Callable[[str], Path], tmp_path: Pat
 def test_keyed_draws_are_normal_and_uniform() -> None:
     from scipy import stats
 
-    from isthmus.arithmetic.randomness import keyed_normal, keyed_uniform
+    from isthmus.arithmetic.randomness import draw_normal, draw_uniform
 
     keys = torch.from_numpy(np.random.default_rng(0).integers(0, 2**63, 400))
-    normal = keyed_normal(keys, (400, 25, 20), 7).double().numpy()
+    normal = draw_normal(keys, (400, 25, 20), 7).double().numpy()
     assert stats.kstest(normal.ravel(), "norm").pvalue > 1e-3
     assert abs(np.corrcoef(normal[:, 0].ravel(), normal[:, 1].ravel())[0, 1]) < 0.05
     assert abs(np.corrcoef(normal[:-1].ravel(), normal[1:].ravel())[0, 1]) < 0.01
-    other = keyed_normal(keys, (400, 25, 20), 8).double().numpy()
+    other = draw_normal(keys, (400, 25, 20), 8).double().numpy()
     assert abs(np.corrcoef(normal.ravel(), other.ravel())[0, 1]) < 0.01
-    uniform = keyed_uniform(keys, (400, 100), 7).double().numpy()
+    uniform = draw_uniform(keys, (400, 100), 7).double().numpy()
     assert stats.kstest(uniform.ravel(), "uniform").pvalue > 1e-3
     assert 0 < uniform.min() <= uniform.max() < 1
     # Neighbouring keys, as a counter would give them, are as good as random ones.
-    counted = keyed_normal(torch.arange(400), (400, 500), 1).double().numpy()
+    counted = draw_normal(torch.arange(400), (400, 500), 1).double().numpy()
     assert abs(np.corrcoef(counted[:-1].ravel(), counted[1:].ravel())[0, 1]) < 0.01
     assert stats.kstest(counted[:, 0], "norm").pvalue > 1e-3
     # Longer rows begin like shorter ones, so padding moves no noise.
-    assert torch.equal(keyed_normal(keys, (400, 25, 20), 7)[:, :10], keyed_normal(keys, (400, 10, 20), 7))
+    assert torch.equal(draw_normal(keys, (400, 25, 20), 7)[:, :10], draw_normal(keys, (400, 10, 20), 7))
 
 
 def test_public_names_are_lazy_and_real() -> None:
@@ -500,9 +500,9 @@ def test_a_run_and_a_word_model_are_no_encoders_to_begin_with(encoder: Callable[
 
 
 def test_rows_of_one_key_have_the_same_noise_however_many_there_are() -> None:
-    from isthmus.arithmetic.randomness import keyed_normal
+    from isthmus.arithmetic.randomness import draw_normal
 
     keys = torch.tensor([3, 8, 3, 3, -5, 8, 3, -5, 3, 3])
-    together = keyed_normal(keys, (10, 7, 3), 11)
+    together = draw_normal(keys, (10, 7, 3), 11)
     for row, key in enumerate(keys):
-        assert torch.equal(together[row], keyed_normal(key.view(1), (1, 7, 3), 11)[0])
+        assert torch.equal(together[row], draw_normal(key.view(1), (1, 7, 3), 11)[0])

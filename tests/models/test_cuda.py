@@ -135,8 +135,8 @@ def test_normal_draws_of_one_kernel_are_those_of_many_to_the_bit():
     from isthmus.arithmetic import randomness
 
     keys = torch.randint(-(2**62), 2**62, (37,), device="cuda")
-    at_once = randomness._drawn_at_once(keys, 33 * 64, 5)
+    at_once = randomness._draw_at_once(keys, 33 * 64, 5)
     assert at_once is not None
-    assert torch.equal(at_once, randomness._drawn_in_parts(keys, 33 * 64, 5))
-    odd = randomness.keyed_normal(keys, (37, 3, 5), 5)
-    assert torch.allclose(odd.cpu(), randomness.keyed_normal(keys.cpu(), (37, 3, 5), 5), atol=1e-5)
+    assert torch.equal(at_once, randomness._draw_in_parts(keys, 33 * 64, 5))
+    odd = randomness.draw_normal(keys, (37, 3, 5), 5)
+    assert torch.allclose(odd.cpu(), randomness.draw_normal(keys.cpu(), (37, 3, 5), 5), atol=1e-5)

@@ -33,7 +33,7 @@ class Sharper(Deployment):
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> ClassifierVictim:
         victim = Sharpened(model, precision)
-        victim.power = self.changed(options).power
+        victim.power = self.change(options).power
         return victim
 
 

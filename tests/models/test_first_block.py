@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from isthmus.defences.base import Batch
-from isthmus.information.mutual_information import spread
+from isthmus.information.mutual_information import mean_spread
 from isthmus.models import Classifier
-from isthmus.training.epoch_information import Information, Tally, _width
+from isthmus.training.epoch_information import EpochInformation, Tally, _width
 
 TEXTS = [{"text": "a moving, quiet film"}, {"text": "the story was very very dull"}, {"text": "fine."}]
 
@@ -25,11 +25,13 @@ def test_of_word_models(name):
 
 def check(model: Classifier) -> None:
     inputs = model.eval().encode(TEXTS)
-    information = Information(model, contextlib.nullcontext, lambda: [], _width(model), 2, model.backbone.blocks()[0])
+    information = EpochInformation(
+        model, contextlib.nullcontext, lambda: [], _width(model), 2, model.backbone.blocks()[0]
+    )
     with torch.no_grad(), information.watching(True) as tally:
         assert isinstance(tally, Tally)
         tally(model(**inputs), Batch(inputs, torch.tensor([0, 1, 1])))
     with torch.no_grad():
         hidden = model(**inputs, hidden=True).hidden
-    wanted = float(spread(hidden[0], inputs["attention_mask"]))
+    wanted = float(mean_spread(hidden[0], inputs["attention_mask"]))
     assert tally.figures()["spread"] == pytest.approx(wanted, rel=1e-4, abs=1e-6)

@@ -40,7 +40,7 @@ def noisy(model: Classifier, sigma: float = 0.5, layers: tuple[int, ...] | None 
 
 
 def logits(model: Classifier, keys: torch.Tensor, copies: int = 1) -> torch.Tensor:
-    with torch.no_grad(), model.keyed(keys):
+    with torch.no_grad(), model.use_keys(keys):
         return model(**model.encode(TEXTS), copies=copies).logits
 
 
@@ -81,7 +81,7 @@ def test_copies_are_what_reading_every_copy_from_the_start_gives(classifier, nam
     model = noisy(classifier(name))
     keys = torch.arange(3 * len(TEXTS)) * 7919
     inputs = {name: value.repeat_interleave(3, dim=0) for name, value in model.encode(TEXTS).items()}
-    with torch.no_grad(), model.keyed(keys):
+    with torch.no_grad(), model.use_keys(keys):
         apart = model(**inputs).logits
     together = logits(model, keys, copies=3)
     assert torch.allclose(together, apart, atol=1e-5)
@@ -99,7 +99,7 @@ def test_rows_may_have_different_numbers_of_copies(classifier, name, texts):
     for owners in ([0, 3, 3, 1, 3, 1, 0], [2, 1, 0], [3, 2, 1, 0]):
         own = torch.tensor(owners)
         keys = torch.arange(len(own)) * 7919
-        with torch.no_grad(), model.keyed(keys):
+        with torch.no_grad(), model.use_keys(keys):
             apart = model(**{key: value[own] for key, value in inputs.items()}).logits
             together = model(**inputs, copies=own).logits
         assert torch.allclose(together, apart, atol=1e-5)
@@ -113,7 +113,7 @@ def test_as_many_rows_as_tokens_or_as_one_confuse_no_copy(classifier, name):
         inputs = model.encode([TEXTS[3]] * rows)
         assert rows == 1 or inputs["input_ids"].shape == (rows, rows)
         keys = torch.arange(2 * rows)
-        with torch.no_grad(), model.keyed(keys):
+        with torch.no_grad(), model.use_keys(keys):
             together = model(**inputs, copies=2).logits
             apart = model(**{key: value.repeat_interleave(2, dim=0) for key, value in inputs.items()}).logits
         assert torch.allclose(together, apart, atol=1e-5)
@@ -136,13 +136,13 @@ def test_noise_on_the_embeddings_is_gaussian_and_keyed_by_row(classifier):
     )
     inputs = {name: value.repeat(50, 1) for name, value in model.encode(TEXTS).items()}
     keys = torch.arange(len(inputs["input_ids"])) + 1000
-    with torch.no_grad(), model.keyed(keys):
+    with torch.no_grad(), model.use_keys(keys):
         output = model(**inputs)
     noise = (read[0] - model.embed(inputs["input_ids"])) / 2.0
     assert torch.equal(output.embeddings, model.embed(inputs["input_ids"]))
     assert abs(float(noise.mean())) < 0.01
     assert abs(float(noise.std()) - 1) < 0.01
-    with torch.no_grad(), model.keyed(keys[:2]):
+    with torch.no_grad(), model.use_keys(keys[:2]):
         model(**{name: value[:2] for name, value in inputs.items()})
     assert torch.equal(read[1], read[0][:2])
 
@@ -150,7 +150,7 @@ def test_noise_on_the_embeddings_is_gaussian_and_keyed_by_row(classifier):
 def test_draws_do_not_depend_on_padding(classifier):
     model = noisy(classifier("bert"))
     alone = model.encode(TEXTS[3:])
-    with torch.no_grad(), model.keyed(torch.tensor([3])):
+    with torch.no_grad(), model.use_keys(torch.tensor([3])):
         short = model(**alone).logits
     assert torch.allclose(logits(model, torch.arange(4))[3], short[0], atol=1e-5)
 

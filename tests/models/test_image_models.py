@@ -71,7 +71,7 @@ def test_saved_and_read_back_to_the_last_bit(name, defence, tmp_path):
     assert again.task == model.task
     keys = torch.arange(5)
     inputs = torch.rand(5, *TASKS[name].shape)
-    with model.keyed(keys), again.keyed(keys), torch.no_grad():
+    with model.use_keys(keys), again.use_keys(keys), torch.no_grad():
         assert torch.equal(model(inputs).logits, again(inputs).logits)
     assert model.stochastic
     assert load_model(tmp_path / "model", labels=["x", "y", "z"]).labels == ("x", "y", "z")

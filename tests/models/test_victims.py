@@ -34,7 +34,7 @@ from isthmus.models import (
     wrap,
 )
 from isthmus.models.bottleneck import GaussianBottleneck
-from isthmus.models.victims.answer_parsing import Reader, softmax
+from isthmus.models.victims.answer_parsing import AnswerReader, softmax
 
 LABELS = ("negative", "positive")
 TEXTS = ["a fine film", "the story was very dull", "", "it was too long and nobody saw it", "fine", "dull film"]
@@ -388,7 +388,7 @@ def test_softmax_gives_distributions_in_the_same_order(rows: list[list[float]]) 
 
 
 def test_nan_passes_through_a_reader() -> None:
-    rows = Reader("v", LABELS).read([[0.5, 0.5], [float("nan"), 0.5]], 2)
+    rows = AnswerReader("v", LABELS).read([[0.5, 0.5], [float("nan"), 0.5]], 2)
     assert np.isfinite(rows[0]).all()
     assert np.isnan(rows[1]).any()
 
@@ -805,7 +805,7 @@ def test_a_bottleneck_draws_again_without_reading_the_text_again(encoder, monkey
 
 
 def test_a_gpu_too_small_for_a_batch_is_asked_for_less_of_it(encoder, monkeypatch):
-    from isthmus.engine.packing import Packed, forwarded
+    from isthmus.engine.packing import Packed, launch_batches
 
     victim = ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes")))
     ids = np.full((40, 5), 7, np.int64)
@@ -820,6 +820,6 @@ def test_a_gpu_too_small_for_a_batch_is_asked_for_less_of_it(encoder, monkeypatc
     monkeypatch.setattr(type(victim.model), "forward", small)
     with pytest.raises(VictimError, match="out of memory"):
         victim.launch([TokenBatch(ids)])
-    scores, lost = forwarded(victim.launch, Packed([TokenBatch(ids)], np.arange(40)), lambda seconds: None)()
+    scores, lost = launch_batches(victim.launch, Packed([TokenBatch(ids)], np.arange(40)), lambda seconds: None)()
     assert not lost
     assert np.allclose(scores, whole, atol=1e-6)

@@ -69,13 +69,13 @@ def test_answers_are_found_where_they_are_despite_padding(encoder: Callable[[str
 
 def test_the_spread_of_what_enters_the_first_block_leaves_padding_out(classifier: Classifier) -> None:
     from isthmus.defences.base import Batch
-    from isthmus.training.epoch_information import Information
+    from isthmus.training.epoch_information import EpochInformation
 
     found = []
     for padding in (0, 4):
         ids = torch.tensor([[2, 5, 6, 7, 3, *[0] * padding]])
         mask = torch.tensor([[1] * 5 + [0] * padding])
-        information = Information(
+        information = EpochInformation(
             classifier, torch.no_grad, lambda: [], 32, 2, first_block=classifier.backbone.blocks()[0]
         )
         batch = Batch({"input_ids": ids, "attention_mask": mask}, torch.tensor([0]))

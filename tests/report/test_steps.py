@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.cli.command import shown
+from isthmus.cli.command import quote_command
 from isthmus.core.redaction import is_command
 from isthmus.report.attack.view import RunView, read_run
 from isthmus.report.page import render
@@ -35,7 +35,9 @@ def with_command(run: RunView, command: str | None) -> RunView:
 
 def test_a_model_elsewhere_is_reached_by_the_command_that_was_given(run_folder: RunFolder) -> None:
     run = without_model(run_folder)
-    given = shown(["attack", "http://h/c?key=k", "--header", "X-Key: v", "--n", "200", "--protect-pattern", "a --n 3"])
+    given = quote_command(
+        ["attack", "http://h/c?key=k", "--header", "X-Key: v", "--n", "200", "--protect-pattern", "a --n 3"]
+    )
     assert offered(with_command(run, given)) == [given.replace("--n 200", "--n 1000", 1), "isthmus list"]
     assert offered(with_command(run, "isthmus attack m:f --data d")) == [
         "isthmus attack m:f --data d --n 1000",
@@ -99,5 +101,5 @@ def test_a_folder_cannot_offer_a_reader_any_other_command(run_folder: RunFolder,
     ],
 )
 def test_what_we_record_is_such_a_command(arguments: list[str]) -> None:
-    assert is_command(shown(arguments))
-    assert len(shlex.split(shown(arguments))) == len(arguments) + 1
+    assert is_command(quote_command(arguments))
+    assert len(shlex.split(quote_command(arguments))) == len(arguments) + 1

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.errors import RunError
-from isthmus.core.lines import encode, read_line, sealed
+from isthmus.core.lines import encode, read_line, seal_row
 from isthmus.runs.journal import Journal, read_rows
 
 any_text = st.text(st.characters())  # lone surrogates included
@@ -36,7 +36,7 @@ def test_a_row_survives_as_one_line_of_valid_utf8(row: dict[str, Any]) -> None:
 
 @given(st.dictionaries(any_text, values, max_size=4))
 def test_a_checksum_is_the_last_key_of_a_valid_line_and_is_not_part_of_the_row(row: dict[str, Any]) -> None:
-    line = sealed(row)
+    line = seal_row(row)
     assert line.count(b"\n") == 1
     assert list(json.loads(line.decode("utf-8")))[-1] == "check" or "check" in row
     read = read_line(line)
@@ -218,7 +218,7 @@ def test_a_row_that_is_there_twice_counts_once_everywhere(tmp_path: Path) -> Non
     path = tmp_path / "rows.jsonl"
     content = write_journal(path)
     lines = content.splitlines(keepends=True)
-    path.write_bytes(content + lines[1] + sealed({**ROWS[0], "text": "another"}))
+    path.write_bytes(content + lines[1] + seal_row({**ROWS[0], "text": "another"}))
     assert read_rows(path) == ROWS
     with Journal(path) as journal:
         assert list(journal.rows.values()) == ROWS
@@ -229,7 +229,7 @@ def test_a_row_that_is_there_twice_counts_once_everywhere(tmp_path: Path) -> Non
 def test_rows_without_ids_are_all_there_and_equal_lines_are_one(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     rows = [{"step": 1, "loss": 0.5}, {"step": 1, "dev_accuracy": 0.5}, {"step": 2, "loss": 0.5}]
-    path.write_bytes(b"".join(sealed(row) for row in [*rows, rows[0]]))
+    path.write_bytes(b"".join(seal_row(row) for row in [*rows, rows[0]]))
     assert read_rows(path) == rows
 
 

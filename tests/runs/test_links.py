@@ -9,7 +9,7 @@ import pytest
 import training_toys as toys
 
 from isthmus.core.errors import RunError
-from isthmus.core.unfinished import Kept
+from isthmus.core.unfinished import KeptRows
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import Journal
 from isthmus.training import TrainingSettings, train
@@ -42,7 +42,7 @@ WRITERS: dict[str, Callable[[Path, Path], object]] = {
     "journal in a linked folder": lambda run, out: Journal(link(run / "attacks", out) / "precious.jsonl"),
     "trace": lambda run, out: Trace(link(run / "attacks/x.trace.jsonl", out / "precious.jsonl")).begin({}, []),
     "log": lambda run, out: TrainLog(link(run / "train.jsonl", out / "precious.jsonl")),
-    "unfinished": lambda run, out: Kept(link(run / "examples/0.part.jsonl", out / "precious.jsonl")),
+    "unfinished": lambda run, out: KeptRows(link(run / "examples/0.part.jsonl", out / "precious.jsonl")),
     "examples": lambda run, out: ExampleStore(link(run / "examples", out)).clear(),
     "model": lambda run, out: toys.classifier().save(link(run / "model", out)),
     "checkpoints": lambda run, out: CheckpointFolder(link(run / "checkpoints", out)).open({}),

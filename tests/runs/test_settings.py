@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.runs.provenance import fingerprint, machine, versions
-from isthmus.runs.settings import differences, plain, short_hash
+from isthmus.runs.settings import differences, short_hash, to_plain
 
 settings = st.dictionaries(
     st.text(max_size=4), st.integers() | st.text(max_size=4) | st.lists(st.integers(), max_size=2)
@@ -40,7 +40,7 @@ def test_every_field_of_a_method_counts() -> None:
 
 def test_plain_values_are_json() -> None:
     value = {"m": Method(pattern=re.compile("x+")), "p": Path("a/b"), "n": np.float32(0.5), "i": np.arange(2), "f": len}
-    assert plain(value) == {
+    assert to_plain(value) == {
         "m": {"rate": 0.5, "names": ["a", "b"], "pattern": "x+"},
         "p": "a/b",
         "n": 0.5,

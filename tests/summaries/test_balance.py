@@ -14,8 +14,8 @@ from isthmus.attacks.result import AttackResult
 from isthmus.core.statistics import wilson
 from isthmus.runs.evaluated import Evaluated
 from isthmus.summaries.attack import summarise
-from isthmus.summaries.balance import Balance, Seen, mean_rate
-from isthmus.summaries.evaluation import summarise as evaluated
+from isthmus.summaries.balance import Balance, BalanceRow, mean_rate
+from isthmus.summaries.evaluation import summarise_texts as evaluated
 
 MakeRow = Callable[..., dict[str, Any]]
 counts = st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
@@ -65,15 +65,15 @@ def test_always_answering_the_majority_is_worth_half_of_two_classes(make_row: Ma
 
 
 def test_rows_without_a_class_count_as_misses_where_it_costs_most() -> None:
-    seen = [Seen(0, 0, True, True)] * 40 + [Seen(1, 1, True, True)] * 10
-    sure, unsure = Balance.of(seen), Balance.of([*seen, *[Seen(None, None, False)] * 10])
+    seen = [BalanceRow(0, 0, True, True)] * 40 + [BalanceRow(1, 1, True, True)] * 10
+    sure, unsure = Balance.of(seen), Balance.of([*seen, *[BalanceRow(None, None, False)] * 10])
     assert sure.racc == unsure.racc
     assert sure.racc_at_least == sure.racc
     assert unsure.racc_at_least == mean_rate([(40, 40), (10, 20)])
 
 
 def test_examples_on_which_nothing_was_tried_are_not_proven() -> None:
-    seen = [Seen(0, 0, True, True, nothing_tried=True)] * 20 + [Seen(1, 1, True, True)] * 20
+    seen = [BalanceRow(0, 0, True, True, nothing_tried=True)] * 20 + [BalanceRow(1, 1, True, True)] * 20
     assert Balance.of(seen).racc_at_least == mean_rate([(0, 20), (20, 20)])
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.certificates.base import Certified
-from isthmus.summaries.certificate import certified_at, grid, is_fooled, levels, summarise_certificate
+from isthmus.summaries.certificate import accuracy_at, grid, is_fooled, levels, summarise_certificate
 
 
 def row(key: int, outcome: str, strength: float | str | None, label: int = 1) -> dict:
@@ -34,7 +34,7 @@ def test_rates_by_hand():
     summary = summarise_certificate(ROWS, "words")
     assert summary.clean.estimate == pytest.approx(4 / 6)
     assert (summary.n, summary.abstained, summary.wrong, summary.errors) == (6, 1, 1, 1)
-    assert [certified_at(ROWS, strength).estimate * 6 for strength in (0, 1, 2, 3, math.inf)] == [3, 2, 2, 1, 1]
+    assert [accuracy_at(ROWS, strength).estimate * 6 for strength in (0, 1, 2, 3, math.inf)] == [3, 2, 2, 1, 1]
     assert all(level.empirical is None for level in summary.levels)
     assert [level.strength for level in summary.levels] == [0, 1, 2, math.inf]
 

@@ -15,7 +15,7 @@ LABELS = ["negative", "positive"]
 
 
 def summarise(rows: list[dict[str, Any]], *more: Any) -> dict[str, Any]:
-    return figures.summarise([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
+    return figures.summarise_texts([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
 
 
 def row(number: int, label: int, p: float | None, original: float | None = None, **more: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import training_toys as toys
 
-from isthmus.arithmetic.randomness import seeded
+from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.types import ImageClassification
 from isthmus.data import Dataset
 from isthmus.data.images import make_images
@@ -37,5 +37,5 @@ def text_model() -> Classifier:
 
 
 def _bottleneck(size: int, seed: int = 0) -> GaussianBottleneck:
-    with seeded(seed, "toy"):
+    with seed_initialisation(seed, "toy"):
         return GaussianBottleneck(size, 3)

@@ -100,7 +100,7 @@ def test_splicing_equals_tokenising(
     if len(parsed):
         position = choice % len(parsed)
         edited = parsed.replace({position: word}) if word else parsed.delete(position)
-        spliced = splicer.spliced(layout, position, word)
+        spliced = splicer.splice(layout, position, word)
         if spliced is not None:
             assert spliced == splicer.subwords.encode([str(edited)])[0]
 
@@ -114,7 +114,7 @@ def test_plain_text_is_really_spliced(family: tuple[PreTrainedTokenizerFast, str
     splicer = Splicer(tokenizer, Vocabulary())
     text = Words.of("a gorgeous, witty, seductive movie, isn't it ?")
     layout = splicer.layout(text)
-    spliced = [splicer.spliced(layout, position, "film") for position in range(len(text))]
+    spliced = [splicer.splice(layout, position, "film") for position in range(len(text))]
     assert [ids is None for ids in spliced] == [mode == "whole"] * len(text)
 
 

@@ -15,7 +15,7 @@ from isthmus.defences import Batch, Defence, Terms
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.training import captured
-from isthmus.training.captured import Steps
+from isthmus.training.captured import RecordedSteps
 
 GPU = torch.device("cuda")
 RATE = 2.0**-7
@@ -125,7 +125,7 @@ class Network(torch.nn.Module):
 class Player:
     """Takes the steps of a recording by ordinary means."""
 
-    steps: Steps
+    steps: RecordedSteps
     make: object
     rows: torch.Tensor
     values: torch.Tensor
@@ -138,7 +138,7 @@ class Player:
         steps = self.steps
         steps.optimizer.zero_grad()
         with captured._handing_out(steps._streams, self.places):
-            _, terms, norm = steps._walked(self.make(self.rows))
+            _, terms, norm = steps._walk(self.make(self.rows))
         for group, rate in zip(steps.optimizer.param_groups, steps._rates, strict=True):
             group["lr"] = float(rate)
         steps.optimizer.step()
@@ -178,7 +178,9 @@ def walked(monkeypatch, *, records, record=None, defence=None, steps=24):
     def make(rows):
         return Batch({"vectors": data[rows]}, labels[rows])
 
-    taker = Steps(model, defence or defences.Standard(), optimizer, contextlib.nullcontext, 1.0, data.device, records)
+    taker = RecordedSteps(
+        model, defence or defences.Standard(), optimizer, contextlib.nullcontext, 1.0, data.device, records
+    )
 
     @contextlib.contextmanager
     def refusing():
@@ -196,7 +198,7 @@ def walked(monkeypatch, *, records, record=None, defence=None, steps=24):
         return captured._Recording(player, player.rows, ("cross_entropy",), player.values, places)
 
     monkeypatch.setattr(captured, "_refusing_waits", refusing)
-    monkeypatch.setattr(Steps, "_record", lambda *arguments: (record or play)(*arguments))
+    monkeypatch.setattr(RecordedSteps, "_record", lambda *arguments: (record or play)(*arguments))
     taken = []
     for number in range(steps):
         rows = torch.randperm(60, generator=torch.Generator().manual_seed(number))[: 10 if number % 3 else 6]

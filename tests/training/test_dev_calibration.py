@@ -13,7 +13,7 @@ from isthmus.core.calibration import expected_calibration_error
 from isthmus.models.victims import ClassifierVictim
 from isthmus.training import TrainingSettings, train
 from isthmus.training.encoded import EncodedExamples
-from isthmus.training.evaluation import Selection, answers, evaluate
+from isthmus.training.evaluation import Selection, evaluate, read_confidence
 
 QUICK = TrainingSettings(precision="fp32", epochs=2, batch_size=8, learning_rate=1e-2, log_every=4)
 
@@ -62,7 +62,7 @@ def test_the_log_holds_it(tmp_path: Path, trains: str) -> None:
 def test_every_example_has_its_confidence() -> None:
     model, data = toys.classifier(), toys.dataset("dev", 30, 0)
     encoded = EncodedExamples(model, data.examples, data.fields)
-    sure, right = answers(model.train(), encoded.batches(7, torch.device("cpu")), autocast=nullcontext)
+    sure, right = read_confidence(model.train(), encoded.batches(7, torch.device("cpu")), autocast=nullcontext)
     assert model.training
     found = evaluate(model, encoded.batches(7, torch.device("cpu")), autocast=nullcontext)
     assert right.mean() == found.accuracy

@@ -11,7 +11,7 @@ import training_toys as toys
 
 from isthmus.core.errors import RunError, UsageError
 from isthmus.defences import VIB, Standard
-from isthmus.information.mutual_information import rate, spread
+from isthmus.information.mutual_information import mean_spread, rate
 from isthmus.models import load_model
 from isthmus.training import TrainingSettings
 from isthmus.training import train as train_anywhere
@@ -74,7 +74,7 @@ def test_the_last_epoch_s_figures_are_those_of_the_model(tmp_path):
             output = model(**inputs, hidden=True)
         loss = float(torch.nn.functional.cross_entropy(output.logits, labels))
         shares = torch.bincount(labels).double() / len(labels)
-        assert row["spread"] == pytest.approx(float(spread(output.hidden[0], inputs["attention_mask"])), rel=1e-4)
+        assert row["spread"] == pytest.approx(float(mean_spread(output.hidden[0], inputs["attention_mask"])), rel=1e-4)
         assert row["rate"] == pytest.approx(float(output.latent.rate().mean()), rel=1e-4)
         assert row["rate"] == pytest.approx(float(rate(output.latent.mean, output.latent.deviation).mean()), rel=1e-4)
         assert row["entropy_rate"] == pytest.approx(-float(output.latent.deviation.log().sum(-1).mean()), rel=1e-4)
@@ -131,7 +131,7 @@ def test_of_answers_to_questions_the_spread_is_noted(tmp_path):
     with torch.no_grad():
         hidden = model(**batch.inputs, hidden=True).hidden[0]
     (row,) = information(toys.rows(tmp_path / "one"), "dev")
-    assert row["spread"] == pytest.approx(float(spread(hidden, batch.inputs["attention_mask"])), rel=1e-4)
+    assert row["spread"] == pytest.approx(float(mean_spread(hidden, batch.inputs["attention_mask"])), rel=1e-4)
 
 
 @pytest.mark.parametrize("trains", ["all", "head"])

@@ -12,7 +12,7 @@ from isthmus.core import progress as work
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Output
 from isthmus.defences import ALUM, SMART, VIB, Batch, Defence, FreeLB, InfoBERT, Terms
-from isthmus.report.training.shares import collapsed, hardly_trained, shares_line
+from isthmus.report.training.shares import describe_collapse, hardly_trained, shares_line
 from isthmus.training import TrainingSettings, shares, train
 from isthmus.training.numerics import autocast_on
 from isthmus.training.resident import Resident, train_resident
@@ -113,7 +113,7 @@ def test_measuring_changes_no_bit(name, monkeypatch):
     plainly = weights(trained(DEFENCES[name]))
     monkeypatch.setattr(shares, "EVERY", 1)
     often = weights(trained(DEFENCES[name]))
-    monkeypatch.setattr(GradientShares, "wanted", lambda self, step: False)
+    monkeypatch.setattr(GradientShares, "is_wanted", lambda self, step: False)
     never = weights(trained(DEFENCES[name]))
     assert same_bits(plainly, never)
     assert same_bits(often, never)
@@ -163,7 +163,7 @@ def test_a_share_that_stays_under_a_thousandth_is_warned_about_once(
     stream, hears = torch.Generator().manual_seed(0), Hears()
     data = Resident({"x": torch.randn(48, 2, generator=stream)}, torch.arange(48) % 2)
     settings = TrainingSettings(epochs=2, batch_size=4, accumulation=accumulation, precision="fp32", information=0)
-    with work.watched(hears):
+    with work.watch(hears):
         train_resident(data, Linear(), Scaling(factor), dev=data, settings=settings, folder=tmp_path)
     assert len(hears.notes) == expected
     rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
@@ -182,9 +182,9 @@ def information(accuracy: float, rate: float, told: float) -> dict[str, object]:
 
 def test_a_code_that_tells_nothing_of_the_label_is_said_to_have_collapsed():
     rows = [{"step": 1}, information(0.1, 109.2, -0.14), information(0.12, 5.3, 0.003)]
-    assert "tells 0.00 of the label's 2.30 nats on development data (rate 5.3 nats)" in collapsed(rows)
-    assert "beta" in collapsed(rows)
-    assert collapsed([information(0.9, 20.0, 1.9), *rows])  # The last epoch decides.
-    assert not collapsed([*rows, information(0.9, 20.0, 1.9)])
-    assert not collapsed([{"dev_accuracy": 0.1, "dev_information": {"label_information": 0.0, "loss": 2.3}}])
-    assert not collapsed([])
+    assert "tells 0.00 of the label's 2.30 nats on development data (rate 5.3 nats)" in describe_collapse(rows)
+    assert "beta" in describe_collapse(rows)
+    assert describe_collapse([information(0.9, 20.0, 1.9), *rows])  # The last epoch decides.
+    assert not describe_collapse([*rows, information(0.9, 20.0, 1.9)])
+    assert not describe_collapse([{"dev_accuracy": 0.1, "dev_information": {"label_information": 0.0, "loss": 2.3}}])
+    assert not describe_collapse([])

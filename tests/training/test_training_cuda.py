@@ -38,13 +38,13 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches whose recordings were replayed."""
     seen: list[int] = []
-    usual = captured.Steps._replay
+    usual = captured.RecordedSteps._replay
 
     def counted(self: Any, recording: Any, rows: Any, rates: Any) -> Any:
         seen.append(len(rows))
         return usual(self, recording, rows, rates)
 
-    monkeypatch.setattr(captured.Steps, "_replay", counted)
+    monkeypatch.setattr(captured.RecordedSteps, "_replay", counted)
     return seen
 
 
@@ -117,7 +117,7 @@ def test_a_recorded_training_is_continued(tmp_path: Path, notes: list[str]) -> N
 def test_a_failed_recording_does_not_end_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
 ) -> None:
-    usual = captured.Steps._walked
+    usual = captured.RecordedSteps._walk
 
     def looks(self: Any, batch: Any) -> Any:
         found = usual(self, batch)
@@ -128,21 +128,21 @@ def test_a_failed_recording_does_not_end_the_training(
     monkeypatch.setattr(captured, "ENABLED", False)
     fitted(tmp_path / "ordinary", defences.Standard(), dropout=0.1)
     monkeypatch.setattr(captured, "ENABLED", True)
-    monkeypatch.setattr(captured.Steps, "_walked", looks)
+    monkeypatch.setattr(captured.RecordedSteps, "_walk", looks)
     fitted(tmp_path / "failed", defences.Standard(), dropout=0.1)
     assert len(notes) == 1
     assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "failed"), rtol=2e-3, atol=1e-4)
 
 
 def test_a_step_that_looks_at_a_number_is_not_recorded(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> None:
-    usual = captured.Steps._walked
+    usual = captured.RecordedSteps._walk
 
     def looks(self: Any, batch: Any) -> Any:
         found = usual(self, batch)
         found[1].tolist()
         return found
 
-    monkeypatch.setattr(captured.Steps, "_walked", looks)
+    monkeypatch.setattr(captured.RecordedSteps, "_walk", looks)
     fitted(None, defences.Standard())
     assert "a step waits for the GPU" in notes[0]
     assert len(notes) == 1

@@ -10,7 +10,7 @@ from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.training.numerics import autocast_on
-from isthmus.training.walk import Ledger, added_together, walk
+from isthmus.training.walk import Ledger, add_together, walk
 
 
 class Linear(torch.nn.Module):
@@ -154,7 +154,7 @@ def test_gradients_added_together_are_those_of_a_backward_pass():
         return [parameter.grad.clone() for parameter in model.parameters()]
 
     expected = passes(contextlib.nullcontext)
-    assert all(map(torch.equal, passes(lambda: added_together(list(model.parameters()))), expected))
+    assert all(map(torch.equal, passes(lambda: add_together(list(model.parameters()))), expected))
 
 
 def test_losses_that_yield_nothing_are_an_error():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
-from isthmus.verbs.clean_scores import answers, tolerant_scores
+from isthmus.verbs.clean_scores import score_batch, tolerant_scores
 
 
 class Picky:
@@ -67,10 +67,10 @@ def test_texts_without_an_answer_in_time_are_marked_and_not_asked_again() -> Non
             raise VictimTimeout("no answer in time", answered if self.calls == 1 else None)
 
     victim = Slow(set())
-    found = answers(victim, [{"text": "1"}, {"text": "2"}])
+    found = score_batch(victim, [{"text": "1"}, {"text": "2"}])
     assert found.scores[0].tolist() == [0.25, 0.75]
     assert found.reasons == {1: "no answer in time"}
-    later = answers(victim, [{"text": "3"}, {"text": "4"}], probe=False)
+    later = score_batch(victim, [{"text": "3"}, {"text": "4"}], probe=False)
     assert np.isnan(later.scores).all()
     assert later.reasons == {0: "no answer in time", 1: "no answer in time"}
     assert victim.calls == 2

@@ -57,7 +57,7 @@ def test_two_swapped_labels_are_named_and_the_remedy_works() -> None:
         check_labels(Oracle(("ham", "spam"), (1, 0)), data, seed=0)
     assert error.value.exit_code == 2
     renamed = Oracle(("spam", "ham"), (1, 0))
-    assert check_labels(renamed, data.aligned(renamed.labels), seed=0).right == 64
+    assert check_labels(renamed, data.align_labels(renamed.labels), seed=0).right == 64
 
 
 def test_a_model_without_any_idea_is_stopped_without_a_suggestion() -> None:

@@ -11,7 +11,7 @@ from isthmus.data import Dataset, Splits
 from isthmus.data.dataset import Rejected
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
 from isthmus.verbs.goal_options import GoalRequest, make_goal
-from isthmus.verbs.sources import DataRequest, ModelSource, chosen
+from isthmus.verbs.sources import DataRequest, ModelSource, choose_split
 
 
 def dataset(split: str, n: int) -> Dataset:
@@ -52,12 +52,12 @@ def test_data_without_a_train_split_say_how_to_train_on_them() -> None:
 
 def test_the_split_to_attack() -> None:
     splits = Splits("toy", {"train": dataset("train", 4), "test": dataset("test", 2)})
-    assert chosen(splits, None).split == "test"
-    assert chosen(splits, "train").split == "train"
+    assert choose_split(splits, None).split == "test"
+    assert choose_split(splits, "train").split == "train"
     with pytest.raises(UnknownName, match="Did you mean 'test'"):
-        chosen(splits, "tests")
+        choose_split(splits, "tests")
     with pytest.raises(UsageError, match="empty"):
-        chosen(Splits("toy", {"test": dataset("test", 0)}), None)
+        choose_split(Splits("toy", {"test": dataset("test", 0)}), None)
 
 
 def test_data_is_found_again_from_its_record() -> None:
@@ -88,8 +88,8 @@ def test_goals_follow_the_options() -> None:
     assert make_goal(1, None, None) == Targeted(1)
     assert make_goal(None, 1, 0.8) == Evasion(1, 0.8)
     data = dataset("test", 4)
-    assert GoalRequest(from_label="spam").attacked(data) == 1
-    assert GoalRequest(from_label="1").attacked(data) == 1
+    assert GoalRequest(from_label="spam").find_attacked_class(data) == 1
+    assert GoalRequest(from_label="1").find_attacked_class(data) == 1
     with pytest.raises(UnknownName, match="Did you mean 'spam'"):
         GoalRequest(target_label="spm").target(data)
     assert not GoalRequest(from_label="spam", target_label="ham").is_evasion

@@ -10,7 +10,7 @@ all rows of one length at a time (`_attend`), in the shapes that a batch of that
 the blocks and behind them sees rows as usual, padding included, and must not look at the padding: classifiers that
 pool the first token do not.
 
-Whether all that holds for a model, its attention and this machine is found out by trying (`Trial`).
+Whether all that holds for a model, its attention and this machine is found out by trying (`PackingTrial`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def can_pack(model: PreTrainedModel, blocks: Sequence[nn.Module], depth: int) ->
 
 
 @contextlib.contextmanager
-def packed(model: PreTrainedModel, blocks: Sequence[nn.Module], packing: Packing) -> Iterator[None]:
+def read_packed(model: PreTrainedModel, blocks: Sequence[nn.Module], packing: Packing) -> Iterator[None]:
     """Inside the block the model's blocks read rows as `packing` lays them."""
     _register()
 
@@ -200,7 +200,7 @@ def _join(batches: list[TokenBatch], least: int, pad: int) -> tuple[TokenBatch, 
     return TokenBatch(ids, None, types, keys), count, Packing(groups, filled)
 
 
-class Trial:
+class PackingTrial:
     """Whether a model's rows may share passes: found out once, when enough rows came to pay for that.
 
     `apart` answers batches of one length each, `together` the same batches in passes.

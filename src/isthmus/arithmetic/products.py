@@ -24,7 +24,7 @@ _ROWS = 2048
 """Rows of a product for which weights are laid out; any number of rows may be multiplied."""
 
 
-class _Layout:
+class _LinearLayout:
     """The weights of a layer as oneDNN wants them, and which values they were made of."""
 
     def __init__(self, layer: nn.Linear) -> None:
@@ -43,21 +43,21 @@ class _Product(torch.autograd.Function):
     """A product that can be differentiated with respect to its rows, and to nothing else."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, layout: _Layout, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, layout: _LinearLayout, bias: Tensor | None) -> Tensor:
         ctx.layout = layout
-        return _multiplied(rows, layout.weight, bias)
+        return _multiply(rows, layout.weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _multiplied(gradients[0], ctx.layout.back, None), None, None
+        return _multiply(gradients[0], ctx.layout.back, None), None, None
 
 
-def _multiplied(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _multiply(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
     return found
 
 
-_layouts: WeakKeyDictionary[nn.Linear, _Layout] = WeakKeyDictionary()
+_layouts: WeakKeyDictionary[nn.Linear, _LinearLayout] = WeakKeyDictionary()
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def _by_intel() -> bool:
 
 
 @contextlib.contextmanager
-def laid_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
+def lay_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
     """Inside the block the linear layers of a model on the CPU answer by oneDNN, wherever nothing is differentiated.
 
     With `inputs` also where something is, which may then be the input of the model but no weight.
@@ -115,14 +115,14 @@ def product(layer: nn.Linear, *, inputs: bool = False) -> Callable[[Tensor], Ten
     """The layer as a function, its weights laid out unless they were already."""
     layout = _layouts.get(layer)
     if layout is None or layout.made_of != _state(layer):
-        layout = _layouts[layer] = _Layout(layer)
+        layout = _layouts[layer] = _LinearLayout(layer)
     found, weight, bias, plain = layout, layout.weight, layer.bias, layer.weight
 
     def multiply(rows: Tensor) -> Tensor:
         if rows.dtype != plain.dtype or not rows.numel():
             return nn.functional.linear(rows, plain, bias)
         if not torch.is_grad_enabled():
-            return _multiplied(rows, weight, bias)
+            return _multiply(rows, weight, bias)
         if inputs:
             return _Product.apply(rows, found, None if bias is None else bias.detach())  # type: ignore[no-any-return, no-untyped-call]
         return nn.functional.linear(rows, plain, bias)

@@ -28,7 +28,7 @@ _IN_CACHE = 1 << 14
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -40,73 +40,73 @@ def _shift(value: Tensor, bits: int) -> Tensor:
 
 def mix64(value: Tensor) -> Tensor:
     """SplitMix64's finaliser on int64, whose multiplication wraps around as unsigned arithmetic does."""
-    value = (value ^ _shift(value, 30)) * _signed(_MIX[0])
-    value = (value ^ _shift(value, 27)) * _signed(_MIX[1])
+    value = (value ^ _shift(value, 30)) * _to_signed(_MIX[0])
+    value = (value ^ _shift(value, 27)) * _to_signed(_MIX[1])
     return value ^ _shift(value, 31)
 
 
 def branch(keys: Tensor, *purpose: str | int) -> Tensor:
     """Keys for another purpose: independent of these, and of those for any third."""
-    return mix64(keys ^ _signed(derive(0, *purpose)))
+    return mix64(keys ^ _to_signed(derive(0, *purpose)))
 
 
-def copied(keys: Tensor, copies: int) -> Tensor:
+def copy_keys(keys: Tensor, copies: int) -> Tensor:
     """A key for every copy of every row [rows * copies]; copy j of row r comes at r * copies + j."""
     return mix64(keys.view(-1, 1) + torch.arange(copies, device=keys.device)).view(-1)
 
 
-def keyed_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
+def draw_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """64 random bits for every element of `shape`; row r draws from keys[r] and the stream alone."""
-    start, steps = _places(keys, math.prod(shape[1:]), stream)
+    start, steps = _counter_places(keys, math.prod(shape[1:]), stream)
     bits = start + steps
     # The same as mix64, in place: these are the largest tensors of a noisy forward pass.
     for shift, factor in zip((30, 27), _MIX, strict=True):
-        bits.bitwise_xor_(_shift(bits, shift)).mul_(_signed(factor))
+        bits.bitwise_xor_(_shift(bits, shift)).mul_(_to_signed(factor))
     return bits.bitwise_xor_(_shift(bits, 31)).view(*shape)
 
 
-def _places(keys: Tensor, count: int, stream: int) -> tuple[Tensor, Tensor]:
+def _counter_places(keys: Tensor, count: int, stream: int) -> tuple[Tensor, Tensor]:
     """Where the counter of every row starts [rows, 1], and its steps [count]."""
-    start = mix64(keys ^ _signed(stream)).view(-1, 1)
-    steps = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64).mul_(_signed(_GAMMA))
+    start = mix64(keys ^ _to_signed(stream)).view(-1, 1)
+    steps = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64).mul_(_to_signed(_GAMMA))
     return start, steps
 
 
-def keyed_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
+def draw_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """Uniform draws in (0, 1), float32."""
     drawn = torch.empty(len(keys), math.prod(shape[1:]), device=keys.device)
     at_once = max(1, len(keys) if keys.is_cuda else _IN_CACHE // max(1, drawn.shape[1]))
     pairs = zip(torch.split(drawn, at_once), torch.split(keys, at_once), strict=True)
     for part, own in pairs if drawn.numel() else ():
-        part.copy_(_shift(keyed_bits(own, part.shape, stream), 40)).add_(0.5).mul_(2.0**-24).clamp_(max=1 - 2.0**-24)
+        part.copy_(_shift(draw_bits(own, part.shape, stream), 40)).add_(0.5).mul_(2.0**-24).clamp_(max=1 - 2.0**-24)
     return drawn.view(*shape)
 
 
-def keyed_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
+def draw_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """Standard normal draws, float32: by Box and Muller two of every 64 bits, elements 2i and 2i + 1 of a row."""
     count = math.prod(shape[1:])
-    drawn = _drawn_at_once(keys, -(-count // 2), stream) if keys.is_cuda else None
+    drawn = _draw_at_once(keys, -(-count // 2), stream) if keys.is_cuda else None
     if drawn is None:
-        drawn = _drawn_once_each(keys, -(-count // 2), stream)
+        drawn = _draw_distinct(keys, -(-count // 2), stream)
     return drawn.flatten(1)[:, :count].reshape(*shape)
 
 
-def _drawn_once_each(keys: Tensor, count: int, stream: int) -> Tensor:
-    """As `_drawn_in_parts`; rows of one key, as a search over shared draws has many, are drawn once."""
+def _draw_distinct(keys: Tensor, count: int, stream: int) -> Tensor:
+    """As `_draw_in_parts`; rows of one key, as a search over shared draws has many, are drawn once."""
     distinct, rows = torch.unique(keys, return_inverse=True)
     if 2 * len(distinct) > len(keys):
-        return _drawn_in_parts(keys, count, stream)
-    return _drawn_in_parts(distinct, count, stream)[rows]
+        return _draw_in_parts(keys, count, stream)
+    return _draw_in_parts(distinct, count, stream)[rows]
 
 
-def _drawn_in_parts(keys: Tensor, count: int, stream: int) -> Tensor:
+def _draw_in_parts(keys: Tensor, count: int, stream: int) -> Tensor:
     """`count` pairs of normal draws for every key [keys, count, 2]."""
     drawn = torch.empty(len(keys), count, 2, device=keys.device)
     # A row at a time stays in a CPU's cache, which takes two thirds of the time; a GPU wants everything at once.
     at_once = max(1, len(keys) if keys.is_cuda else _IN_CACHE // max(1, count))
     pairs = zip(torch.split(drawn, at_once), torch.split(keys, at_once), strict=True)
     for part, own in pairs if drawn.numel() else ():
-        bits = keyed_bits(own, part.shape[:2], stream)
+        bits = draw_bits(own, part.shape[:2], stream)
         radius, angle = _radius(_shift(bits, 32)), _angle(bits)
         torch.mul(radius, angle.cos(), out=part[..., 0])
         torch.mul(radius, angle.sin_(), out=part[..., 1])
@@ -151,12 +151,12 @@ def _pair() -> Any:
     return kernel
 
 
-def _drawn_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
-    """As `_drawn_in_parts`, to the bit; None where the kernel cannot be had."""
+def _draw_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
+    """As `_draw_in_parts`, to the bit; None where the kernel cannot be had."""
     kernel = _pair()
     if kernel is None or not count:
         return None
-    pairs: Tensor = kernel(*_places(keys, count, stream))
+    pairs: Tensor = kernel(*_counter_places(keys, count, stream))
     return pairs.view(torch.float32).view(len(keys), count, 2)
 
 
@@ -201,16 +201,16 @@ class Stream(nn.Module):
     def normal(self, like: Tensor, tag: int = 0) -> Tensor:
         """Standard normal draws of the shape, device and type of `like`, whose first dimension is the rows."""
         if self.keys is not None:
-            return keyed_normal(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
-        return self._drawn(Draw(self, "normal", like.shape, like.dtype), like.device)
+            return draw_normal(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
+        return self._draw(Draw(self, "normal", like.shape, like.dtype), like.device)
 
     def uniform(self, like: Tensor, tag: int = 0) -> Tensor:
         """Uniform draws of the shape, device and type of `like`, whose first dimension is the rows."""
         if self.keys is not None:
-            return keyed_uniform(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
-        return self._drawn(Draw(self, "uniform", like.shape, like.dtype), like.device)
+            return draw_uniform(self._rows(like), like.shape, derive(0, self.name, tag)).to(like.dtype)
+        return self._draw(Draw(self, "uniform", like.shape, like.dtype), like.device)
 
-    def _drawn(self, draw: Draw, device: torch.device) -> Tensor:
+    def _draw(self, draw: Draw, device: torch.device) -> Tensor:
         if self.source is not None:
             return self.source(draw)
         if self.listener is not None:
@@ -245,7 +245,7 @@ def _rank() -> int:
 
 
 @contextlib.contextmanager
-def keyed(model: nn.Module, keys: Tensor | None) -> Iterator[None]:
+def use_keys(model: nn.Module, keys: Tensor | None) -> Iterator[None]:
     """Inside the block every stream of `model` draws row by row from `keys` (uint64 bits held as int64)."""
     if keys is None:
         yield
@@ -261,7 +261,7 @@ def keyed(model: nn.Module, keys: Tensor | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded(seed: int, *key: str | int) -> Iterator[None]:
+def seed_initialisation(seed: int, *key: str | int) -> Iterator[None]:
     """Initialise parameters from (seed, key) without touching torch's global stream."""
     import torch
 

@@ -85,7 +85,7 @@ def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) 
     host = torch.empty(sum(array.size for array in given), dtype=torch.int64, pin_memory=True)
     view, start = host.numpy(), 0
     for array in given:
-        view[start : start + array.size] = _signed(array).reshape(-1)
+        view[start : start + array.size] = _view_as_signed(array).reshape(-1)
         start += array.size
     parts = iter(torch.split(host.to(device, non_blocking=True), [array.size for array in given]))
     return [
@@ -96,13 +96,13 @@ def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) 
 
 def index_tensor(array: NDArray[np.int64], device: torch.device, least: int = 1) -> Tensor:
     """Indices on a device, at least so many of them; a GPU is not waited for."""
-    tensor = torch.from_numpy(np.ascontiguousarray(filled(array, least)))
+    tensor = torch.from_numpy(np.ascontiguousarray(fill_up(array, least)))
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
-def picked(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
+def pick_rows(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
     """These rows of a batch, the last repeated until there are enough."""
     count = len(rows)
     if count < least:
@@ -110,15 +110,15 @@ def picked(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
     return Inputs(count, *(None if value is None else value[rows] for value in inputs[1:]))  # type: ignore[arg-type]
 
 
-def copied_rows(inputs: Inputs, copies: int) -> Inputs:
+def copy_rows(inputs: Inputs, copies: int) -> Inputs:
     """Every row, those that fill up too, once for each of its copies; ``inputs.keys`` has the keys of these already."""
     if copies == 1:
         return inputs._replace(rows=len(inputs.ids))
     rows = torch.arange(len(inputs.ids) * copies, device=inputs.ids.device) // copies
-    return picked(inputs._replace(keys=None), rows)._replace(keys=inputs.keys)
+    return pick_rows(inputs._replace(keys=None), rows)._replace(keys=inputs.keys)
 
 
-def failed(batches: int, error: Exception) -> VictimError:
+def make_failure(batches: int, error: Exception) -> VictimError:
     """What stopped a model. Memory that torch keeps for later is given back where there was too little of it.
 
     The engine then tries again with fewer rows at a time.
@@ -128,15 +128,15 @@ def failed(batches: int, error: Exception) -> VictimError:
     return VictimError(f"the model failed on {batches} batches of token ids: {error}")
 
 
-def _signed(array: NDArray[Any]) -> NDArray[np.int64]:
+def _view_as_signed(array: NDArray[Any]) -> NDArray[np.int64]:
     return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
 
 
 def _tensor(array: NDArray[Any], least: int) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(filled(_signed(array), least)))
+    return torch.from_numpy(np.ascontiguousarray(fill_up(_view_as_signed(array), least)))
 
 
-def filled(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+def fill_up(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
     """At least `least` rows, by repeating the last."""
     if 0 < len(array) < least:
         return np.concatenate([array, np.repeat(array[-1:], least - len(array), axis=0)])

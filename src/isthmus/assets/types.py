@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["model", "data", "lexicon"]
+AssetKind = Literal["model", "data", "lexicon"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Npm:
         return "the npm registry"
 
 
-Source = Hub | Wheels | Npm
+AssetSource = Hub | Wheels | Npm
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Asset:
     """Something isthmus can fetch by name, pinned to the byte."""
 
     name: str
-    kind: Kind
+    kind: AssetKind
     description: str
     licence: str
     files: Mapping[str, Pin]
-    sources: tuple[Source, ...]
+    sources: tuple[AssetSource, ...]
 
     @property
     def size(self) -> int:
@@ -104,7 +104,7 @@ class Asset:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FetchProgress:
     """How far a fetch has come, in bytes of its current stage."""
 
     asset: str
@@ -113,7 +113,7 @@ class Progress:
     total: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[FetchProgress], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted, bound
 from isthmus.attacks.parts.limits import Limits
 from isthmus.attacks.parts.protection import Protection
-from isthmus.attacks.parts.randomised import Attempts, insist, judged, looked_at_clean
+from isthmus.attacks.parts.randomised import Attempts, insist, judge_outcome, score_clean
 from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
-from isthmus.attacks.parts.shared_draws import begun, concluded, draws_for, over_draws
+from isthmus.attacks.parts.shared_draws import begin_trial, choose_search_draws, conclude_trial, over_draws
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, aligned
+from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, align_edits
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
@@ -152,12 +152,12 @@ class WordAttack(ABC):
         clean = (yield Score(original, exact=True))[0]
         often = None
         if terms.randomised and settings.fresh:
-            often = yield from looked_at_clean(settings.goal, original, label, settings.fresh, terms.declines)
+            often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
             return _Reached(outcome, original, original, clean, clean, clean=often)
         rng = python_stream(settings.seed, example.id)
-        trial = begun(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
+        trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
         attempts = Attempts(trial)
         try:
@@ -174,9 +174,9 @@ class WordAttack(ABC):
         except (TimeSpent, VictimTimeout) as late:
             outcome = "succeeded" if attempts.best.reached else "timed_out"
             reason = "" if attempts.best.reached else str(late)
-        trial = concluded(attempts.best)
+        trial = conclude_trial(attempts.best)
         if terms.randomised and settings.fresh:
-            outcome, fresh = yield from judged(trial, outcome, settings.fresh, terms.declines)
+            outcome, fresh = yield from judge_outcome(trial, outcome, settings.fresh, terms.declines)
         elif outcome == "failed" and terms.declines(trial.scores):
             outcome = "abstained"
         similarity = None
@@ -192,7 +192,7 @@ def _similarity(trial: Trial) -> Steps[float]:
     """Cosine of the field that was edited to what it was."""
     draft = trial.draft
     # An edit that changes nothing tells which field is meant.
-    at = int(trial.changed(draft).argmax())
+    at = int(trial.find_changed(draft).argmax())
     same = replacing(at, draft.ids[at : at + 1])
     cosines = yield Similarity(draft, same, 1, trial.original)
     return float(f"{cosines[0]:.6g}")
@@ -216,7 +216,7 @@ class _Terms:
         return self.abstains is not None and int(scores.argmax()) == self.abstains
 
 
-class _Program:
+class _AttackProgram:
     """One example, as the engine wants it."""
 
     __slots__ = ("attack", "budget", "example", "label", "terms")
@@ -267,14 +267,14 @@ class AttackRun:
         self.examples = examples
         if attack.needs_gradients:
             require_gradients(victim)
-        reached = settings.goal.reached
+        reached = settings.goal.is_reached
         encoder, masked_lm = _models(attack, settings.limits, encoder, masked_lm)
         if isinstance(examples, Sequence):
             attack.prepare(examples)
         abstains = victim.labels.index(ABSTAINS) if ABSTAINS in victim.labels else None
         rules = (*attack.rules(), *settings.limits.rules())
         votes = isinstance(victim, Voting) and victim.graded is not None
-        draws = draws_for(settings.search_draws, randomised=victim.stochastic)
+        draws = choose_search_draws(settings.search_draws, randomised=victim.stochastic)
         self._terms = _Terms(
             settings, rules, tuple(victim.labels), encoder is not None, victim.stochastic, draws, abstains, votes
         )
@@ -291,12 +291,12 @@ class AttackRun:
 
     def raw(self) -> Iterator[Finished[_Reached]]:
         """Finished attacks before their results are built (for measuring the engine alone)."""
-        return self.engine.run(_Program(self.attack, example, self._terms) for example in self.examples)
+        return self.engine.run(_AttackProgram(self.attack, example, self._terms) for example in self.examples)
 
     def result(self, finished: Finished[_Reached]) -> AttackResult:
         """Build the result of a finished attack."""
         program = finished.program
-        assert isinstance(program, _Program)
+        assert isinstance(program, _AttackProgram)
         example, reached = program.example, finished.value
         build = partial(
             AttackResult,
@@ -310,7 +310,7 @@ class AttackRun:
             texts = texts_of(example)
             why: Outcome = "timed_out" if finished.timed_out else "error"
             return build(outcome=why, original=texts, perturbed=texts, reason=finished.error or "unknown")
-        edits = aligned(reached.original, reached.draft)
+        edits = align_edits(reached.original, reached.draft)
         words = int(np.count_nonzero(reached.original.editable))
         return build(
             outcome=reached.outcome,
@@ -318,8 +318,8 @@ class AttackRun:
             perturbed=reached.draft.texts if edits else example.texts,
             prediction_before=int(reached.before.argmax()),
             prediction_after=int(reached.after.argmax()),
-            score_before=_rounded(reached.before),
-            score_after=_rounded(reached.after),
+            score_before=_round_scores(reached.before),
+            score_after=_round_scores(reached.after),
             words=words,
             edits=edits,
             words_changed=len(edits) / words if words else 0.0,
@@ -351,7 +351,7 @@ def _models(
     return encoder, masked_lm
 
 
-def _rounded(scores: Floats) -> tuple[float, ...]:
+def _round_scores(scores: Floats) -> tuple[float, ...]:
     # Seven digits are all that a float32 holds.
     return tuple([float(f"{score:.7g}") for score in scores.tolist()])
 

@@ -52,7 +52,7 @@ Query = tuple[int, Mapping[str, str], Floats]
 """What a trace is told: the key of the example, the text, the scores."""
 
 
-class Source(Protocol):
+class AttackSource(Protocol):
     """Opens the models of an attack in another process; it travels there as a pickle."""
 
     def victim(self) -> Victim:
@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass
-class Watch:
+class AttackWatch:
     """What whoever started an attack is told meanwhile, and what it cost."""
 
     queries: Callable[[int], None] = lambda count: None
@@ -104,12 +104,12 @@ class Workers:
     `processes` may be changed between two attacks; those beyond it then rest.
     """
 
-    def __init__(self, source: Source, processes: int) -> None:
+    def __init__(self, source: AttackSource, processes: int) -> None:
         if processes < 1:
             raise UsageError(f"processes is the number of processes that attack, and at least 1, not {processes}")
         self.source, self.processes = source, processes
-        self._workers: list[_Worker] = []
-        self._inbox: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+        self._workers: list[_WorkerProcess] = []
+        self._inbox: queue.SimpleQueue[tuple[_WorkerProcess, Any]] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         return self
@@ -126,10 +126,10 @@ class Workers:
         self._workers = []
 
     def attack(
-        self, job: Job, cohorts: Sequence[Sequence[Example]], wanted: set[str], watch: Watch | None = None
+        self, job: Job, cohorts: Sequence[Sequence[Example]], wanted: set[str], watch: AttackWatch | None = None
     ) -> Iterator[AttackResult]:
         """Attack every cohort; yield the results of the examples whose ids are `wanted`, each once, as they come."""
-        watch = Watch() if watch is None else watch
+        watch = AttackWatch() if watch is None else watch
         waiting = deque(_Cohort(list(cohort)) for cohort in cohorts if any(each.id in wanted for each in cohort))
         left = len(waiting)
         asked: dict[int, int] = {}
@@ -140,13 +140,13 @@ class Workers:
                 worker, message = self._inbox.get()
                 if worker not in self._workers:
                     continue
-                if isinstance(message, _Found):
+                if isinstance(message, _FoundResult):
                     if message.result.id in wanted and message.result.id not in done:
                         done.add(message.result.id)
                         for query in message.queries if watch.trace is not None else ():
                             watch.trace(*query)  # type: ignore[misc]
                         yield message.result
-                elif isinstance(message, _Asked):
+                elif isinstance(message, _AskedQueries):
                     asked[worker.number] = worker.finished + message.queries
                     watch.queries(sum(asked.values()))
                 elif isinstance(message, _Done):
@@ -170,12 +170,12 @@ class Workers:
         while len(self._workers) < min(self.processes, left):
             taken = {worker.number for worker in self._workers}
             number = next(number for number in range(1, self.processes + 1) if number not in taken)
-            self._workers.append(_Worker(number, self.source, self._inbox))
+            self._workers.append(_WorkerProcess(number, self.source, self._inbox))
         for worker in self._workers[: self.processes]:
             if waiting and worker.cohort is None:
                 worker.take(job, waiting.popleft())
 
-    def _replace(self, worker: _Worker, waiting: deque[_Cohort]) -> None:
+    def _replace(self, worker: _WorkerProcess, waiting: deque[_Cohort]) -> None:
         """Somebody killed it: another one takes its cohort."""
         self._workers.remove(worker)
         status = worker.end()
@@ -194,13 +194,13 @@ class Workers:
 
 
 def attack_in_processes(
-    source: Source,
+    source: AttackSource,
     job: Job,
     examples: Sequence[Example],
     processes: int,
     *,
     on_gpu: bool = False,
-    watch: Watch | None = None,
+    watch: AttackWatch | None = None,
 ) -> Iterator[AttackResult]:
     """Attack examples by several processes, which are started for it and end with it."""
     with Workers(source, processes) as workers:
@@ -219,7 +219,7 @@ class _Cohort:
 
 @dataclass(frozen=True)
 class _Opening:
-    source: Source
+    source: AttackSource
     threads: int | None
 
 
@@ -235,13 +235,13 @@ class _Begun:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundResult:
     result: AttackResult
     queries: list[Query]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _AskedQueries:
     queries: int
 
 
@@ -271,10 +271,10 @@ class _Failed:
 # On this side.
 
 
-class _Worker:
+class _WorkerProcess:
     """Another process, seen from here."""
 
-    def __init__(self, number: int, source: Source, inbox: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+    def __init__(self, number: int, source: AttackSource, inbox: queue.SimpleQueue[tuple[_WorkerProcess, Any]]) -> None:
         self.number, self.finished, self.began = number, 0, False
         self.cohort: _Cohort | None = None
         self._process = subprocess.Popen([sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -308,7 +308,7 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError):
             _write(self._to, message)
 
-    def _listen(self, inbox: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+    def _listen(self, inbox: queue.SimpleQueue[tuple[_WorkerProcess, Any]]) -> None:
         while True:
             try:
                 message = pickle.load(self._from)
@@ -371,7 +371,7 @@ def _serve(opening: _Opening, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         _write(outgoing, _Done(statistics, time.process_time() - began))
 
 
-def _attack(source: Source, victim: Victim, task: _Task, outgoing: IO[bytes]) -> EngineStatistics:
+def _attack(source: AttackSource, victim: Victim, task: _Task, outgoing: IO[bytes]) -> EngineStatistics:
     job, seed = task.job, task.job.settings.seed
     queries: dict[int, list[Query]] = {}
 
@@ -382,7 +382,7 @@ def _attack(source: Source, victim: Victim, task: _Task, outgoing: IO[bytes]) ->
     if job.traced:
         settings = replace(settings, engine=replace(settings.engine, trace=note))
     run = job.attack(victim, task.examples, settings, **source.models(job.names))
-    run.engine.after_round = lambda: _write(outgoing, _Asked(run.statistics.scores.logical))
+    run.engine.after_round = lambda: _write(outgoing, _AskedQueries(run.statistics.scores.logical))
     for result in run:
-        _write(outgoing, _Found(result, queries.pop(derive(seed, "victim", result.id), [])))
+        _write(outgoing, _FoundResult(result, queries.pop(derive(seed, "victim", result.id), [])))
     return run.statistics

@@ -188,7 +188,7 @@ def _read_edit(edit: Mapping[str, Any]) -> Edit | None:
     return Edit(str(edit.get("field")), position, kind, *words, *offsets)  # type: ignore[arg-type]
 
 
-def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
+def align_edits(original: Draft, final: Draft) -> tuple[Edit, ...]:
     """The edits that lead from the original text to the final one, in reading order."""
     if final is original:
         return ()
@@ -196,7 +196,7 @@ def aligned(original: Draft, final: Draft) -> tuple[Edit, ...]:
         return _replacements(original, final)
     edits: list[Edit] = []
     for field, (name, before, after) in enumerate(
-        zip(original.structure.fields, original.parsed(), final.parsed(), strict=True)
+        zip(original.structure.fields, original.to_words(), final.to_words(), strict=True)
     ):
         first, last = original.structure.starts[field], original.structure.starts[field + 1]
         start, stop = final.structure.starts[field], final.structure.starts[field + 1]

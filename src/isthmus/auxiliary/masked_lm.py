@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.packed import MOST_TOKENS, Packing, Trial, can_pack, in_passes, packed
-from isthmus.arithmetic.products import laid_out
+from isthmus.arithmetic.packed import MOST_TOKENS, Packing, PackingTrial, can_pack, in_passes, read_packed
+from isthmus.arithmetic.products import lay_out
 from isthmus.arithmetic.transfer import any_shape, attention_mask, index_tensor, on_device, pending
 from isthmus.auxiliary.minilm_mlm import MAX_TOKENS, load_minilm_mlm
 from isthmus.core.errors import ModelError, UsageError, VictimError
@@ -35,11 +35,11 @@ _SHORTEST = 4
 
 def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:
     """The masked language model of that name (an asset, a folder, a hub name), loaded once for the whole process."""
-    return _loaded(name)
+    return _load_masked_lm(name)
 
 
 @functools.cache
-def _loaded(name: str) -> TransformerMaskedLM:
+def _load_masked_lm(name: str) -> TransformerMaskedLM:
     return TransformerMaskedLM(name)
 
 
@@ -51,7 +51,7 @@ class TransformerMaskedLM:
         self._tokenizer = read_tokenizer(name)
         if self._tokenizer.mask_token_id is None:
             raise ModelError(f"the tokenizer of {str(name)!r} has no mask token, so it cannot fill blanks")
-        model, self.max_tokens = _read(name, self._tokenizer)
+        model, self.max_tokens = _read_model(name, self._tokenizer)
         self.model = model.eval().requires_grad_(False)
         self._masks: dict[int, Tensor] = {}
         self.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -89,7 +89,7 @@ class TransformerMaskedLM:
     def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
         """Start looking for the `k` most likely allowed tokens at every blank (see `TokenMaskedLM`)."""
         tokens, chances = list[Tensor](), list[Tensor]()
-        with torch.inference_mode(), any_shape(), laid_out(self.model):
+        with torch.inference_mode(), any_shape(), lay_out(self.model):
             forbidden = self._forbidden(allowed)
             order, all_logits = self._logits(batches, rows, places)
             for logits, _ in all_logits:
@@ -104,7 +104,7 @@ class TransformerMaskedLM:
     def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
         """Start finding the log-probability of a token at every blank (see `TokenMaskedLM`)."""
         values = list[Tensor]()
-        with torch.inference_mode(), any_shape(), laid_out(self.model):
+        with torch.inference_mode(), any_shape(), lay_out(self.model):
             order, all_logits = self._logits(batches, rows, places)
             for logits, own in all_logits:
                 wanted = index_tensor(tokens[own], logits.device)
@@ -157,12 +157,12 @@ class TransformerMaskedLM:
             while start < count:
                 most = np.searchsorted(before, before[start] + most_blanks, side="right") - 1
                 stop = max(start + 1, min(int(most), start + most_tokens // max(1, length), count))
-                yield _rows(batch, start, stop), stop - start, None
+                yield _take_rows(batch, start, stop), stop - start, None
                 start = stop
             first += count
 
     @functools.cached_property
-    def _trial(self) -> Trial | None:
+    def _trial(self) -> PackingTrial | None:
         """Whether rows of all lengths may share a pass; None where there is nothing to try."""
         base, depth = self.model.base_model, int(self.model.config.num_hidden_layers)
         if self.device_type != "cpu" or not can_pack(self.model, encoder_blocks(base, self.model.config), depth):
@@ -173,7 +173,7 @@ class TransformerMaskedLM:
             return torch.cat(found).numpy()
 
         pad = self._tokenizer.pad_token_id or 0
-        return Trial(
+        return PackingTrial(
             lambda batches: answer((batch, len(batch.ids), None) for batch in batches),
             lambda batches: answer(in_passes(batches, fewest_rows(self.model), pad)),
             int(self.model.config.vocab_size),
@@ -187,7 +187,7 @@ class TransformerMaskedLM:
         mask = attention_mask(self.model, inputs.mask)
         given = {"input_ids": inputs.ids, "attention_mask": mask, "token_type_ids": inputs.types}
         blocks = encoder_blocks(self.model.base_model, self.model.config) if packing is not None else []
-        way = contextlib.nullcontext() if packing is None else packed(self.model, blocks, packing)
+        way = contextlib.nullcontext() if packing is None else read_packed(self.model, blocks, packing)
         with self._only_at(*at), way:
             logits: Tensor = self.model(**{name: value for name, value in given.items() if value is not None}).logits
         return logits[0, : len(rows)].float()
@@ -207,7 +207,7 @@ class TransformerMaskedLM:
             hook.remove()
 
 
-def _rows(batch: TokenBatch, start: int, stop: int) -> TokenBatch:
+def _take_rows(batch: TokenBatch, start: int, stop: int) -> TokenBatch:
     return TokenBatch(
         batch.ids[start:stop],
         None if batch.mask is None else batch.mask[start:stop],
@@ -215,7 +215,7 @@ def _rows(batch: TokenBatch, start: int, stop: int) -> TokenBatch:
     )
 
 
-def _read(name: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, int]:
+def _read_model(name: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, int]:
     """The model, and the longest row it may be fed."""
     from transformers import AutoModelForMaskedLM
 

@@ -56,7 +56,7 @@ def load_minilm_mlm(encoder: str | Path = "minilm") -> PreTrainedModel:
         raise ModelError(f"{str(encoder)!r} is not all-MiniLM-L6-v2, to which the shipped masked-LM weights belong")
     state = model.state_dict()
     with torch.inference_mode():
-        changed = _changed(state, _differences())
+        changed = _restore_changed(state, _differences())
     model.load_state_dict({**state, **{name: value.clone() for name, value in changed.items()}})
     return model
 
@@ -68,7 +68,7 @@ def _differences() -> dict[str, Tensor]:
     return {name: value if value.dtype == torch.uint8 else value.float() for name, value in load(content).items()}
 
 
-def _changed(state: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Tensor]:
+def _restore_changed(state: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every parameter that differs from the encoder's."""
     new: dict[str, Tensor] = {}
     for layer in range(6):
@@ -83,9 +83,9 @@ def _changed(state: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Te
     _copy_norm(new, given, "bert.embeddings.LayerNorm", "eln")
     _copy_norm(new, given, f"{_HEAD}.transform.LayerNorm", "heads.last.ln")
     table = state["bert.embeddings.word_embeddings.weight"]
-    new[f"{_HEAD}.transform.dense.weight"] = _rows(given, "heads.last.dense.weight")
+    new[f"{_HEAD}.transform.dense.weight"] = _read_rows(given, "heads.last.dense.weight")
     new[f"{_HEAD}.transform.dense.bias"] = given["heads.last.dense.bias"]
-    new[f"{_HEAD}.decoder.weight"] = table + _rows(given, "heads.last.U") @ given["heads.last.Vv"]
+    new[f"{_HEAD}.decoder.weight"] = table + _read_rows(given, "heads.last.U") @ given["heads.last.Vv"]
     new[f"{_HEAD}.decoder.bias"] = new[f"{_HEAD}.bias"] = given["heads.last.bias"]
     blank = table.clone()
     blank[_MASK] += given["maskvec"]
@@ -98,7 +98,7 @@ def _two_bits(packed: Tensor) -> Tensor:
     return torch.stack([(packed >> shift) & 3 for shift in (0, 2, 4, 6)], dim=1).flatten().float()
 
 
-def _rows(given: dict[str, Tensor], name: str) -> Tensor:
+def _read_rows(given: dict[str, Tensor], name: str) -> Tensor:
     return given[f"{name}.q8"] * given[f"{name}.s"][:, None]
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from isthmus.arithmetic.batching import batches_of
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
-from isthmus.arithmetic.products import laid_out
+from isthmus.arithmetic.packed import PackingTrial, can_pack, in_passes, read_packed
+from isthmus.arithmetic.products import lay_out
 from isthmus.arithmetic.transfer import Inputs, any_shape, attention_mask, on_device, pending
 from isthmus.core.errors import VictimError
 from isthmus.core.files import read_json
@@ -28,11 +28,11 @@ from isthmus.models.transformers_files import locate, read_config, read_tokenize
 
 def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:
     """The sentence encoder of that name (an asset, a folder, a hub name), loaded once for the whole process."""
-    return _loaded(name)
+    return _load_encoder(name)
 
 
 @functools.cache
-def _loaded(name: str) -> TransformerSentenceEncoder:
+def _load_encoder(name: str) -> TransformerSentenceEncoder:
     return TransformerSentenceEncoder(name)
 
 
@@ -73,17 +73,17 @@ class TransformerSentenceEncoder:
 
     def launch(self, batches: Sequence[TokenBatch]) -> Pending:
         """Start encoding rows of token ids; the pending result holds their unit vectors, in order."""
-        with torch.inference_mode(), any_shape(), laid_out(self.model):
+        with torch.inference_mode(), any_shape(), lay_out(self.model):
             way = self._in_passes if self._trial is not None and self._trial.allows(batches) else self._apart
             rows = list(way(batches))
             return pending(torch.cat(rows) if rows else torch.empty(0, self.width))
 
     @functools.cached_property
-    def _trial(self) -> Trial | None:
+    def _trial(self) -> PackingTrial | None:
         """Whether rows of all lengths may share a pass; None where there is nothing to try."""
         if self.device_type != "cpu" or not can_pack(self.model, self._blocks, self.model.config.num_hidden_layers):
             return None
-        return Trial(
+        return PackingTrial(
             lambda batches: torch.cat(list(self._apart(batches))).numpy(),
             lambda batches: torch.cat(list(self._in_passes(batches))).numpy(),
             int(self.model.config.vocab_size),
@@ -103,7 +103,7 @@ class TransformerSentenceEncoder:
         """Unit vectors of rows of all lengths, a few thousand tokens at a time."""
         pad = self.tokenizer.pad_token_id or 0
         for batch, count, packing in in_passes(batches, fewest_rows(self.model), pad):
-            with packed(self.model, self._blocks, packing):
+            with read_packed(self.model, self._blocks, packing):
                 hidden = self.model(input_ids=torch.from_numpy(batch.ids)).last_hidden_state
             rows = hidden[:, 0]
             if not self._first:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus.arithmetic.batching import columns_of
-from isthmus.arithmetic.randomness import keyed_normal
+from isthmus.arithmetic.randomness import draw_normal
 from isthmus.arithmetic.transfer import Inputs, any_shape, index_tensor, on_device
-from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
 from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import VictimError
@@ -28,11 +28,11 @@ from isthmus.core.types import Example, Floats, Ints, Texts, TokenBatch, Victim
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.models import masking
 from isthmus.models.gaussian_noise import EMBEDDINGS, GaussianNoise
-from isthmus.models.masking import Gradient, embedding_gradient
+from isthmus.models.masking import MaskGradient, embedding_gradient
 from isthmus.text.words import Words
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """A text as the model reads it."""
 
     ids: tuple[int, ...]
@@ -56,7 +56,7 @@ def masks_of(victim: Victim) -> Any:
     return settings if getattr(settings, "masks", False) else None
 
 
-class Reader:
+class NoisyReader:
     """The base classifier of the Gaussian certificate."""
 
     stochastic = True
@@ -96,7 +96,7 @@ class Reader:
         own = noise.sigma if isinstance(noise, GaussianNoise) and EMBEDDINGS in noise.layers else 0.0
         return math.hypot(self.sigma, own)
 
-    def encoded(self, texts: Sequence[Texts]) -> list[Row]:
+    def encode(self, texts: Sequence[Texts]) -> list[TokenRow]:
         """Token rows of texts as the model reads them: behind its front end if it has one, and truncated."""
         if self._front_end is not None:
             texts = self._front_end.read(texts)
@@ -108,7 +108,7 @@ class Reader:
             raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
         types = found.get("token_type_ids")
         return [
-            Row(tuple(ids), None if types is None else tuple(types[place]))
+            TokenRow(tuple(ids), None if types is None else tuple(types[place]))
             for place, ids in enumerate(found["input_ids"])
         ]
 
@@ -119,7 +119,7 @@ class Reader:
             with torch.no_grad(), any_shape():
                 for owners, batch in self._batches(ballots):
                     (inputs,) = on_device([batch], self.model.device)
-                    inputs = self._moved(inputs, ballots, owners)
+                    inputs = self._move(inputs, ballots, owners)
                     logits = self._logits(inputs)[: inputs.rows].float()
                     whole = torch.isfinite(logits).all(dim=1).to(torch.int64)
                     owner = torch.from_numpy(owners).to(self.model.device)
@@ -128,7 +128,7 @@ class Reader:
             raise VictimError(f"the model failed on {len(ballots)} texts with noise: {error}") from error
         return counts.cpu().numpy()
 
-    def _moved(self, inputs: Inputs, ballots: Sequence[Ballot], owners: Ints) -> Inputs:
+    def _move(self, inputs: Inputs, ballots: Sequence[Ballot], owners: Ints) -> Inputs:
         """With the embeddings of texts that are not where their words are; of one batch all are moved, or none."""
         numbers, index = np.unique(owners, return_inverse=True)
         offsets = [ballots[number].text.offset for number in numbers.tolist()]
@@ -139,7 +139,7 @@ class Reader:
 
     def _logits(self, inputs: Inputs) -> Tensor:
         noisy = self._noisy(inputs)
-        with self.model.keyed(inputs.keys):
+        with self.model.use_keys(inputs.keys):
             logits: Tensor = self.model(inputs.ids, inputs.mask, inputs.types, inputs_embeds=noisy).logits
         return logits
 
@@ -147,23 +147,28 @@ class Reader:
         """What the model reads: the embeddings with noise, and with the masks that follow from it."""
         assert inputs.keys is not None
         embeddings = self.model.embed(inputs.ids) if inputs.embeddings is None else inputs.embeddings
-        noise = keyed_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
+        noise = draw_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
         noisy: Tensor = embeddings + self.sigma * noise
         # A mask, whether a slot's or that of two-step inference, is computed from the noisy embeddings.
-        with self.model.keyed(inputs.keys):
-            return noisy if self.masks is None else self._masked(inputs, noisy)
+        with self.model.use_keys(inputs.keys):
+            return noisy if self.masks is None else self._mask(inputs, noisy)
 
-    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> Gradient:
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> MaskGradient:
         """Gradient of f_rival - f_target under the noise of each row's key, straight through its masks."""
         noisy = self._noisy(inputs)
-        with self.model.keyed(inputs.keys):
+        with self.model.use_keys(inputs.keys):
             return embedding_gradient(
                 self.model, inputs.ids, inputs.mask, inputs.types, target, rival=rival, replaced=noisy
             )
 
-    def attacked(
-        self, ascent: Ascent, rows: Sequence[Row], classes: Sequence[int], radii: Sequence[float], keys: Sequence[int]
-    ) -> list[Row]:
+    def attack(
+        self,
+        ascent: EmbeddingAscent,
+        rows: Sequence[TokenRow],
+        classes: Sequence[int],
+        radii: Sequence[float],
+        keys: Sequence[int],
+    ) -> list[TokenRow]:
         """The rows moved, each within its radius, to where the smoothed classifier leaves its class if anywhere."""
         device, found = self.model.device, list(rows)
         of_length: dict[int, list[int]] = defaultdict(list)
@@ -185,18 +190,18 @@ class Reader:
             raise VictimError(f"the model cannot be differentiated on {len(rows)} texts with noise: {error}") from error
         return found
 
-    def _masked(self, inputs: Inputs, noisy: Tensor) -> Tensor:
+    def _mask(self, inputs: Inputs, noisy: Tensor) -> Tensor:
         """The noisy embeddings with the words masked that two-step inference would mask, had it read them."""
         assert self.masks is not None
-        words = masking.words_of(self.model, inputs.ids, inputs.mask)
+        words = masking.mask_of_words(self.model, inputs.ids, inputs.mask)
         if self.masks.masking == "random":
             assert inputs.keys is not None
-            chosen = masking.drawn_from_all(words, inputs.keys, self.masks.masked)
+            chosen = masking.draw_from_all(words, inputs.keys, self.masks.masked)
         else:
             gradient = embedding_gradient(self.model, inputs.ids, inputs.mask, inputs.types, replaced=noisy)
             chosen = masking.most_salient(gradient.saliency(), words, self.masks.masked)
         places = masking.flags(chosen, inputs.ids.shape[1])
-        return masking.masked_embeddings(self.model, inputs.ids, places, noisy)
+        return masking.mask_embeddings(self.model, inputs.ids, places, noisy)
 
     def _batches(self, ballots: Sequence[Ballot]) -> Iterator[tuple[Ints, TokenBatch]]:
         """Which ballot each row is a draw of, and the rows."""
@@ -220,13 +225,13 @@ class Reader:
 
     def distance(self, before: Texts, after: Texts) -> float | None:
         """The L2 distance of two embedding sequences; None where they are not of one length."""
-        one, other = self.encoded([before, after])
+        one, other = self.encode([before, after])
         if not self._is_aligned(one, other):
             return None
         rows = self._embeddings(np.array([one[0], other[0]]))
         return float(np.sqrt(((rows[0] - rows[1]) ** 2).sum()))
 
-    def _is_aligned(self, one: Row, other: Row) -> bool:
+    def _is_aligned(self, one: TokenRow, other: TokenRow) -> bool:
         """Whether two rows differ in words only: as many tokens, special ones and fields in their places."""
         if len(one[0]) != len(other[0]) or one[1] != other[1]:
             return False
@@ -267,7 +272,7 @@ class Reader:
         return {"swaps": total, "swaps_inside": inside, "words_inside": int(covered.sum()), "substitutable": len(worst)}
 
     def _distances(self, before: Texts, after: Sequence[Texts]) -> list[float]:
-        first, *rows = self.encoded([before, *after])
+        first, *rows = self.encode([before, *after])
         found = [math.inf] * len(rows)
         aligned = [place for place, row in enumerate(rows) if self._is_aligned(first, row)]
         if aligned:
@@ -279,7 +284,7 @@ class Reader:
         return found
 
 
-def _batch(rows: Sequence[Row], keys: Sequence[int]) -> TokenBatch:
+def _batch(rows: Sequence[TokenRow], keys: Sequence[int]) -> TokenBatch:
     """Rows of one length."""
     types = None if rows[0].types is None else np.array([row.types for row in rows], np.int64)
     return TokenBatch(np.array([row.ids for row in rows], np.int64), types=types, keys=np.asarray(keys, np.uint64))

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.batching import columns_of
-from isthmus.certificates._substitutions import Space
+from isthmus.certificates._substitutions import SubstitutionSpace
 from isthmus.core.types import Victim
 
 _UNIT = 2.0**-24
@@ -39,7 +39,7 @@ _STEP = 8 * _UNIT
 _FUNCTION = 1e-6
 """What sigmoid and tanh in float32 may be off by: eight times the spacing of float32 below one."""
 
-Choices = list[list[int]]
+TokenChoices = list[list[int]]
 """For every token of a text the ids that may stand there, its own first."""
 
 
@@ -68,19 +68,19 @@ def is_bounded(victim: Victim) -> bool:
     form = getattr(getattr(model, "backbone", None), "form", None)
     if form not in ("cnn", "lstm") or model.head is None:
         return False
-    return all(name == "word_mask" and slot.scales_words for name, slot in model.slots.filled().items())
+    return all(name == "word_mask" and slot.scales_words for name, slot in model.slots.by_name().items())
 
 
-def certified_margin(model: Any, space: Space, prediction: int) -> float | None:
+def bound_margin(model: Any, space: SubstitutionSpace, prediction: int) -> float | None:
     """A lower bound of how far `prediction` leads over the whole space; None where words are not tokens one for one."""
     choices = token_choices(model, space)
     if choices is None:
         return None
     with torch.inference_mode():
-        return lower_margin(model, pooled_box(model, choices), prediction)
+        return lower_margin(model, bound_pooled(model, choices), prediction)
 
 
-def token_choices(model: Any, space: Space) -> Choices | None:
+def token_choices(model: Any, space: SubstitutionSpace) -> TokenChoices | None:
     """Token ids that may stand at every place of the token row."""
     tokenizer = model.tokenizer
     texts = space.with_words({})
@@ -89,7 +89,7 @@ def token_choices(model: Any, space: Space) -> Choices | None:
         return_offsets_mapping=True,
     )  # fmt: skip
     ids = list(row["input_ids"][0])
-    found: Choices = [[token] for token in ids]
+    found: TokenChoices = [[token] for token in ids]
     sequences, offsets = row.sequence_ids(0), row["offset_mapping"][0]
     at = {(field, *map(int, span)): place for place, (field, span) in enumerate(zip(sequences, offsets, strict=True))}
     position = 0
@@ -108,13 +108,13 @@ def token_choices(model: Any, space: Space) -> Choices | None:
     return found
 
 
-def pooled_box(model: Any, choices: Choices) -> Box:
+def bound_pooled(model: Any, choices: TokenChoices) -> Box:
     """Bounds of the pooled vector."""
     backbone = model.backbone
-    reader = _Words(model.read_table(), choices)
+    reader = _WordBounds(model.read_table(), choices)
     if backbone.form == "cnn":
         parts = [
-            _convolution(reader, layer, size)
+            _bound_convolution(reader, layer, size)
             for layer, size in zip(backbone.convolutions.filters, backbone.convolutions.widths, strict=True)
         ]
         return Box(torch.cat([part.low for part in parts]), torch.cat([part.high for part in parts]))
@@ -130,17 +130,17 @@ def lower_margin(model: Any, box: Box, prediction: int) -> float:
     weight, bias = model.head.weight.double(), model.head.bias.double()
     lead = weight[prediction] - weight  # [classes, pooled]
     least = lead.clamp(min=0) @ box.low + lead.clamp(max=0) @ box.high + bias[prediction] - bias
-    size = (weight[prediction].abs() + weight.abs()) @ _largest(box)
+    size = (weight[prediction].abs() + weight.abs()) @ _largest_size(box)
     # The 1: two scores that float32 cannot tell apart are a tie, which goes to the first class.
     least = least - slack(len(box.low) + 1) * (1 + size + bias.abs() + bias[prediction].abs())
     others = [place for place in range(len(least)) if place != prediction]
     return float(least[others].min())
 
 
-class _Words:
+class _WordBounds:
     """Bounds of linear maps of the words, over what may stand at each place."""
 
-    def __init__(self, table: Tensor, choices: Choices) -> None:
+    def __init__(self, table: Tensor, choices: TokenChoices) -> None:
         known: dict[int, int] = {}
         owner, column = [], []
         for place, tokens in enumerate(choices):
@@ -164,7 +164,7 @@ class _Words:
         )
 
 
-def _convolution(reader: _Words, layer: Any, size: int) -> Box:
+def _bound_convolution(reader: _WordBounds, layer: Any, size: int) -> Box:
     """Filters of one width over centred windows, ReLU, maximum over time; beyond the text there are zeros."""
     bias = layer.bias.detach().double().cpu()
     lost = slack(size * reader.vectors.shape[1] + 1)
@@ -181,7 +181,7 @@ def _convolution(reader: _Words, layer: Any, size: int) -> Box:
     return Box(low.clamp(min=0).amax(dim=0), high.clamp(min=0).amax(dim=0))
 
 
-def _recurrence(reader: _Words, lstm: Any, way: str, order: Sequence[int]) -> Box:
+def _recurrence(reader: _WordBounds, lstm: Any, way: str, order: Sequence[int]) -> Box:
     """Bounds of the largest hidden state over time, for one direction."""
     weights = {
         name: getattr(lstm, f"{name}_l0{way}").detach().double().cpu() for name in ("weight_hh", "bias_ih", "bias_hh")
@@ -192,18 +192,18 @@ def _recurrence(reader: _Words, lstm: Any, way: str, order: Sequence[int]) -> Bo
     hidden = cell = Box(*(torch.zeros(lstm.hidden_size, dtype=torch.float64),) * 2)
     pooled: Box | None = None
     for place in order:
-        own = _linear(weights["weight_hh"], hidden)
-        off = lost * (room + weights["weight_hh"].abs() @ _largest(hidden))
+        own = _bound_linear(weights["weight_hh"], hidden)
+        off = lost * (room + weights["weight_hh"].abs() @ _largest_size(hidden))
         gates = Box(words.low[place] + own.low + bias - off, words.high[place] + own.high + bias + off)
         i, f, g, o = (Box(*pair) for pair in zip(gates.low.chunk(4), gates.high.chunk(4), strict=True))
         kept, new = (
             product(_monotone(torch.sigmoid, f), cell),
             product(_monotone(torch.sigmoid, i), _monotone(torch.tanh, g)),
         )
-        off = _STEP * (_largest(kept) + _largest(new))
+        off = _STEP * (_largest_size(kept) + _largest_size(new))
         cell = Box(kept.low + new.low - off, kept.high + new.high + off)
         hidden = product(_monotone(torch.sigmoid, o), _monotone(torch.tanh, cell))
-        off = _STEP * _largest(hidden)
+        off = _STEP * _largest_size(hidden)
         hidden = Box(hidden.low - off, hidden.high + off)
         if pooled is None:
             pooled = hidden
@@ -213,12 +213,12 @@ def _recurrence(reader: _Words, lstm: Any, way: str, order: Sequence[int]) -> Bo
     return pooled
 
 
-def _linear(weight: Tensor, box: Box) -> Box:
+def _bound_linear(weight: Tensor, box: Box) -> Box:
     centre, radius = weight @ (box.low + box.high) / 2, weight.abs() @ (box.high - box.low) / 2
     return Box(centre - radius, centre + radius)
 
 
-def _largest(box: Box) -> Tensor:
+def _largest_size(box: Box) -> Tensor:
     """The largest size that a number inside can have."""
     return torch.maximum(box.low.abs(), box.high.abs())
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.randomness import branch, keyed_normal
+from isthmus.arithmetic.randomness import branch, draw_normal
 from isthmus.certificates._votes import Ballot
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
@@ -44,18 +44,18 @@ class PixelReader:
         noise = self.model.slots.noise
         return math.hypot(self.sigma, noise.sigma if isinstance(noise, GaussianNoise) else 0.0)
 
-    def encoded(self, inputs: Sequence[Mapping[str, Any]]) -> list[Tensor]:
+    def encode(self, inputs: Sequence[Mapping[str, Any]]) -> list[Tensor]:
         """Images as the model reads them."""
-        from isthmus.models.victims.images import stacked
+        from isthmus.models.victims.images import stack_inputs
 
-        images = torch.from_numpy(stacked(inputs)).to(self.model.device)
+        images = torch.from_numpy(stack_inputs(inputs)).to(self.model.device)
         if tuple(images.shape[1:]) != self.model.task.shape:
             raise UsageError(f"the model reads inputs of shape {self.model.task.shape}, not {tuple(images.shape[1:])}")
         return list(images)
 
     def distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
         """Length of the difference of two images."""
-        first, second = self.encoded([one, other])
+        first, second = self.encode([one, other])
         return float((first.double() - second.double()).norm())
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
@@ -75,8 +75,8 @@ class PixelReader:
         count = len(keys)
         least = fewest_rows() if keys.device.type == "cpu" else 1
         keys = torch.cat([keys, keys[:1].expand(max(0, least - count))])
-        noise = keyed_normal(keys, (len(keys), *image.shape), _STREAM).to(image.dtype)
-        with self.model.keyed(branch(keys, "certify", "model") if self.model.stochastic else None):
+        noise = draw_normal(keys, (len(keys), *image.shape), _STREAM).to(image.dtype)
+        with self.model.use_keys(branch(keys, "certify", "model") if self.model.stochastic else None):
             logits = self.model(image + self.sigma * noise).logits[:count].float()
         whole = torch.isfinite(logits).all(dim=1)
         return np.bincount(logits.argmax(dim=1)[whole].cpu().numpy(), minlength=logits.shape[1])

@@ -13,14 +13,14 @@ from isthmus.text.words import Words
 
 
 @dataclass(frozen=True)
-class Space:
+class SubstitutionSpace:
     """A text, and for every word of it what may take its place (nothing where it is protected or has no synonyms)."""
 
     fields: dict[str, Words]
     choices: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, texts: Texts, table: SynonymTable, protection: Protection) -> Space:
+    def of(cls, texts: Texts, table: SynonymTable, protection: Protection) -> SubstitutionSpace:
         """The substitutions that a table allows; `protection` says what the attacker cannot touch."""
         fields = {name: Words.of(text) for name, text in texts.items()}
         words = [word for own in fields.values() for word in own]

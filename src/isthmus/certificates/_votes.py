@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
-from isthmus.certificates.base import Answer, Challenge
+from isthmus.certificates.base import Challenge, ChallengeAnswer
 from isthmus.core.errors import UsageError
-from isthmus.core.hashing import Keys
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import clopper_pearson_lower
-from isthmus.core.types import Ints
+from isthmus.core.types import Ints, Keys
 from isthmus.inference.synonym_draws import draw_keys
 
 
@@ -101,14 +100,14 @@ def upper_bound(votes: int, n: int, alpha: float) -> float:
     return 1.0 - clopper_pearson_lower(n - votes, n, alpha)
 
 
-def answered(votes: Ints, challenge: Challenge, n: int, alpha: float) -> Answer:
+def answer_challenge(votes: Ints, challenge: Challenge, n: int, alpha: float) -> ChallengeAnswer:
     """The majority; it refutes a certificate where the certified class is surely below one half.
 
     A draw that was not answered may have been for that class.
     """
     own = int(votes[challenge.prediction])
     at_most = own + n - int(votes.sum())
-    return Answer(int(votes.argmax()), upper_bound(at_most, n, alpha) < 0.5, {"votes": own, "draws": n})
+    return ChallengeAnswer(int(votes.argmax()), upper_bound(at_most, n, alpha) < 0.5, {"votes": own, "draws": n})
 
 
 def leaving(share: float, draws: int) -> float:
@@ -122,7 +121,7 @@ def leaving(share: float, draws: int) -> float:
     return float(binom.cdf(draws // 2, draws, share))
 
 
-def draws_for(share: float, chance: float = 0.01, most: int = 1_000_001) -> int | None:
+def count_draws_needed(share: float, chance: float = 0.01, most: int = 1_000_001) -> int | None:
     """The fewest draws (an odd number) whose majority is another class with at most this chance; None: over `most`."""
     if leaving(share, most) > chance:
         return None

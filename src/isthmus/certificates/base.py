@@ -24,7 +24,7 @@ from isthmus.core.errors import RunError, UsageError
 from isthmus.core.types import Example, Texts, Victim
 
 _DECLINES = "it declines by itself where the draws do not show which class it is; remove it"
-Outcome = Literal["certified", "wrong", "abstained", "error"]
+CertificateOutcome = Literal["certified", "wrong", "abstained", "error"]
 _MEMBERS = ("id", "outcome", "label", "prediction", "strength", "reason")
 
 
@@ -48,7 +48,7 @@ class Certified:
     """
 
     id: str
-    outcome: Outcome
+    outcome: CertificateOutcome
     label: int | None
     """None where the data hold no example."""
     prediction: int | None = None
@@ -118,7 +118,7 @@ class Probe(Challenge):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChallengeAnswer:
     """The certified classifier's prediction for a challenge."""
 
     prediction: int
@@ -180,12 +180,12 @@ class Certificate(ABC):
     @final
     def check_options(self, victim: Victim, options: Mapping[str, Any]) -> None:
         """Refuse options of the victim that say nothing about the certified classifier."""
-        remedies = {"abstain": _DECLINES, **self.unheeded(victim)}
+        remedies = {"abstain": _DECLINES, **self.options_without_effect(victim)}
         for name in options:
             if name in remedies:
                 raise UsageError(f"-V {name} makes no sense for this certificate: {remedies[name]}")
 
-    def unheeded(self, victim: Victim) -> Mapping[str, str]:
+    def options_without_effect(self, victim: Victim) -> Mapping[str, str]:
         """Options of the victim that could not change what is certified, each with what to do instead."""
         del victim
         return {}
@@ -205,7 +205,7 @@ class Certificate(ABC):
         """The strength that would cover `texts`; None where no certificate of this kind does."""
 
     @abstractmethod
-    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
+    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
         """What the certified classifier says of each text, on fresh randomness."""
 
     @property
@@ -213,7 +213,7 @@ class Certificate(ABC):
         """Name of the attack that `probe` makes; None where it makes none."""
         return None
 
-    def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[Answer]:
+    def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[ChallengeAnswer]:
         """Attack the certified classifier itself, and let it answer there on fresh randomness."""
         raise NotImplementedError(f"{type(self).__name__} has no attack of its own")
 
@@ -226,14 +226,16 @@ class Certificate(ABC):
         return {}
 
 
-def settled(example: Example, prediction: int, strength: float, **details: Any) -> Certified:
+def make_certified(example: Example, prediction: int, strength: float, **details: Any) -> Certified:
     """The result of an example whose class is certified up to `strength` (negative: not certified)."""
     assert isinstance(example.label, int)
-    outcome: Outcome = "abstained" if strength < 0 else "certified" if prediction == example.label else "wrong"
+    outcome: CertificateOutcome = (
+        "abstained" if strength < 0 else "certified" if prediction == example.label else "wrong"
+    )
     return Certified(example.id, outcome, example.label, prediction, strength, details)
 
 
-def failed(example: Example, reason: str) -> Certified:
+def make_failed(example: Example, reason: str) -> Certified:
     """The result of an example that could not be computed."""
     assert isinstance(example.label, int)
     return Certified(example.id, "error", example.label, reason=reason)

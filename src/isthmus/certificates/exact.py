@@ -10,9 +10,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certificates._substitutions import Space
+from isthmus.certificates._substitutions import SubstitutionSpace
 from isthmus.certificates._votes import groups
-from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
+from isthmus.certificates.base import (
+    Certificate,
+    Certified,
+    Challenge,
+    ChallengeAnswer,
+    Statement,
+    make_certified,
+    make_failed,
+)
 from isthmus.certificates.synonym import table_of
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Texts, Victim
@@ -102,7 +110,7 @@ class Exact(Certificate):
         table = table_of(victim, self.table)
         for group in groups([1] * len(examples), _EXAMPLES_AT_ONCE):
             open_ = [
-                _Open(example, Space.of(example.texts, table, protection))
+                _Open(example, SubstitutionSpace.of(example.texts, table, protection))
                 for example in map(examples.__getitem__, group)
             ]
             self._first_look(victim, open_)
@@ -114,12 +122,12 @@ class Exact(Certificate):
 
     def _first_look(self, victim: Victim, works: Sequence[_Open]) -> None:
         """The clean predictions, and the intervals where there are any."""
-        from isthmus.certificates._intervals import certified_margin, is_bounded
+        from isthmus.certificates._intervals import bound_margin, is_bounded
 
         scores = victim.scores([work.example.texts for work in works])
         for work, own in zip(works, scores, strict=True):
             if not np.isfinite(own).all():
-                work.result = failed(work.example, "the model answered NaN")
+                work.result = make_failed(work.example, "the model answered NaN")
                 continue
             work.prediction = int(own.argmax())
             if work.prediction != work.example.label:
@@ -127,7 +135,7 @@ class Exact(Certificate):
             elif not work.space.positions:
                 work.close(math.inf, "none")
             elif self.intervals and is_bounded(victim):
-                work.margin = certified_margin(victim.model, work.space, work.prediction)  # type: ignore[attr-defined]
+                work.margin = bound_margin(victim.model, work.space, work.prediction)  # type: ignore[attr-defined]
                 if work.margin is not None and work.margin > 0:
                     work.close(math.inf, "intervals")
 
@@ -150,7 +158,7 @@ class Exact(Certificate):
                 start += len(texts)
                 work.read += len(texts)
                 if not np.isfinite(own).all():
-                    work.result = failed(work.example, "the model answered NaN for a substitution")
+                    work.result = make_failed(work.example, "the model answered NaN for a substitution")
                     continue
                 other = np.flatnonzero(own.argmax(axis=1) != work.prediction)
                 if len(other):
@@ -158,15 +166,15 @@ class Exact(Certificate):
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
         """The number of words substituted."""
-        return Space.of(example.texts, table_of(victim, self.table), protection).distance(texts)
+        return SubstitutionSpace.of(example.texts, table_of(victim, self.table), protection).distance(texts)
 
-    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
+    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
         """The model's own answers."""
         scores = victim.scores([challenge.texts for challenge in challenges])
         return [
-            Answer(int(own.argmax()), int(own.argmax()) != challenge.prediction)
+            ChallengeAnswer(int(own.argmax()), int(own.argmax()) != challenge.prediction)
             if np.isfinite(own).all()
-            else Answer(challenge.prediction, False, {"unanswered": True})
+            else ChallengeAnswer(challenge.prediction, False, {"unanswered": True})
             for own, challenge in zip(scores, challenges, strict=True)
         ]
 
@@ -176,7 +184,7 @@ class _Open:
     """An example that is being looked at."""
 
     example: Example
-    space: Space
+    space: SubstitutionSpace
     prediction: int = -1
     read: int = 0
     margin: float | None = None
@@ -192,4 +200,4 @@ class _Open:
             "margin": self.margin,
             "counterexample": None if counterexample is None else dict(counterexample),
         }
-        self.result = settled(self.example, self.prediction, strength, **details)
+        self.result = make_certified(self.example, self.prediction, strength, **details)

@@ -11,7 +11,7 @@ from isthmus.attacks.parts.protection import Protection
 from isthmus.certificates._votes import (
     CHOSEN_BEFORE,
     Ballot,
-    answered,
+    answer_challenge,
     check_draws,
     groups,
     lower_bound,
@@ -19,13 +19,22 @@ from isthmus.certificates._votes import (
     radius,
     two_stages,
 )
-from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Probe, Statement, failed, settled
+from isthmus.certificates.base import (
+    Certificate,
+    Certified,
+    Challenge,
+    ChallengeAnswer,
+    Probe,
+    Statement,
+    make_certified,
+    make_failed,
+)
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, ImageClassification, Texts, Victim
 
 if TYPE_CHECKING:
-    from isthmus.certificates._gaussian_noise import Reader
+    from isthmus.certificates._gaussian_noise import NoisyReader
     from isthmus.certificates._pixel_noise import PixelReader
     from isthmus.lexicon.synonyms import SynonymTable
 
@@ -117,7 +126,7 @@ class Gaussian(Certificate):
                 "certify a run or a transformers model, or use --certificate synonym"
             )
 
-    def unheeded(self, victim: Victim) -> Mapping[str, str]:
+    def options_without_effect(self, victim: Victim) -> Mapping[str, str]:
         """What the model makes of several draws; its own single pass, masks included, is what counts."""
         del victim
         return dict.fromkeys(_OF_SEVERAL_DRAWS, _VOTE)
@@ -174,13 +183,13 @@ class Gaussian(Certificate):
         table, images = self._table(victim), reads_pixels(victim)
         for group in groups([self.n0 + self.n] * len(examples), reader.rows_at_once):
             chosen = [examples[place] for place in group]
-            rows = reader.encoded([example.inputs for example in chosen])
+            rows = reader.encode([example.inputs for example in chosen])
             selection, estimation = two_stages(
                 reader, rows, [example.id for example in chosen], seed, self.n0, self.n, "gaussian"
             )
             for example, row, first, second in zip(chosen, rows, selection, estimation, strict=True):
                 if first.sum() < self.n0 or second.sum() < self.n:
-                    yield failed(example, "the model answered NaN for some draws")
+                    yield make_failed(example, "the model answered NaN for some draws")
                     continue
                 votes = int(second[first.argmax()])
                 p = lower_bound(votes, self.n, self.alpha)
@@ -189,7 +198,7 @@ class Gaussian(Certificate):
                     "p_lower": p, "votes": votes, "draws": self.n, "selection": first.tolist()
                 }  # fmt: skip
                 if images:
-                    yield settled(example, int(first.argmax()), reach, **details)
+                    yield make_certified(example, int(first.argmax()), reach, **details)
                     continue
                 details["tokens"] = len(row[0])
                 if table is not None and reach >= 0:
@@ -198,53 +207,56 @@ class Gaussian(Certificate):
                     details["not a certificate"] = (
                         paper_radius(reader.total_sigma, p, reader.inner_noise) if reach >= 0 else None
                     )
-                yield settled(example, int(first.argmax()), reach, **details)
+                yield make_certified(example, int(first.argmax()), reach, **details)
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
         """The distance of the embeddings; None where the number of tokens differs."""
         return self._reader(victim).distance(example.inputs, texts)
 
-    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
+    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
         """Votes of the smoothed classifier on other texts."""
         reader = self._reader(victim)
-        rows = reader.encoded([challenge.texts for challenge in challenges])
+        rows = reader.encode([challenge.texts for challenge in challenges])
         keys = [derive(seed, "certify", "gaussian", "challenge", challenge.key) for challenge in challenges]
         votes = reader.votes([Ballot(row, key, self.n) for row, key in zip(rows, keys, strict=True)])
-        return [answered(own, challenge, self.n, self.alpha) for own, challenge in zip(votes, challenges, strict=True)]
+        return [
+            answer_challenge(own, challenge, self.n, self.alpha)
+            for own, challenge in zip(votes, challenges, strict=True)
+        ]
 
     @property
     def own_attack(self) -> str | None:
         """Gradient ascent on the embeddings, where it is asked for."""
         return "embedding_pgd" if self.pgd else None
 
-    def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[Answer]:
+    def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[ChallengeAnswer]:
         """Climb within each radius, and let the smoothed classifier vote where that ended."""
-        from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+        from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
 
         reader: Any = self._reader(victim)
-        ascent = Ascent(self.pgd, None, self.pgd_restarts, self.pgd_draws)
+        ascent = EmbeddingAscent(self.pgd, None, self.pgd_restarts, self.pgd_draws)
 
         def keys(stage: str) -> list[int]:
             return [derive(seed, "certify", "gaussian", stage, probe.key) for probe in probes]
 
-        rows = reader.attacked(
+        rows = reader.attack(
             ascent,
-            reader.encoded([probe.texts for probe in probes]),
+            reader.encode([probe.texts for probe in probes]),
             [probe.prediction for probe in probes],
             [probe.strength for probe in probes],
             keys("ascent"),
         )
         votes = reader.votes([Ballot(row, key, self.n) for row, key in zip(rows, keys("challenge"), strict=True)])
         return [
-            replace(answered(own, probe, self.n, self.alpha), needs=row.length)
+            replace(answer_challenge(own, probe, self.n, self.alpha), needs=row.length)
             for own, probe, row in zip(votes, probes, rows, strict=True)
         ]
 
-    def _reader(self, victim: Victim) -> Reader | PixelReader:
-        from isthmus.certificates._gaussian_noise import Reader
+    def _reader(self, victim: Victim) -> NoisyReader | PixelReader:
+        from isthmus.certificates._gaussian_noise import NoisyReader
         from isthmus.certificates._pixel_noise import PixelReader
 
-        return PixelReader(victim, self.sigma) if reads_pixels(victim) else Reader(victim, self.sigma)
+        return PixelReader(victim, self.sigma) if reads_pixels(victim) else NoisyReader(victim, self.sigma)
 
     def _table(self, victim: Victim) -> SynonymTable | None:
         from isthmus.lexicon.by_name import load_table

@@ -10,20 +10,28 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from isthmus.attacks.parts.protection import Protection
-from isthmus.certificates._substitutions import Space
+from isthmus.certificates._substitutions import SubstitutionSpace
 from isthmus.certificates._votes import (
     CHOSEN_BEFORE,
     Ballot,
-    answered,
+    answer_challenge,
     check_draws,
-    draws_for,
+    count_draws_needed,
     groups,
     leaving,
     lower_bound,
     probability,
     two_stages,
 )
-from isthmus.certificates.base import Answer, Certificate, Certified, Challenge, Statement, failed, settled
+from isthmus.certificates.base import (
+    Certificate,
+    Certified,
+    Challenge,
+    ChallengeAnswer,
+    Statement,
+    make_certified,
+    make_failed,
+)
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Ints, Texts, Victim
 from isthmus.inference.synonym_reading import reader_of
@@ -83,7 +91,7 @@ class Synonym(Certificate):
     def __post_init__(self) -> None:
         check_draws(self.alpha, self.n0, self.n)
 
-    def unheeded(self, victim: Victim) -> Mapping[str, str]:
+    def options_without_effect(self, victim: Victim) -> Mapping[str, str]:
         """How a model that draws synonyms itself does so: the certificate draws instead."""
         deployment = getattr(getattr(victim, "model", None), "deployment", None)
         if getattr(deployment, "kind", None) != "synonyms":
@@ -134,20 +142,26 @@ class Synonym(Certificate):
                 chosen, *two_stages(voter, texts, ids, seed, self.n0, self.n, "synonym"), strict=True
             ):
                 if first.sum() < self.n0 or second.sum() < self.n:
-                    yield failed(example, "the model answered NaN for some draws")
+                    yield make_failed(example, "the model answered NaN for some draws")
                     continue
-                space = Space.of(example.texts, table, protection)
+                space = SubstitutionSpace.of(example.texts, table, protection)
                 overlaps = sorted(table.overlap(space.words[place]) for place in space.positions)
-                yield self._settled(example, space, overlaps, first, second, deployed)
+                yield self._settle(example, space, overlaps, first, second, deployed)
 
-    def _settled(
-        self, example: Example, space: Space, overlaps: Sequence[float], first: Ints, second: Ints, deployed: int | None
+    def _settle(
+        self,
+        example: Example,
+        space: SubstitutionSpace,
+        overlaps: Sequence[float],
+        first: Ints,
+        second: Ints,
+        deployed: int | None,
     ) -> Certified:
         votes = int(second[first.argmax()])
         p = lower_bound(votes, self.n, self.alpha)
         held = substitutions(p, overlaps)
         share = p - 1 + math.prod(overlaps[: int(min(held, len(overlaps)))]) if held >= 0 else None
-        return settled(
+        return make_certified(
             example,
             int(first.argmax()),
             held,
@@ -160,21 +174,21 @@ class Synonym(Certificate):
             worst_share=share,
             deployed_draws=deployed,
             deployed_leaves=None if share is None or deployed is None else leaving(share, deployed),
-            draws_for_1_percent=None if share is None else draws_for(share),
+            draws_for_1_percent=None if share is None else count_draws_needed(share),
         )
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
         """The number of words substituted."""
-        return Space.of(example.texts, table_of(victim, self.table), protection).distance(texts)
+        return SubstitutionSpace.of(example.texts, table_of(victim, self.table), protection).distance(texts)
 
-    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[Answer]:
+    def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
         """Votes of the smoothed classifier on other texts."""
         table = table_of(victim, self.table)
         voter = SynonymVoter(base_of(victim), table)
         keys = [derive(seed, "certify", "synonym", "challenge", challenge.key) for challenge in challenges]
         ballots = [Ballot(challenge.texts, key, self.n) for challenge, key in zip(challenges, keys, strict=True)]
         return [
-            answered(votes, challenge, self.n, self.alpha)
+            answer_challenge(votes, challenge, self.n, self.alpha)
             for votes, challenge in zip(voter.votes(ballots), challenges, strict=True)
         ]
 

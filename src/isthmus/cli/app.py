@@ -34,7 +34,7 @@ from isthmus.cli import (
 )  # fmt: skip
 from isthmus.cli import list as list_verb
 from isthmus.core.errors import ExitCode, IsthmusError, IsthmusWarning, RunError, UsageError, VictimError
-from isthmus.core.files import explain as explained
+from isthmus.core.files import explain_error as explained
 from isthmus.core.redaction import redact
 
 app = typer.Typer(
@@ -55,7 +55,7 @@ def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
     """
 
     @functools.wraps(verb)
-    def guarded(*given: Any, **options: Any) -> None:
+    def run_guarded(*given: Any, **options: Any) -> None:
         try:
             verb(*given, **options)
         except SystemExit as stop:
@@ -71,7 +71,7 @@ def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
         except BaseException as error:  # Python itself would end with 1, the code of a failed gate.
             raise VictimError(f"the model, or code it calls, raised {type(error).__name__}: {error}") from error
 
-    app.command(name, rich_help_panel=panel)(guarded)
+    app.command(name, rich_help_panel=panel)(run_guarded)
 
 
 for _name, _panel, _function in (
@@ -144,11 +144,11 @@ def _run(arguments: list[str]) -> int:
         _say("interrupted")
         return ExitCode.INTERRUPTED
     except Exception as error:
-        return _unexpected(error, debug)
+        return _report_unexpected(error, debug)
     return 0
 
 
-def _unexpected(error: Exception, debug: bool) -> int:
+def _report_unexpected(error: Exception, debug: bool) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         _say("error: out of memory: attack fewer texts at once (--in-flight), or lower --batch-size or --n")
         return ExitCode.ERROR

@@ -42,18 +42,18 @@ def assets(
     from isthmus import assets as store
     from isthmus.cli.console import print_json, results
 
-    chosen = _chosen(names or [], action)
+    chosen = _choose_assets(names or [], action)
     if action is Action.fetch:
         _fetch(chosen, force, quiet)
     statuses = [store.verify(name) if action is Action.verify else store.status(name) for name in chosen]
     console = results(as_json, quiet)
-    console.print(_table(statuses))
+    console.print(_make_status_table(statuses))
     if action is Action.list and not as_json:
         from rich.text import Text
 
-        from isthmus.cli.doctor import resources
+        from isthmus.cli.doctor import check_resources
 
-        used = "".join(f"\n{each.name}: {each.detail}" for each in resources() if "stand-in" in each.detail)
+        used = "".join(f"\n{each.name}: {each.detail}" for each in check_resources() if "stand-in" in each.detail)
         text = f"\nCache: {store.cache_folder()}\nisthmus assets fetch NAME downloads one.\n{used}"
         console.print(Text(text, style="dim"))
     if as_json:
@@ -62,7 +62,7 @@ def assets(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _chosen(names: list[str], action: Action) -> list[str]:
+def _choose_assets(names: list[str], action: Action) -> list[str]:
     from isthmus import assets as store
     from isthmus.core.errors import UsageError
 
@@ -87,7 +87,7 @@ def _fetch(names: list[str], force: bool, quiet: bool) -> None:
                 store.fetch(name, force=force)
 
 
-def _table(statuses: list[AssetStatus]) -> object:
+def _make_status_table(statuses: list[AssetStatus]) -> object:
     from rich.table import Table
     from rich.text import Text
 

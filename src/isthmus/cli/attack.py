@@ -21,24 +21,24 @@ _FEW = 4
 """With more attacks than this, the table is printed without examples."""
 
 
-@options.spread("chosen", AttackOptions)
+@options.add_field_options("chosen", AttackOptions)
 def attack(
-    model: options.Model,
+    model: options.ModelArgument,
     attacks: Annotated[
         str, typer.Option("--attack", metavar="A,B,…", help="Attacks by name (isthmus list attacks), or all.")
     ] = "deepwordbug,pwws",
     n: Annotated[int, typer.Option("--n", help="Examples to attack; 0 attacks all.")] = 200,
     parameter: options.Parameters = None,
     seed: options.Seed = 0,
-    data: options.Data = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    pair: options.Pair = None,
-    split: options.Split = None,
-    labels: options.Labels = None,
-    victim: options.Victim = None,
+    data: options.DataOption = None,
+    text: options.TextOption = None,
+    label: options.LabelOption = None,
+    pair: options.PairOption = None,
+    split: options.SplitOption = None,
+    labels: options.LabelsOption = None,
+    victim: options.VictimOption = None,
     headers: options.Headers = None,
-    label_check: options.LabelCheck = True,
+    label_check: options.LabelCheckOption = True,
     target_label: Annotated[
         str | None,
         typer.Option(
@@ -165,10 +165,10 @@ def attack(
 
 def _run(request: AttackRequest, quiet: bool) -> AttackReport:
     from isthmus.cli.garbage import collect_rarely
-    from isthmus.cli.progress import AttackBar, shown
+    from isthmus.cli.progress import AttackBar, show_rows
 
     bar = AttackBar(quiet)
-    with shown(bar, quiet), collect_rarely():
+    with show_rows(bar, quiet), collect_rarely():
         from isthmus.verbs.attack import attack as run_attack
 
         return run_attack(request, bar)

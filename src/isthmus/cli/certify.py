@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def certify(
-    model: options.Model,
+    model: options.ModelArgument,
     certificate: Annotated[
         str, typer.Option("--certificate", metavar="NAME", help="gaussian, synonym or exact.")
     ] = "gaussian",
     n: Annotated[int, typer.Option("--n", help="Examples to certify; 0 certifies all.")] = 200,
     parameter: options.Parameters = None,
     seed: options.Seed = 0,
-    data: options.Data = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    pair: options.Pair = None,
-    split: options.Split = None,
-    labels: options.Labels = None,
-    label_check: options.LabelCheck = True,
+    data: options.DataOption = None,
+    text: options.TextOption = None,
+    label: options.LabelOption = None,
+    pair: options.PairOption = None,
+    split: options.SplitOption = None,
+    labels: options.LabelsOption = None,
+    label_check: options.LabelCheckOption = True,
     protect: options.Protect = None,
     protect_pattern: options.ProtectPattern = None,
     protect_kind: options.ProtectKind = None,
@@ -45,7 +45,7 @@ def certify(
     out: options.OutOfModel = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    victim: options.Victim = None,
+    victim: options.VictimOption = None,
     headers: options.Headers = None,
     device: options.Device = None,
 ) -> None:
@@ -64,8 +64,8 @@ def certify(
     from isthmus.cli.gate import CERTIFIED, Bar
     from isthmus.cli.printing import read_back
     from isthmus.report.certificate.terminal import print_certificate
-    from isthmus.report.certificate.view import CertificateView, shown_strength
-    from isthmus.summaries.certificate import certified_at
+    from isthmus.report.certificate.view import CertificateView, format_strength
+    from isthmus.summaries.certificate import accuracy_at
     from isthmus.verbs.certify import CertifyRequest
 
     bar = Bar.parse(fail_under, CERTIFIED)
@@ -94,14 +94,14 @@ def certify(
     view = CertificateView(done.file.key, done.header, done.results, report.challenges)
     if strength is None:
         strength = 0.0 if view.unit == "radius" else float("inf")
-    rates = {"certified": certified_at(done.results, strength), "clean": view.summary.clean}
+    rates = {"certified": accuracy_at(done.results, strength), "clean": view.summary.clean}
     console = results(as_json, quiet)
     print_certificate(console, view)
     counts = {view.key: (done.made, len(done.results))}
     console.print(read_back("certified", counts, report.probe_queries))
     code = 0
     if bar is not None:
-        code = bar.judge_rates(console, f"{view.key} at {shown_strength(strength, view.unit)}", rates)
+        code = bar.judge_rates(console, f"{view.key} at {format_strength(strength, view.unit)}", rates)
     if as_json:
         figures = _json(report, view, strength, rates)
         if bar is not None:
@@ -126,11 +126,11 @@ def _strength(given: str | None) -> float | None:
 
 
 def _run(request: CertifyRequest, quiet: bool) -> CertifyReport:
-    from isthmus.cli.progress import CertifyBar, shown
+    from isthmus.cli.progress import CertifyBar, show_rows
     from isthmus.verbs.certify import certify as run_certify
 
     bar = CertifyBar(quiet)
-    with shown(bar, quiet):
+    with show_rows(bar, quiet):
         return run_certify(request, bar)
 
 

@@ -21,17 +21,17 @@ def command_line() -> str | None:
     """
     if not sys.argv or not sys.argv[0].endswith(("isthmus", "isthmus.exe", "__main__.py")):
         return None
-    return shown(sys.argv[1:])
+    return quote_command(sys.argv[1:])
 
 
-def shown(arguments: Sequence[str]) -> str:
+def quote_command(arguments: Sequence[str]) -> str:
     """A command with these arguments, quoted for a shell."""
     before = ["", *arguments]
-    words = [_parts(option, each) for option, each in zip(before, arguments, strict=False)]
-    return " ".join(["isthmus", *map(shell_word, _told_apart(words))])
+    words = [_split_argument(option, each) for option, each in zip(before, arguments, strict=False)]
+    return " ".join(["isthmus", *map(shell_word, _distinguish_secrets(words))])
 
 
-def _told_apart(words: Sequence[Parts]) -> Iterator[Parts]:
+def _distinguish_secrets(words: Sequence[Parts]) -> Iterator[Parts]:
     """The words with a unique name for every secret: two keys of one name may differ."""
     taken: set[str] = set()
     for parts in words:
@@ -45,7 +45,7 @@ def _told_apart(words: Sequence[Parts]) -> Iterator[Parts]:
         yield own
 
 
-def _parts(before: str, argument: str) -> Parts:
+def _split_argument(before: str, argument: str) -> Parts:
     """The pieces of an argument that follows the argument `before`."""
     match = _OPTION.fullmatch(argument)
     assert match is not None

@@ -47,14 +47,14 @@ def doctor(
 
     findings = list(examine(network))
     if as_json:
-        print_json({"findings": [vars(finding) for finding in findings], "ok": not _broken(findings)})
+        print_json({"findings": [vars(finding) for finding in findings], "ok": not _is_broken(findings)})
     else:
         _print(results(as_json=False), findings)
-    if _broken(findings):
+    if _is_broken(findings):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _broken(findings: list[Finding]) -> bool:
+def _is_broken(findings: list[Finding]) -> bool:
     return any(finding.state == "bad" for finding in findings)
 
 
@@ -62,10 +62,10 @@ def examine(network: bool = False) -> Iterator[Finding]:
     """Check everything about this installation."""
     yield from _libraries()
     yield from _extras()
-    yield from _machine()
+    yield from _check_machine()
     yield from _assets()
-    yield from resources()
-    yield from _places()
+    yield from check_resources()
+    yield from _check_places()
     if network:
         from isthmus.assets.hub import reachable
 
@@ -113,7 +113,7 @@ def _extras() -> Iterator[Finding]:
             yield Finding("extras", extra, "ok", f"{purpose}: {shown}")
 
 
-def _machine() -> Iterator[Finding]:
+def _check_machine() -> Iterator[Finding]:
     from isthmus.runs.provenance import memory_gib, processor_name, usable_cores
 
     memory = memory_gib()
@@ -157,20 +157,20 @@ def _assets() -> Iterator[Finding]:
             yield Finding("assets", name, "missing", detail, f"isthmus assets fetch {name}{force}")
 
 
-def resources() -> Iterator[Finding]:
+def check_resources() -> Iterator[Finding]:
     """The lexical resources of attacks, and which of them are stand-ins for a paper's resource."""
     from isthmus.core.errors import AssetError
-    from isthmus.lexicon.counterfit import STAND_IN, stored_stand_in
-    from isthmus.lexicon.neighbours import PUBLISHED, published_vectors
+    from isthmus.lexicon.counterfit import STAND_IN, stand_in_path
+    from isthmus.lexicon.neighbours import PUBLISHED, find_published_vectors
     from isthmus.lexicon.perceptron import find_tagger_data
     from isthmus.lexicon.tags import find_spacy_model
 
-    section, published = "lexical resources", published_vectors()
+    section, published = "lexical resources", find_published_vectors()
     if published is not None:
         yield Finding(section, "word vectors", "ok", f"the published counter-fitted vectors ({published})")
     else:
-        when = "built" if stored_stand_in().is_file() else "built when first used, from glove and wordnet"
-        remedy = f"put the published {PUBLISHED} into {stored_stand_in().parent}"
+        when = "built" if stand_in_path().is_file() else "built when first used, from glove and wordnet"
+        remedy = f"put the published {PUBLISHED} into {stand_in_path().parent}"
         yield Finding(section, "word vectors", "missing", f"{STAND_IN}; {when}", remedy)
     detail = "minilm with the head shipped with isthmus (stand-in for BERT-base)"
     yield Finding(section, "masked LM", "ok", f"{detail}; another: -P masked_lm=FOLDER")
@@ -189,7 +189,7 @@ def resources() -> Iterator[Finding]:
         yield Finding(section, "tagger spacy", "missing", "no English pipeline; the default tagger is wordnet", remedy)
 
 
-def _places() -> Iterator[Finding]:
+def _check_places() -> Iterator[Finding]:
     import importlib.util
     import os
 
@@ -235,7 +235,7 @@ def _print(console: object, findings: list[Finding]) -> None:
         console.print(table)
         console.print()
     missing = sum(finding.state == "missing" for finding in findings)
-    if _broken(findings):
+    if _is_broken(findings):
         console.print(Text("isthmus cannot work: see ✗ above.", style="bold red"))
     elif missing:
         console.print(Text(f"Everything required is installed; {missing} optional parts are missing.", style="dim"))

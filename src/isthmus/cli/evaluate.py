@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: options.Model,
+    model: options.ModelArgument,
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,11 +48,11 @@ def evaluate(
             "--task", help="classification or qa. (default: what the run was trained for)", rich_help_panel=options.DATA
         ),
     ] = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    pair: options.Pair = None,
-    labels: options.Labels = None,
-    label_check: options.LabelCheck = True,
+    text: options.TextOption = None,
+    label: options.LabelOption = None,
+    pair: options.PairOption = None,
+    labels: options.LabelsOption = None,
+    label_check: options.LabelCheckOption = True,
     draws: Annotated[int, typer.Option("--draws", help="Random draws to average, for a stochastic model.")] = 12,
     latency: Annotated[
         int | None,
@@ -88,7 +88,7 @@ def evaluate(
     out: options.OutOfModel = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    victim: options.Victim = None,
+    victim: options.VictimOption = None,
     headers: options.Headers = None,
     device: options.Device = None,
     precision: Annotated[
@@ -105,7 +105,7 @@ def evaluate(
     from isthmus.cli.console import print_json, results
     from isthmus.cli.gate import EVALUATED, Bar
     from isthmus.cli.printing import evaluation_json, print_run, read_back
-    from isthmus.report.evaluation.view import pooled
+    from isthmus.report.evaluation.view import pool_splits
     from isthmus.verbs.evaluate import EvaluateRequest, SetRequest
 
     bar = Bar.parse(fail_under, EVALUATED, positive=positive)
@@ -151,9 +151,9 @@ def evaluate(
         figures |= next(iter(each.values())) if len(each) == 1 else {}
         figures |= {"evaluations": each, "asked_now": sum(outcome.made for outcome in report.outcomes)}
         figures["probe_queries"] = report.probe_queries
-        together = {part.name: part for part in pooled(view.evaluations)}
+        together = {part.name: part for part in pool_splits(view.evaluations)}
         if together:
-            figures["pooled"] = {
+            figures["pool_splits"] = {
                 name: {"splits": list(part.splits), "n": part.n, "accuracy": part.accuracy.to_dict()}
                 for name, part in together.items()
             }
@@ -167,11 +167,11 @@ def evaluate(
 
 
 def _run(request: EvaluateRequest, quiet: bool) -> RowsReport[Answered]:
-    from isthmus.cli.progress import EvaluateBar, shown
+    from isthmus.cli.progress import EvaluateBar, show_rows
     from isthmus.verbs.evaluate import evaluate as run_evaluate
 
     bar = EvaluateBar(quiet)
-    with shown(bar, quiet):
+    with show_rows(bar, quiet):
         return run_evaluate(request, bar)
 
 

@@ -13,7 +13,7 @@ _WHAT = "What is explained"
 
 
 def explain(
-    model: options.Model,
+    model: options.ModelArgument,
     texts: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TEXT]…", help="Texts; two per example for a model that reads pairs."),
@@ -49,12 +49,12 @@ def explain(
         int | None,
         typer.Option("--n", min=1, help="Number of texts. (default: 5; 10 of an attack)", rich_help_panel=_WHAT),
     ] = None,
-    data: options.Data = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    pair: options.Pair = None,
-    split: options.Split = None,
-    labels: options.Labels = None,
+    data: options.DataOption = None,
+    text: options.TextOption = None,
+    label: options.LabelOption = None,
+    pair: options.PairOption = None,
+    split: options.SplitOption = None,
+    labels: options.LabelsOption = None,
     seed: options.Seed = 0,
     page: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page.", rich_help_panel=options.OUTPUT)
@@ -73,7 +73,7 @@ def explain(
     ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    victim: options.Victim = None,
+    victim: options.VictimOption = None,
     headers: options.Headers = None,
     device: options.Device = None,
 ) -> None:

@@ -68,8 +68,8 @@ class Bar:
         """Read ``racc=0.40`` or ``racc=0.40,sacc=0.85``, and maxima such as ``asr=0.60``; None if none is set."""
         if under is None and over is None:
             return None
-        least = {} if under is None else _read("--fail-under", under, rates, "--fail-over", _CEILINGS)
-        most = {} if over is None else _read("--fail-over", over, _CEILINGS, "--fail-under", rates)
+        least = {} if under is None else _read_rates("--fail-under", under, rates, "--fail-over", _CEILINGS)
+        most = {} if over is None else _read_rates("--fail-over", over, _CEILINGS, "--fail-under", rates)
         return cls(least, most, positive)
 
     def check_goal(self, from_label: str | None) -> None:
@@ -149,7 +149,7 @@ class Bar:
         return worst(codes)
 
 
-def _read(option: str, given: str, rates: Sequence[str], other: str, others: Sequence[str]) -> dict[str, float]:
+def _read_rates(option: str, given: str, rates: Sequence[str], other: str, others: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in given.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))

@@ -78,7 +78,7 @@ def rows(group: str) -> list[tuple[str, str]]:
     from isthmus.core import catalog
 
     own = [(entry.name, entry.summary) for entry in catalog.entries(group)]
-    return [*own, *((entry.name, _outside(entry)) for entry in catalog.extended(group))]
+    return [*own, *((entry.name, _describe_extension(entry)) for entry in catalog.find_extensions(group))]
 
 
 def _other_data(known: list[str]) -> list[tuple[str, str]]:
@@ -86,11 +86,12 @@ def _other_data(known: list[str]) -> list[tuple[str, str]]:
     from isthmus.core import extensions
 
     return [
-        (one.name, f"from {one.distribution or one.module}: {one.spec}") for one in extensions.announced("data", known)
+        (one.name, f"from {one.distribution or one.module}: {one.spec}")
+        for one in extensions.find_announced("data", known)
     ]
 
 
-def _outside(entry: Entry) -> str:
+def _describe_extension(entry: Entry) -> str:
     """Summary of a method of another package, and where it comes from."""
     assert entry.extension is not None
     origin, clash = entry.extension.distribution, entry.extension.clashes_with

@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
 DATA = "Data"
 
-Model = Annotated[
+ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
         help="A run folder, a transformers folder or hub name, an .onnx file, a URL, or module:name.",
     ),
 ]
-Data = Annotated[
+DataOption = Annotated[
     str | None,
     typer.Option(
         "--data", help="A name (isthmus list data), a file, a folder of splits, or a hub name.", rich_help_panel=DATA
     ),
 ]
-Task = Annotated[
+TaskOption = Annotated[
     str, typer.Option("--task", help="classification, or qa (extractive question answering).", rich_help_panel=DATA)
 ]
-Text = Annotated[str | None, typer.Option("--text", help="Column of the text.", rich_help_panel=DATA)]
-Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", rich_help_panel=DATA)]
-Pair = Annotated[
+TextOption = Annotated[str | None, typer.Option("--text", help="Column of the text.", rich_help_panel=DATA)]
+LabelOption = Annotated[str | None, typer.Option("--label", help="Column of the label.", rich_help_panel=DATA)]
+PairOption = Annotated[
     str | None,
     typer.Option("--pair", "--columns", metavar="A,B", help="The two columns of a text pair.", rich_help_panel=DATA),
 ]
-Split = Annotated[
+SplitOption = Annotated[
     str | None,
     typer.Option("--split", help="Split to take examples from. (default: test, else dev)", rich_help_panel=DATA),
 ]
-Labels = Annotated[
+LabelsOption = Annotated[
     str | None,
     typer.Option(
         "--labels", metavar="A,B,…", help="Dataset label names, in the model's class order.", rich_help_panel=DATA
     ),
 ]
-LabelCheck = Annotated[
+LabelCheckOption = Annotated[
     bool,
     typer.Option(
         "--label-check/--no-label-check",
@@ -108,7 +108,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.", rich_help_panel=OUTPUT)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=OUTPUT)]
-Victim = Annotated[
+VictimOption = Annotated[
     list[str] | None,
     typer.Option(
         "-V",
@@ -143,7 +143,7 @@ Positive = Annotated[
 ]
 
 
-def spread(parameter: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def add_field_options(parameter: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb one option for each field of the dataclass `kind`; its `parameter` gets the object made of them."""
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:

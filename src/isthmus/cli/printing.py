@@ -51,7 +51,7 @@ def print_run(
     console.print()
     console.print(Text.assemble((visible(run.name), "bold"), (f"   {visible(subtitle(run))}", "dim")))
     if run.record.results:
-        console.print(Text(trained_on(run.record.results), style="dim"))
+        console.print(Text(describe_training(run.record.results), style="dim"))
     if shares := shares_line(run.log):
         console.print(Text(visible(shares), style="dim"))
     if said:
@@ -128,7 +128,7 @@ def read_back(verb: str, counts: Mapping[str, tuple[int, int]], probe_queries: i
     return "; ".join(parts) + asked
 
 
-def trained_on(results: Mapping[str, Any]) -> str:
+def describe_training(results: Mapping[str, Any]) -> str:
     """How a model was trained, in one line."""
     counts = {what: int(results.get(f"{what}s") or 0) for what in ("example", "step")}
     examples, steps = (f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from isthmus.assets import Progress as AssetProgress
+    from isthmus.assets import FetchProgress as AssetProgress
     from isthmus.verbs.observer import RowResult
 
 _LINE_EVERY_S = 10.0
@@ -129,12 +129,12 @@ class TrainingBar:
             self._title = "training"
             self.meter.start(self._title, total, max(step - 1, 0))
         self._figures |= metrics
-        self.meter.update(step, self._shown())
+        self.meter.update(step, self._describe())
 
     def on_work(self, title: str, done: int, total: int, figures: str) -> None:
         """Called when part of the work that training waits for is done, such as an attack on the model."""
         if self._title != title:
-            self.meter.stop(self._shown() if self._title == "training" else "")
+            self.meter.stop(self._describe() if self._title == "training" else "")
             self._title = title
             self.meter.start(title, total)
         self.meter.update(done, figures)
@@ -149,9 +149,9 @@ class TrainingBar:
     def close(self) -> None:
         """Called when training ends."""
         if self._title:
-            self.meter.stop(self._shown() if self._title == "training" else "")
+            self.meter.stop(self._describe() if self._title == "training" else "")
 
-    def _shown(self) -> str:
+    def _describe(self) -> str:
         parts = []
         if "loss" in self._figures:
             parts.append(f"loss {self._figures['loss']:.3f}")
@@ -250,7 +250,7 @@ class EvaluateBar(RowsBar):
 
 
 @contextlib.contextmanager
-def shown(bar: RowsBar, quiet: bool) -> Iterator[None]:
+def show_rows(bar: RowsBar, quiet: bool) -> Iterator[None]:
     """Show work whose finished examples are kept: an interruption is not an error."""
     try:
         with fetching(quiet):

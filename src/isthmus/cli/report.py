@@ -22,7 +22,7 @@ def report(
     from isthmus.report.attack.view import read_run
     from isthmus.report.certificate.view import certificates
     from isthmus.report.page import write_report
-    from isthmus.runs.explained import kept_explanations
+    from isthmus.runs.explained import read_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.verbs.measure import measurements
 
@@ -38,7 +38,7 @@ def report(
     if as_json:
         measured = {each.key: each.measurement.to_json() for each in measurements(folder)}
         proven = {each.key: each.summary.to_json() for each in certificates(folder)}
-        shown = {each.key: [one.to_json() for one in each.explained] for each in kept_explanations(folder)}
+        shown = {each.key: [one.to_json() for one in each.explained] for each in read_explanations(folder)}
         every = (("measures", measured), ("certificates", proven), ("explanations", shown))
         more = {name: found for name, found in every if found}
         print_json({**run_json(view), **more, "report": str(page)})

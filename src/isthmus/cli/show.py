@@ -27,7 +27,7 @@ def show(
     from isthmus.cli.console import print_json, results
     from isthmus.core import catalog
 
-    entries = _composed(method) if "+" in method else catalog.search(method)
+    entries = _find_parts(method) if "+" in method else catalog.search(method)
     if as_json:
         print_json({"methods": [_as_json(entry) for entry in entries]})
         return
@@ -36,7 +36,7 @@ def show(
         _print(console, entry)
 
 
-def _composed(method: str) -> tuple[Entry, ...]:
+def _find_parts(method: str) -> tuple[Entry, ...]:
     """The parts of a composition, if they can be combined."""
     from isthmus.core import catalog
     from isthmus.defences import build_defence
@@ -52,7 +52,7 @@ def _print(console: Console, entry: Entry) -> None:
     family = entry.family.removesuffix("s")
     console.print(Text.assemble((entry.name, "bold"), (f"   {family} · {entry.module}.{entry.class_name}", "dim")))
     console.print()
-    for line in reflowed(entry.docstring, console.width):
+    for line in reflow(entry.docstring, console.width):
         console.print(Text(line), soft_wrap=True)
     console.print()
     if not entry.parameters:
@@ -83,7 +83,7 @@ def _print(console: Console, entry: Entry) -> None:
         console.print(Text(f"\nisthmus {examples[entry.family]} {entry.name} -P {first.name}={value}\n", style="dim"))
 
 
-def reflowed(docstring: str, width: int) -> Iterator[str]:
+def reflow(docstring: str, width: int) -> Iterator[str]:
     """A docstring for a terminal of `width` columns: prose is wrapped, equations and examples stay as they are."""
     width = min(width, 100)
     for block in re.split(r"\n\s*\n", docstring.strip("\n")):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import explain
+from isthmus.core.files import explain_error
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ class _Steady:
             self._gone = True
             self._discard()
             if self._name is not None and not isinstance(error, BrokenPipeError):
-                raise RunError(f"cannot write to {self._name}: {explain(error)}") from error
+                raise RunError(f"cannot write to {self._name}: {explain_error(error)}") from error
 
     def _discard(self) -> None:
         """Discard the buffer, which would be written again when the process ends."""

@@ -14,7 +14,7 @@ _TRAINING = "Training"
 
 
 def train(
-    data: options.Data = None,
+    data: options.DataOption = None,
     backbone: Annotated[
         str, typer.Option("--backbone", help="minilm, mpnet, lstm, cnn, a folder or a hub name; for images mlp.")
     ] = "minilm",
@@ -23,10 +23,10 @@ def train(
     ] = "standard",
     parameter: options.Parameters = None,
     seed: options.Seed = 0,
-    task: options.Task = "classification",
-    text: options.Text = None,
-    label: options.Label = None,
-    pair: options.Pair = None,
+    task: options.TaskOption = "classification",
+    text: options.TextOption = None,
+    label: options.LabelOption = None,
+    pair: options.PairOption = None,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -128,7 +128,7 @@ def train(
     if done.was_finished:
         bar.meter.note(f"{done.folder.path} already holds this model; nothing was trained")
     if done.made_splits:
-        bar.meter.note(_cut(done.made_splits, done.record.data.sizes))
+        bar.meter.note(_describe_split(done.made_splits, done.record.data.sizes))
     if done.rejected:
         bar.meter.note(_put_aside([row.reason for row in done.rejected]))
     view = read_run(done.folder)
@@ -137,7 +137,7 @@ def train(
         print_json({**run_json(view), **(done.record.results or {})})
 
 
-def _cut(made: Sequence[str], sizes: Mapping[str, int]) -> str:
+def _describe_split(made: Sequence[str], sizes: Mapping[str, int]) -> str:
     """The note about splits that the data did not have."""
     if made == ("dev",):
         return f"the data has no dev split: {sizes['dev']:,} examples of train were set aside for it"

@@ -40,7 +40,7 @@ class WorstVariant:
     score: AnswerScore
 
 
-def normalised(answer: str) -> str:
+def normalise_answer(answer: str) -> str:
     """An answer without case, punctuation, articles and superfluous white space."""
     # The script's order: punctuation goes first, so that "U.S.A." is one word and "a." loses its article.
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
@@ -48,12 +48,12 @@ def normalised(answer: str) -> str:
 
 def exact_match(prediction: str, answer: str) -> float:
     """1 where both are the same once normalised, else 0."""
-    return float(normalised(prediction) == normalised(answer))
+    return float(normalise_answer(prediction) == normalise_answer(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
     """Harmonic mean of precision and recall of the predicted words."""
-    predicted, true = normalised(prediction).split(), normalised(answer).split()
+    predicted, true = normalise_answer(prediction).split(), normalise_answer(answer).split()
     shared = (Counter(predicted) & Counter(true)).total()
     if shared == 0:
         return 0.0

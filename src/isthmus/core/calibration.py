@@ -43,8 +43,8 @@ from numpy.typing import ArrayLike, NDArray
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.statistics import Interval, wilson
+from isthmus.core.types import Doubles
 
-Doubles = NDArray[np.float64]
 Binning = Literal["width", "mass"]
 BINS = 15
 _DRAWS = 1_000
@@ -71,7 +71,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class CalibrationErrors:
     """How far confidence and accuracy lie apart."""
 
     n: int
@@ -92,51 +92,51 @@ def calibration(
     seed: int = 0,
     draws: int = _DRAWS,
     level: float = 0.95,
-) -> Calibration:
+) -> CalibrationErrors:
     """Expected and maximum calibration error with their intervals, and the bins they come from."""
-    sure, correct = _checked(confidence, right)
+    sure, correct = _check_confidence(confidence, right)
     if bins < 1:
         raise UsageError(f"calibration needs at least one bin, not {bins}")
     if len(sure) == 0:
         nothing = Interval(math.nan, 0.0, 1.0, level)
-        return Calibration(0, binning, nothing, nothing, math.nan, ())
-    place, edges = _placed(sure, bins, binning)
-    found = _bins(sure, correct, place, edges, level)
-    ece, bias = _expected(sure, correct, place, len(found), seed, draws, level)
-    return Calibration(len(sure), binning, ece, _maximum(found, level), bias, found)
+        return CalibrationErrors(0, binning, nothing, nothing, math.nan, ())
+    place, edges = _place_in_bins(sure, bins, binning)
+    found = _make_bins(sure, correct, place, edges, level)
+    ece, bias = _estimate_error(sure, correct, place, len(found), seed, draws, level)
+    return CalibrationErrors(len(sure), binning, ece, _maximum(found, level), bias, found)
 
 
 def expected_calibration_error(
     confidence: ArrayLike, right: ArrayLike, *, bins: int = BINS, binning: Binning = "width"
 ) -> float:
     """The plain estimate: 1/n Σ_k |S_k|; NaN without examples."""
-    sure, correct = _checked(confidence, right)
+    sure, correct = _check_confidence(confidence, right)
     if len(sure) == 0:
         return math.nan
-    place, _ = _placed(sure, bins, binning)
+    place, _ = _place_in_bins(sure, bins, binning)
     return float(np.abs(_sums(place, correct - sure, bins)).sum() / len(sure))
 
 
 def cross_entropies(scores: ArrayLike, labels: ArrayLike) -> Doubles:
     """-log p(true class) of every row, in nats."""
-    rows, truth = _rows(scores, labels)
+    rows, truth = _check_rows(scores, labels)
     return -np.log(np.maximum(rows[np.arange(len(rows)), truth], _LEAST_PROBABILITY))
 
 
 def brier_scores(scores: ArrayLike, labels: ArrayLike) -> Doubles:
     """Σ_classes (p - y)² of every row: 0 where the model was sure and right, 2 where it was sure and wrong."""
-    rows, truth = _rows(scores, labels)
+    rows, truth = _check_rows(scores, labels)
     return np.asarray(((rows - np.eye(rows.shape[1])[truth]) ** 2).sum(axis=1), np.float64)
 
 
-def _rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Doubles, NDArray[np.int64]]:
+def _check_rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Doubles, NDArray[np.int64]]:
     rows, truth = np.asarray(scores, np.float64), np.asarray(labels, np.int64)
     if rows.ndim != 2 or truth.shape != rows.shape[:1]:
         raise UsageError(f"one row of scores and one label per example, not shapes {rows.shape} and {truth.shape}")
     return rows, truth
 
 
-def _checked(confidence: ArrayLike, right: ArrayLike) -> tuple[Doubles, Doubles]:
+def _check_confidence(confidence: ArrayLike, right: ArrayLike) -> tuple[Doubles, Doubles]:
     sure, correct = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
     if sure.ndim != 1 or sure.shape != correct.shape:
         raise UsageError(f"one confidence and one answer per example, not shapes {sure.shape} and {correct.shape}")
@@ -147,7 +147,7 @@ def _checked(confidence: ArrayLike, right: ArrayLike) -> tuple[Doubles, Doubles]
     return np.minimum(sure, 1.0), correct
 
 
-def _placed(sure: Doubles, bins: int, binning: Binning) -> tuple[NDArray[np.int64], Doubles]:
+def _place_in_bins(sure: Doubles, bins: int, binning: Binning) -> tuple[NDArray[np.int64], Doubles]:
     """The bin of every example, and the edges of the bins."""
     if binning not in get_args(Binning):
         raise UnknownName("kind of bins", str(binning), get_args(Binning))
@@ -166,7 +166,9 @@ def _sums(place: NDArray[np.int64], values: Doubles, many: int) -> Doubles:
     return np.asarray(np.bincount(place, weights=values, minlength=many), np.float64)
 
 
-def _bins(sure: Doubles, correct: Doubles, place: NDArray[np.int64], edges: Doubles, level: float) -> tuple[Bin, ...]:
+def _make_bins(
+    sure: Doubles, correct: Doubles, place: NDArray[np.int64], edges: Doubles, level: float
+) -> tuple[Bin, ...]:
     many = len(edges) - 1
     counts = np.bincount(place, minlength=many)
     rights, sums = _sums(place, correct, many), _sums(place, sure, many)
@@ -183,15 +185,15 @@ def _bins(sure: Doubles, correct: Doubles, place: NDArray[np.int64], edges: Doub
     )
 
 
-def _expected(
+def _estimate_error(
     sure: Doubles, correct: Doubles, place: NDArray[np.int64], many: int, seed: int, draws: int, level: float
 ) -> tuple[Interval, float]:
     """The ECE with the interval that the module describes, and the bias it allows for."""
     n, sums = len(sure), _sums(place, correct - sure, many)
     estimate = float(np.abs(sums).sum() / n)
     variances = _sums(place, sure * (1 - sure), many)
-    bias = float(_folded_bias(sums, variances, _quantile(level)).sum() / n)
-    rates = _smoothed(correct, place, many, level)
+    bias = float(_compute_folded_bias(sums, variances, _quantile(level)).sum() / n)
+    rates = _smooth_accuracy(correct, place, many, level)
     rng = numpy_stream(seed, "calibration")
     values = np.empty(draws)
     for draw in range(draws):
@@ -207,14 +209,14 @@ def _quantile(level: float) -> float:
     return NormalDist().inv_cdf(0.5 + level / 2)
 
 
-def _smoothed(correct: Doubles, place: NDArray[np.int64], many: int, level: float) -> Doubles:
+def _smooth_accuracy(correct: Doubles, place: NDArray[np.int64], many: int, level: float) -> Doubles:
     """The middle of Wilson's interval of every bin's accuracy."""
     extra = _quantile(level) ** 2
     counts = _sums(place, np.ones_like(correct), many)
     return np.asarray((_sums(place, correct, many) + extra / 2) / (counts + extra), np.float64)
 
 
-def _folded_bias(sums: Doubles, variances: Doubles, z: float) -> Doubles:
+def _compute_folded_bias(sums: Doubles, variances: Doubles, z: float) -> Doubles:
     """E |N(m, v)| - m of every bin, m the least |gap| that its sum is compatible with."""
     from scipy.special import ndtr
 

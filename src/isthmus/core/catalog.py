@@ -98,7 +98,7 @@ class Entry:
 
 def names(family: str) -> tuple[str, ...]:
     """Sorted names of the methods of a family that come with isthmus."""
-    return tuple(sorted(_files(family)))
+    return tuple(sorted(_find_files(family)))
 
 
 def entries(family: str) -> tuple[Entry, ...]:
@@ -106,9 +106,9 @@ def entries(family: str) -> tuple[Entry, ...]:
     return tuple(find(family, name) for name in names(family))
 
 
-def extended(family: str) -> tuple[Entry, ...]:
+def find_extensions(family: str) -> tuple[Entry, ...]:
     """The methods that installed packages announce, sorted by name; they are read about and not imported."""
-    return tuple(_outside(family, one) for one in extensions.announced(family, _files(family)))
+    return tuple(_make_extension_entry(family, one) for one in extensions.find_announced(family, _find_files(family)))
 
 
 def find(family: str, name: str) -> Entry:
@@ -117,17 +117,17 @@ def find(family: str, name: str) -> Entry:
     A method of isthmus comes first, then one that an installed package announces. ``package.module:Class`` names a
     class of any package; it is not imported before `Entry.load`.
     """
-    files = _files(family)
+    files = _find_files(family)
     wanted = extensions.plain_name(name)
     for known, path in files.items():
         if extensions.plain_name(known) == wanted:
-            return _read(family, known, path)
-    others = extensions.announced(family, files)
+            return _parse(family, known, path, path.stat().st_mtime_ns)
+    others = extensions.find_announced(family, files)
     for one in others:
         if name == one.name or (one.clashes_with is None and extensions.plain_name(one.name) == wanted):
-            return _outside(family, one)
+            return _make_extension_entry(family, one)
     if extensions.is_spec(name):
-        return _outside(family, extensions.from_spec(name))
+        return _make_extension_entry(family, extensions.from_spec(name))
     raise UnknownName(_SINGULAR[family], name, {*files, *(one.name for one in others)})
 
 
@@ -176,7 +176,7 @@ def name_of(method: object, family: str) -> str:
     return name if package in folders else type(method).__name__
 
 
-def _files(family: str) -> dict[str, Path]:
+def _find_files(family: str) -> dict[str, Path]:
     if family not in FAMILIES:
         raise UnknownName("family of methods", family, FAMILIES)
     found: dict[str, Path] = {}
@@ -187,10 +187,6 @@ def _files(family: str) -> dict[str, Path]:
                     raise RuntimeError(f"{found[path.stem]} and {path} have the same name")
                 found[path.stem] = path
     return found
-
-
-def _read(family: str, name: str, path: Path) -> Entry:
-    return _parse(family, name, path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=512)
@@ -206,7 +202,7 @@ def _parse(family: str, name: str, path: Path, _modified: int) -> Entry:
     return Entry(family, name, path, module, node.name, docstring, tuple(_parameters(node, classes, tree)))
 
 
-def _outside(family: str, extension: Extension) -> Entry:
+def _make_extension_entry(family: str, extension: Extension) -> Entry:
     """What the source of another package says about its class."""
     path = extension.path
     if path is None:
@@ -224,7 +220,7 @@ def _parse_outside(family: str, extension: Extension, path: Path, _modified: int
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     node = classes.get(extension.attribute)
     if node is None:
-        imported = _imported(extension.attribute, tree)
+        imported = _find_imported(extension.attribute, tree)
         if imported is None:
             raise UnknownName(f"class in {path.name}", extension.attribute, classes)
         tree = imported[1]
@@ -246,7 +242,7 @@ def _bases(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: ast.Mo
         name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
         if name in classes:
             found += _bases(classes[name], classes, tree)
-        elif (imported := _imported(name, tree)) is not None:
+        elif (imported := _find_imported(name, tree)) is not None:
             others = {each.name: each for each in imported[1].body if isinstance(each, ast.ClassDef)}
             if imported[0] in others:
                 found += _bases(others[imported[0]], others, imported[1])
@@ -259,7 +255,7 @@ def _parameters(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: a
     found: dict[str, Parameter] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
-            for inherited in _inherited(base.id, classes, tree):
+            for inherited in _find_inherited(base.id, classes, tree):
                 found[inherited.name] = inherited
     for position, statement in enumerate(node.body):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
@@ -269,10 +265,10 @@ def _parameters(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: a
     return list(found.values())
 
 
-def _inherited(name: str, classes: Mapping[str, ast.ClassDef], tree: ast.Module) -> list[Parameter]:
+def _find_inherited(name: str, classes: Mapping[str, ast.ClassDef], tree: ast.Module) -> list[Parameter]:
     if name in classes:
         return _parameters(classes[name], classes, tree)
-    imported = _imported(name, tree)
+    imported = _find_imported(name, tree)
     if imported is None:
         return []
     original, other = imported
@@ -287,11 +283,11 @@ def _without_alias(annotation: ast.expr, tree: ast.Module) -> ast.expr:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == annotation.id:
             return statement.value
-    imported = _imported(annotation.id, tree)
+    imported = _find_imported(annotation.id, tree)
     return annotation if imported is None else _without_alias(ast.Name(imported[0]), imported[1])
 
 
-def _imported(name: str, tree: ast.Module) -> tuple[str, ast.Module] | None:
+def _find_imported(name: str, tree: ast.Module) -> tuple[str, ast.Module] | None:
     """Original name and parsed module of something imported from this package, or from one that extends it."""
     for module, original in _imports(tree).get(name, ()):
         path = _source(module, original)
@@ -331,7 +327,7 @@ def _source(module: str, name: str) -> Path | None:
     for family, folders in FAMILIES.items():
         if "/".join(inner) in (family, *folders, *(folder.split("/")[0] for folder in folders)):
             wanted = extensions.plain_name(name)
-            files = _files(family)
+            files = _find_files(family)
             found = [file for known, file in files.items() if extensions.plain_name(known) == wanted]
             bases = [_ROOT.joinpath(*folder.split("/"), "base.py") for folder in folders]
             bases += [_ROOT.joinpath(folders[0].split("/")[0], "base.py")]

@@ -33,7 +33,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from isthmus.core.errors import UsageError
-from isthmus.core.statistics import Doubles, Interval, check_share, mcnemar
+from isthmus.core.statistics import Interval, check_share, mcnemar
+from isthmus.core.types import Doubles
 
 
 @dataclass(frozen=True, slots=True)

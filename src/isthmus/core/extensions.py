@@ -82,7 +82,7 @@ def from_spec(name: str) -> Extension:
     return Extension(name, module, attribute)
 
 
-def announced(family: str, taken: Iterable[str] = ()) -> tuple[Extension, ...]:
+def find_announced(family: str, taken: Iterable[str] = ()) -> tuple[Extension, ...]:
     """The entry points of a family, by name. One whose name is `taken`, or announced twice, keeps its module:Class.
 
     Metadata is read and nothing is imported.

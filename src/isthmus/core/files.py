@@ -4,8 +4,8 @@ Everything is written to a temporary name in the same folder, flushed to the dis
 sees half a file and a process killed in between leaves the old one. What it leaves under the temporary name is deleted
 by the next one that writes there. What the disk refuses becomes a `RunError` that says what to do about it.
 
-A folder that came from elsewhere may hold links. Inside `guarded` nothing is written, made or deleted in that folder
-through a link that leads out of it.
+A folder that came from elsewhere may hold links. Inside `guard_links` nothing is written, made or deleted in that
+folder through a link that leads out of it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def appending(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"cannot write {path}: {explain(error)}") from error
+        raise RunError(f"cannot write {path}: {explain_error(error)}") from error
 
 
 @contextlib.contextmanager
-def guarded(root: Path | str) -> Iterator[None]:
+def guard_links(root: Path | str) -> Iterator[None]:
     """Inside, nothing in `root` is written through a link that leads out of it; `root` itself may be a link."""
     place = Path(os.path.abspath(root))  # noqa: PTH100 - as it is named: what its links lead to is the question
     _guarded[place] += 1
@@ -92,7 +92,7 @@ def refuse_link_out(path: Path | str) -> None:
             )
 
 
-def explain(error: OSError) -> str:
+def explain_error(error: OSError) -> str:
     """What the system refused, and what to do about it."""
     return _REMEDIES.get(error.errno or 0, error.strerror or str(error))
 
@@ -178,7 +178,7 @@ def replacing_folder(path: Path | str) -> Iterator[Path]:
         fresh, aside = Path(temporary), Path(temporary.removesuffix(".part") + "_old.part")
         _own_parts.add(str(aside))
         try:
-            with used_folder(fresh):
+            with mark_in_use(fresh):
                 fresh.chmod(0o777 & ~_umask())
                 yield fresh
                 if target.exists():
@@ -253,7 +253,7 @@ def _mark_as_used(handle: int) -> bool:
 
 
 def is_used(folder: Path) -> bool:
-    """Whether a process may be inside `used_folder`: where the system does not tell, one may."""
+    """Whether a process may be inside `mark_in_use`: where the system does not tell, one may."""
     try:
         import fcntl
 
@@ -270,7 +270,7 @@ def is_used(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def used_folder(folder: Path) -> Iterator[None]:
+def mark_in_use(folder: Path) -> Iterator[None]:
     """Show other processes, where the system has locks, that a folder is in use."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -342,7 +342,7 @@ def read_json(path: Path | str) -> Any:
     except FileNotFoundError as error:
         raise RunError(f"no file {source}") from error
     except OSError as error:
-        raise RunError(f"cannot read {source}: {explain(error)}") from error
+        raise RunError(f"cannot read {source}: {explain_error(error)}") from error
     except json.JSONDecodeError as error:
         raise RunError(f"{source} is not valid JSON: line {error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:  # Not UTF-8, too many digits, too deep.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Keys = NDArray[np.uint64]
+from isthmus.core.types import Keys
 
 
 def splitmix(values: Keys) -> Keys:

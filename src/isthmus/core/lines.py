@@ -83,7 +83,7 @@ def seal(line: bytes) -> bytes:
     return body[:-1] + comma + b'"check": "%08x"}\n' % zlib.crc32(body)
 
 
-def sealed(row: Mapping[str, Any]) -> bytes:
+def seal_row(row: Mapping[str, Any]) -> bytes:
     """`row` as one line with its checksum."""
     return seal(encode(row))
 
@@ -123,7 +123,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def damaged(path: object, number: int, fault: str, remedy: str = "") -> RunError:
+def make_damage_error(path: object, number: int, fault: str, remedy: str = "") -> RunError:
     """The error of a line that is not as it was written; `remedy` says what follows from deleting it."""
     remedy = remedy or "the command that wrote it computes the row again"
     return RunError(

@@ -7,7 +7,7 @@ The lock is the system's (`flock`) on the file ``.lock``, so that it ends with t
 holds one line per holder, for the message of whoever is refused; the last one to leave deletes it. Where the file
 system has no locks, the lines decide: who wrote first is first, and lines of processes that are dead on this machine
 count for nothing. Inside the block nothing is written through a link that leads out of the folder
-(`isthmus.core.files.guarded`).
+(`isthmus.core.files.guard_links`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import RunError
-from isthmus.core.files import explain, guarded, is_running, is_same_file, make_folder, writing
+from isthmus.core.files import explain_error, guard_links, is_running, is_same_file, make_folder, writing
 
 FILE = ".lock"
 _GRACE_S = 0.5
@@ -41,7 +41,7 @@ class FolderInUse(RunError):
     """Another process works in the folder."""
 
     def __init__(self, folder: Path, holder: Holder | None, lock: Path) -> None:
-        who = "another process" if holder is None else holder.shown()
+        who = "another process" if holder is None else holder.describe()
         super().__init__(
             f"{folder} is in use by {who}: wait for it to end, or choose another --out. If no such process runs any "
             f"more, delete {lock} and give the command again"
@@ -59,7 +59,7 @@ class Holder:
     exclusive: bool
     token: str
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """For a message."""
         return f"`isthmus {self.verb}` (process {self.pid} on {self.host}, since {self.since})"
 
@@ -79,14 +79,14 @@ def hold(folder: Path | str, verb: str, *, exclusive: bool = False) -> Iterator[
     if key in _held:  # A verb within a verb.
         if exclusive and not _held[key]:
             raise FolderInUse(place, None, place / FILE)
-        with guarded(place):
+        with guard_links(place):
             yield
         return
     is_new = not place.exists()
     make_folder(place)
-    with guarded(place):
+    with guard_links(place):
         try:
-            with _locked(place / FILE, place, verb, exclusive, _GRACE_S):
+            with _lock(place / FILE, place, verb, exclusive, _GRACE_S):
                 _held[key] = exclusive
                 try:
                     yield
@@ -111,14 +111,14 @@ def sweep(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def serialised(path: Path, verb: str, patience: float = 60.0) -> Iterator[None]:
+def serialise(path: Path, verb: str, patience: float = 60.0) -> Iterator[None]:
     """One process at a time, for a file that is read, changed and written; others wait for `patience` seconds."""
-    with _locked(path.with_name(f".{path.name}.lock"), path, verb, True, patience):
+    with _lock(path.with_name(f".{path.name}.lock"), path, verb, True, patience):
         yield
 
 
 @contextlib.contextmanager
-def _locked(file: Path, subject: Path, verb: str, exclusive: bool, patience: float) -> Iterator[None]:
+def _lock(file: Path, subject: Path, verb: str, exclusive: bool, patience: float) -> Iterator[None]:
     since = datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
     me = Holder(verb, os.getpid(), platform.node(), since, exclusive, secrets.token_hex(4))
     _own_tokens.add(me.token)
@@ -207,7 +207,7 @@ def _holders(file: Path) -> list[Holder]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise RunError(f"cannot read {file}: {explain(error)}") from error
+        raise RunError(f"cannot read {file}: {explain_error(error)}") from error
     found: dict[str, Holder] = {}
     for line in lines:
         try:

@@ -22,14 +22,14 @@ class _NoFit(ValueError):
 def convert(text: str, annotation: str, name: str) -> Any:
     """`text` as a value of `annotation`, such as ``int | None`` or ``Literal['paper', 'textattack']``."""
     try:
-        return _fit(text.strip(), ast.parse(annotation.strip("'\""), mode="eval").body)
+        return _fit_annotation(text.strip(), ast.parse(annotation.strip("'\""), mode="eval").body)
     except _NoFit as error:
         raise UsageError(f"{name} should be {error}, not {text!r}") from None
 
 
-def _fit(text: str, node: ast.expr) -> Any:
+def _fit_annotation(text: str, node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return _fit(text, ast.parse(node.value, mode="eval").body)
+        return _fit_annotation(text, ast.parse(node.value, mode="eval").body)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _fit_any(text, [node.left, node.right])
     if isinstance(node, ast.Subscript):
@@ -57,7 +57,7 @@ def _fit_any(text: str, choices: list[ast.expr]) -> Any:
     wanted: list[str] = []
     for choice in ordered:
         try:
-            return _fit(text, choice)
+            return _fit_annotation(text, choice)
         except _NoFit as error:
             wanted.append(str(error))
     raise _NoFit(" or ".join(dict.fromkeys(wanted)))
@@ -76,10 +76,10 @@ def _fit_sequence(text: str, arguments: list[ast.expr], *, fixed: bool) -> tuple
     parts = [part.strip().strip("'\"") for part in body.split(",") if part.strip()]
     ends_open = len(arguments) == 2 and isinstance(arguments[1], ast.Constant) and arguments[1].value is Ellipsis
     if not fixed or ends_open:
-        return tuple(_fit(part, arguments[0]) for part in parts)
+        return tuple(_fit_annotation(part, arguments[0]) for part in parts)
     if len(parts) != len(arguments):
         raise _NoFit(f"{len(arguments)} values separated by commas")
-    return tuple(_fit(part, argument) for part, argument in zip(parts, arguments, strict=True))
+    return tuple(_fit_annotation(part, argument) for part, argument in zip(parts, arguments, strict=True))
 
 
 def _as_bool(text: str) -> bool:

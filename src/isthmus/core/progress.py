@@ -1,7 +1,7 @@
 """How far a long piece of work is, told to whoever watches.
 
 Deep inside a training a defence may attack the model for an hour. It cannot know who wants to hear of it, and whoever
-shows bars cannot know what there is to show: the one calls `tell`, the other listens inside a `watched` block.
+shows bars cannot know what there is to show: the one calls `tell`, the other listens inside a `watch` block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 @contextlib.contextmanager
-def watched(watcher: object) -> Iterator[None]:
+def watch(watcher: object) -> Iterator[None]:
     """Inside, `watcher` is told of all work, if it is a `Watcher` at all."""
     token = _watcher.set(watcher if isinstance(watcher, Watcher) else None)
     try:
@@ -47,7 +47,7 @@ def tell(title: str, done: int, total: int, figures: str = "") -> None:
 
 
 @contextlib.contextmanager
-def told(title: str) -> Iterator[None]:
+def announce(title: str) -> Iterator[None]:
     """A piece of work without parts: it begins, and it is done."""
     tell(title, 0, 1)
     yield

@@ -45,3 +45,9 @@ def checksum(record: Mapping[str, Any]) -> str:
     # As a reader will see it: keys are texts, tuples are lists.
     canonical = json.dumps(json.loads(json.dumps(record)), sort_keys=True, separators=(",", ":"))
     return f"{zlib.crc32(canonical.encode()):08x}"
+
+
+def part_of(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The object under a key of a record; an empty one if there is none."""
+    part = record.get(key)
+    return part if isinstance(part, Mapping) else {}

@@ -70,7 +70,7 @@ def url_parts(url: str) -> list[str | Secret]:
         path, mark, query = url.partition("?")
         return [path, mark, *_query(query)] if mark else [url]
     user, at, host = match["host"].rpartition("@")
-    return [match["scheme"], *_user(user), at, host, match["path"], *_queried(match["query"])]
+    return [match["scheme"], *_user(user), at, host, match["path"], *_redact_query(match["query"])]
 
 
 def shell_word(parts: Parts) -> str:
@@ -106,7 +106,7 @@ def _user(user: str) -> Iterator[str | Secret]:
             yield Secret("PASSWORD")
 
 
-def _queried(query: str | None) -> list[str | Secret]:
+def _redact_query(query: str | None) -> list[str | Secret]:
     return [] if query is None else ["?", *_query(query[1:])]
 
 

@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import numpy_stream
-
-Doubles = NDArray[np.float64]
+from isthmus.core.types import Doubles
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def grouped_order(groups: Sequence[Hashable], seed: int, *key: str | int) -> lis
     return [row for group in order for row in group]
 
 
-def linked(*keys: Sequence[Hashable]) -> list[int]:
+def link_rows(*keys: Sequence[Hashable]) -> list[int]:
     """The group of every row, where rows that agree in any of the keys are in one group, directly or through others."""
     parent = list(range(len(keys[0])))
 

@@ -8,6 +8,7 @@ calls them hands the model in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+Doubles = NDArray[np.float64]
+Keys = NDArray[np.uint64]
+"""What random draws are made from, one for each row."""
+
+Autocast = Callable[[], AbstractContextManager[object]]
+"""Makes the context in which a model computes in mixed precision."""
 
 Field = str | NDArray[Any]
 """One part of an input: a text, or an array (an image)."""

@@ -1,8 +1,8 @@
 """What is done of a long piece of work, line by line in a file, so that a killed process goes on where it was.
 
-Whoever may be killed names the file (`kept_in`); whoever works deep inside asks for it (`kept`) and finds the rows of
-the last time. A torn last line is dropped, and so is a damaged one with all that follows it. Where nobody named a file
-nothing is kept.
+Whoever may be killed names the file (`keep_in`); whoever works deep inside asks for it (`open_kept`) and finds the rows
+of the last time. A torn last line is dropped, and so is a damaged one with all that follows it. Where nobody named a
+file nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _place: ContextVar[Path | None] = ContextVar("unfinished", default=None)
 
 
 @contextlib.contextmanager
-def kept_in(path: Path) -> Iterator[None]:
+def keep_in(path: Path) -> Iterator[None]:
     """Inside, finished parts are kept in `path`; it is deleted when all is done, and stays where the work broke off."""
     token = _place.set(path)
     try:
@@ -31,7 +31,7 @@ def kept_in(path: Path) -> Iterator[None]:
         _place.reset(token)
 
 
-class Kept:
+class KeptRows:
     """The rows of the last time, and a place for more."""
 
     def __init__(self, path: Path | None) -> None:
@@ -58,6 +58,6 @@ class Kept:
                     stream.write(seal(json.dumps(row).encode()))
 
 
-def kept() -> Kept:
+def open_kept() -> KeptRows:
     """What was kept of this work."""
-    return Kept(_place.get())
+    return KeptRows(_place.get())

@@ -9,10 +9,10 @@ def visible(text: str, *, everything: bool = False) -> str:
     """`text` without characters that steer a terminal; with `everything`, invisible ones are spelled out as well."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_shown(character, everything) for character in text)
+    return "".join(_show_character(character, everything) for character in text)
 
 
-def _shown(character: str, everything: bool) -> str:
+def _show_character(character: str, everything: bool) -> str:
     if character in "\n\t" or " " <= character <= "~":
         return character
     code = ord(character)

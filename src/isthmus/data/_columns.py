@@ -121,7 +121,7 @@ class LabelNames:
     @classmethod
     def found_in(cls, values: Iterable[Any], source: str, *, inference: bool = False) -> LabelNames:
         """The names in a column none were given for; `inference` says that the texts are premise and hypothesis."""
-        distinct = {_plain(value) for value in values if not is_missing(value)}
+        distinct = {_label_text(value) for value in values if not is_missing(value)}
         numbers = [_whole(value) for value in distinct]
         whole = [number for number in numbers if number is not None]
         if not distinct:
@@ -138,7 +138,7 @@ class LabelNames:
 
     def index(self, value: Any) -> int | None:
         """The index of one value, None where it is unknown."""
-        plain = _plain(value)
+        plain = _label_text(value)
         if plain in self._known:
             return self._known[plain]
         number = _whole(plain)
@@ -150,10 +150,10 @@ class LabelNames:
 
     def unknown(self, value: Any) -> str:
         """What to say about a value without index."""
-        near = difflib.get_close_matches(_plain(value), self.names, n=1)
+        near = difflib.get_close_matches(_label_text(value), self.names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(self.names[:20]) + (", …" if len(self.names) > 20 else "")
-        return f"unknown label {_plain(value)!r}.{hint} Known labels: {shown}."
+        return f"unknown label {_label_text(value)!r}.{hint} Known labels: {shown}."
 
 
 def is_unlabelled(value: Any, column: str) -> bool:
@@ -172,7 +172,7 @@ def is_missing(value: Any) -> bool:
     )
 
 
-def _plain(value: Any) -> str:
+def _label_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -193,7 +193,7 @@ def make_dataset(table: Table, columns: Columns, names: LabelNames, name: str, s
     rejected: list[Rejected] = []
     for number, row in enumerate(table.rows):
         identity = f"{split}:{number}"
-        reason = _unusable(row, columns)
+        reason = _describe_unusable(row, columns)
         if reason:
             rejected.append(Rejected(identity, f"{table.place(number)}: {reason}"))
             continue
@@ -206,13 +206,13 @@ def make_dataset(table: Table, columns: Columns, names: LabelNames, name: str, s
     return Dataset(name, split, task, tuple(examples), tuple(rejected))
 
 
-def _unusable(row: Mapping[str, Any], columns: Columns) -> str | None:
+def _describe_unusable(row: Mapping[str, Any], columns: Columns) -> str | None:
     for column in columns.texts:
         value = row.get(column)
         if value is None:
             return f"no value for {column!r}"
         if not isinstance(value, str):
-            return f"{column!r} holds {_kind(value)}, not a text"
+            return f"{column!r} holds {_describe_kind(value)}, not a text"
         if not _is_encodable(value):
             return f"{column!r} holds half of a surrogate pair, which no tokenizer can read"
     if is_missing(row.get(columns.label)):
@@ -220,7 +220,7 @@ def _unusable(row: Mapping[str, Any], columns: Columns) -> str | None:
     if is_unlabelled(row.get(columns.label), columns.label):
         return "no label: its annotators did not agree on one"
     if isinstance(row[columns.label], dict | list):
-        return f"{columns.label!r} holds {_kind(row[columns.label])}, not a label"
+        return f"{columns.label!r} holds {_describe_kind(row[columns.label])}, not a label"
     return None
 
 
@@ -232,6 +232,6 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
     return kinds.get(type(value), f"a value of type {type(value).__name__}")

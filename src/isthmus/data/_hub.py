@@ -9,7 +9,7 @@ from typing import Any
 from isthmus import assets
 from isthmus.assets import hub
 from isthmus.core.errors import DataError, IsthmusError, MissingExtra, UnknownName
-from isthmus.data._sources import Source, canonical
+from isthmus.data._sources import DataSource, canonical
 from isthmus.data._tables import Table
 from isthmus.data.dataset import Splits
 
@@ -30,7 +30,7 @@ _FULL_NAMES = {
 """Names the literature uses, and where the hub keeps them."""
 
 
-def from_hub(source: str) -> Source:
+def from_hub(source: str) -> DataSource:
     """A data set by hub name; ``owner/name:configuration`` chooses a configuration."""
     name, _, configuration = _FULL_NAMES.get(source, source).partition(":")
     try:
@@ -41,17 +41,19 @@ def from_hub(source: str) -> Source:
         raise _unknown(source, "") from error
     try:
         with hub.patient_only_if_reachable():
-            loaded = _load(datasets, name, configuration or None)
+            loaded = _load_dataset(datasets, name, configuration or None)
     except Exception as error:  # The library raises dozens of types, many of them not its own.
         raise _refusal(source, error) from error
     parts = {canonical(split): part for split, part in loaded.items()}
-    readers = {split: functools.cache(functools.partial(_table, f"{source}/{split}", parts[split])) for split in parts}
+    readers = {
+        split: functools.cache(functools.partial(_make_hub_table, f"{source}/{split}", parts[split])) for split in parts
+    }
     column = _image_column(parts)
-    return Source(
+    return DataSource(
         source,
         readers,
         lambda split, column: _class_names(parts[split].features, column),
-        None if column is None else functools.partial(_images, parts, column),
+        None if column is None else functools.partial(_make_image_splits, parts, column),
     )
 
 
@@ -61,13 +63,13 @@ def _image_column(parts: Mapping[str, Any]) -> str | None:
     return next((name for name, kind in features.items() if type(kind).__name__ == "Image"), None)
 
 
-def _images(
+def _make_image_splits(
     parts: Mapping[str, Any], column: str, title: str, labels: tuple[str, ...] | None, label: str | None
 ) -> Splits:
     """The splits of a data set of images."""
-    from isthmus.data._image_folder import Row, array_of, make_splits
+    from isthmus.data._image_folder import ImageRow, array_of, make_splits
 
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[ImageRow]] = {}
     names = labels
     for split, part in parts.items():
         usual = [name for name in part.features if name in ("label", "labels", "fine_label", "class")]
@@ -79,12 +81,12 @@ def _images(
             where = f"{title}/{split}, row {number + 1}"
             image = each[column]
             found = f"{where} has no image" if image is None else array_of(image)
-            rows.setdefault(split, []).append(Row(str(number), found, int(each[own]), where))
+            rows.setdefault(split, []).append(ImageRow(str(number), found, int(each[own]), where))
     highest = max((row.label for part in rows.values() for row in part), default=0)
     return make_splits(title, rows, names or tuple(map(str, range(highest + 1))))
 
 
-def _load(library: Any, name: str, configuration: str | None) -> Mapping[str, Any]:
+def _load_dataset(library: Any, name: str, configuration: str | None) -> Mapping[str, Any]:
     progress_was_on = library.is_progress_bar_enabled()
     library.disable_progress_bars()
     try:
@@ -113,7 +115,7 @@ def _unknown(source: str, hint: str) -> UnknownName:
     return UnknownName("data set", source, known - {source}, f"There is no such file or folder. {hint}".strip())
 
 
-def _table(source: str, part: Any) -> Table:
+def _make_hub_table(source: str, part: Any) -> Table:
     return Table(source, tuple(part.column_names), tuple(part.to_list()), lambda row: f"{source}, row {row + 1}")
 
 

@@ -55,7 +55,7 @@ def read_folder(folder: Path, title: str | None, names: Sequence[str] | None) ->
     library = _pillow()
     rows = {
         split: [
-            Row(file.relative_to(places[split]).as_posix(), _read(library, file), label, str(file))
+            ImageRow(file.relative_to(places[split]).as_posix(), _read_image(library, file), label, str(file))
             for file, label in pairs
         ]
         for split, pairs in files.items()
@@ -63,7 +63,7 @@ def read_folder(folder: Path, title: str | None, names: Sequence[str] | None) ->
     return make_splits(name, {split: rows[split] for split in (*_SPLITS, "all") if split in rows}, known)
 
 
-class Row(NamedTuple):
+class ImageRow(NamedTuple):
     """An image of a source."""
 
     key: str
@@ -72,7 +72,7 @@ class Row(NamedTuple):
     where: str
 
 
-def make_splits(name: str, rows: Mapping[str, Sequence[Row]], labels: tuple[str, ...]) -> Splits:
+def make_splits(name: str, rows: Mapping[str, Sequence[ImageRow]], labels: tuple[str, ...]) -> Splits:
     """Data sets of one size and as many colours for all: where any image has colours, all are read so."""
     found = [row.image for part in rows.values() for row in part if isinstance(row.image, np.ndarray)]
     coloured = any(len(image) == 3 for image in found)
@@ -81,7 +81,9 @@ def make_splits(name: str, rows: Mapping[str, Sequence[Row]], labels: tuple[str,
     return Splits(name, {split: _dataset(name, split, part, labels, shape) for split, part in rows.items()})
 
 
-def _dataset(name: str, split: str, rows: Sequence[Row], labels: tuple[str, ...], shape: tuple[int, ...]) -> Dataset:
+def _dataset(
+    name: str, split: str, rows: Sequence[ImageRow], labels: tuple[str, ...], shape: tuple[int, ...]
+) -> Dataset:
     examples, rejected = [], []
     for row in rows:
         if isinstance(row.image, str):
@@ -101,7 +103,7 @@ def _dataset(name: str, split: str, rows: Sequence[Row], labels: tuple[str, ...]
     return Dataset(name, split, ImageClassification(labels, (IMAGE,), shape), tuple(examples), tuple(rejected))
 
 
-def _read(library: Any, file: Path) -> NDArray[np.uint8] | str:
+def _read_image(library: Any, file: Path) -> NDArray[np.uint8] | str:
     """An image [channels, height, width], or why it cannot be read."""
     try:
         with library.open(file) as image:

@@ -64,8 +64,8 @@ def _is_nested(table: Table) -> bool:
 def make_questions(table: Table, columns: QuestionColumns, name: str, split: str) -> Dataset:
     """The questions of one split; one that cannot be used is put aside with the reason, never dropped."""
     if _is_nested(table):
-        table, columns = _flat(table), QuestionColumns()
-    _check(table, columns)
+        table, columns = _flatten(table), QuestionColumns()
+    _check_columns(table, columns)
     examples: list[Example] = []
     rejected: list[Rejected] = []
     seen: dict[str, int] = {}
@@ -74,14 +74,14 @@ def make_questions(table: Table, columns: QuestionColumns, name: str, split: str
             identity = _identity(row.get(columns.id), split, number)
             if identity in seen:
                 raise _Unusable(f"its id {identity!r} is that of {table.place(seen[identity])} as well")
-            examples.append(_example(identity, row, columns))
+            examples.append(_make_question(identity, row, columns))
             seen[identity] = number
         except _Unusable as reason:
             rejected.append(Rejected(f"{split}:{number}", f"{table.place(number)}: {reason}"))
     return Dataset(name, split, QuestionAnswering(), tuple(examples), tuple(rejected))
 
 
-def _check(table: Table, columns: QuestionColumns) -> None:
+def _check_columns(table: Table, columns: QuestionColumns) -> None:
     usual = QuestionColumns()
     for asked, known in ((columns.question, usual.question), (columns.context, usual.context)):
         if asked != known and asked not in table.columns:
@@ -100,17 +100,17 @@ def _identity(value: Any, split: str, number: int) -> str:
     return str(value)
 
 
-def _example(identity: str, row: Mapping[str, Any], columns: QuestionColumns) -> Example:
-    question, context = (_text(row, column) for column in (columns.question, columns.context))
+def _make_question(identity: str, row: Mapping[str, Any], columns: QuestionColumns) -> Example:
+    question, context = (_read_text(row, column) for column in (columns.question, columns.context))
     if row.get("is_impossible") in (True, "True", "true"):
         raise _Unusable("it is marked as impossible to answer from its context, and a span must be found")
-    answers = tuple(_placed(answer, context) for answer in _answers(row.get(columns.answers)))
+    answers = tuple(_place_answer(answer, context) for answer in _read_answers(row.get(columns.answers)))
     if not answers:
         raise _Unusable("it has no answer")
     return Example(identity, {"question": question, "context": context}, answers)
 
 
-def _text(row: Mapping[str, Any], column: str) -> str:
+def _read_text(row: Mapping[str, Any], column: str) -> str:
     value = row.get(column)
     if not isinstance(value, str):
         raise _Unusable(f"no value for {column!r}" if value is None else f"{column!r} does not hold a text")
@@ -121,7 +121,7 @@ def _text(row: Mapping[str, Any], column: str) -> str:
     return value
 
 
-def _answers(value: Any) -> list[tuple[Any, Any]]:
+def _read_answers(value: Any) -> list[tuple[Any, Any]]:
     """Texts and offsets, in either of the two layouts, as JSON or as they are."""
     if isinstance(value, str):
         try:
@@ -142,7 +142,7 @@ def _answers(value: Any) -> list[tuple[Any, Any]]:
     raise _Unusable(f"its answers are no list of {{text, answer_start}}: {value!r:.60}")
 
 
-def _placed(answer: tuple[Any, Any], context: str) -> Answer:
+def _place_answer(answer: tuple[Any, Any], context: str) -> Answer:
     text, start = answer
     if not isinstance(text, str) or not text.strip():
         raise _Unusable(f"an answer is {text!r:.60}, not a text")
@@ -156,15 +156,15 @@ def _placed(answer: tuple[Any, Any], context: str) -> Answer:
     return Answer(first, text)
 
 
-def _flat(table: Table) -> Table:
-    found = list(_nested_rows(table))
+def _flatten(table: Table) -> Table:
+    found = list(_list_nested_rows(table))
     if not found:
         raise DataError(f"{table.source} holds no questions: {_EXPECTED}")
     rows, places = zip(*found, strict=True)
     return Table(table.source, ("id", "question", "context", "answers"), rows, lambda row: str(places[row]))
 
 
-def _nested_rows(table: Table) -> Iterator[tuple[dict[str, Any], str]]:
+def _list_nested_rows(table: Table) -> Iterator[tuple[dict[str, Any], str]]:
     articles: list[Any] = []
     for number, row in enumerate(table.rows):
         articles += [row] if "paragraphs" in row else _list(row, "data", table.place(number))

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from isthmus.core.errors import DataError, UsageError
 from isthmus.data._columns import Columns, LabelNames, choose_columns, has_label, is_unlabelled, make_dataset
 from isthmus.data._questions import choose_question_columns, make_questions
-from isthmus.data._sources import Source
+from isthmus.data._sources import DataSource
 from isthmus.data._tables import Table
 from isthmus.data.dataset import Dataset, Splits
 
 
-def read_all(reading: LabelledReading | QuestionReading, found: Source, title: str) -> Splits:
+def read_all(reading: LabelledReading | QuestionReading, found: DataSource, title: str) -> Splits:
     usable = [part for part in found.splits if reading.is_labelled(part)]
     if not usable:
         raise DataError(f"no row of {title} has {reading.wanted}")
@@ -27,7 +27,7 @@ class QuestionReading:
 
     def __init__(
         self,
-        source: Source,
+        source: DataSource,
         title: str,
         text: str | None,
         label: str | None,
@@ -50,7 +50,7 @@ class LabelledReading:
 
     def __init__(
         self,
-        source: Source,
+        source: DataSource,
         title: str,
         text: str | None,
         label: str | None,
@@ -98,7 +98,7 @@ class LabelledReading:
 
 
 def read_source(
-    found: Source,
+    found: DataSource,
     title: str,
     text: str | None = None,
     label: str | None = None,

@@ -23,7 +23,7 @@ _VERSIONED = re.compile(r"(?:snli|multinli)_\d+\.\d+_(.+)|(train|dev|test)-v\d+(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """Splits that can be read, and the label names each comes with (None where it comes with none)."""
 
     name: str
@@ -34,17 +34,17 @@ class Source:
     """Of a source with a column of images: the splits, from title, label names and the column of labels."""
 
 
-def from_path(path: Path) -> Source:
+def from_path(path: Path) -> DataSource:
     """A file or a folder of splits."""
     if path.is_dir():
-        return _from_folder(path)
+        return _find_in_folder(path)
     if not path.exists():
         raise DataError(f"no file or folder {path}.{_nearest_file(path)}")
     stem = canonical(stem_of(path))
     split = stem if stem in _SPLITS else "all"
     name = path.parent.name if split != "all" and path.parent.name else stem_of(path)
     reader = functools.cache(lambda: read_table(path))
-    return Source(name, {split: reader}, lambda _, __: label_names_in(path.parent, stem_of(path)))
+    return DataSource(name, {split: reader}, lambda _, __: label_names_in(path.parent, stem_of(path)))
 
 
 def canonical(split: str) -> str:
@@ -61,7 +61,7 @@ def _nearest_file(path: Path) -> str:
     return f" Did you mean {path.parent / near[0]}?" if near else ""
 
 
-def _from_folder(folder: Path) -> Source:
+def _find_in_folder(folder: Path) -> DataSource:
     files: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_file() and is_readable(path) and path.name != _META and not path.name.startswith("."):
@@ -78,7 +78,7 @@ def _from_folder(folder: Path) -> Source:
             )
     order = sorted(files, key=lambda split: (_SPLITS.index(split) if split in _SPLITS else len(_SPLITS), split))
     readers = {split: functools.cache(functools.partial(_read_all, tuple(files[split]))) for split in order}
-    return Source(folder.resolve().name, readers, lambda split, _: label_names_in(folder, split))
+    return DataSource(folder.resolve().name, readers, lambda split, _: label_names_in(folder, split))
 
 
 def _read_all(paths: tuple[Path, ...]) -> Table:
@@ -101,16 +101,16 @@ def label_names_in(folder: Path, split: str) -> tuple[str, ...] | None:
     except RunError as error:
         raise DataError(str(error)) from error
     stated = meta.get("labels") if isinstance(meta, dict) else None
-    return None if stated is None else _stated(path, stated, split)
+    return None if stated is None else _read_stated_labels(path, stated, split)
 
 
-def _stated(path: Path, stated: Any, split: str) -> tuple[str, ...] | None:
+def _read_stated_labels(path: Path, stated: Any, split: str) -> tuple[str, ...] | None:
     if isinstance(stated, dict) and stated and all(str(key).isdigit() for key in stated):
         stated = [stated.get(str(index)) for index in range(len(stated))]
     if isinstance(stated, dict):
         # One list a task: ``dev_mnli_mm`` belongs to ``mnli_mm``, not to ``mm``.
         fitting = [key for key in stated if split == key or split.endswith(f"_{key}")]
-        return _stated(path, stated[max(fitting, key=len)], split) if fitting else None
+        return _read_stated_labels(path, stated[max(fitting, key=len)], split) if fitting else None
     if not isinstance(stated, list) or not all(isinstance(name, str | int) for name in stated) or not stated:
         raise DataError(f'{path}: "labels" should be a list of names, not {stated!r:.80}')
     return tuple(map(str, stated))

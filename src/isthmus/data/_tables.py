@@ -102,7 +102,7 @@ def _read_jsonl(path: Path, text: str) -> Table:
             raise DataError(f"{path}, line {number}: broken JSON: {_beyond(error)}") from error
         rows.append(row)
         numbers.append(number)
-    return _table(path, rows, "line", numbers)
+    return _make_table(path, rows, "line", numbers)
 
 
 def _beyond(error: Exception) -> str:
@@ -122,7 +122,7 @@ def _read_json(path: Path, text: str) -> Table:
         content = [content]
     if not isinstance(content, list):
         raise DataError(f"{path} should hold a list of objects, not {type(content).__name__}")
-    return _table(path, content, "record", range(1, len(content) + 1))
+    return _make_table(path, content, "record", range(1, len(content) + 1))
 
 
 def _read_csv(path: Path, text: str) -> Table:
@@ -199,19 +199,19 @@ def _read_parquet(path: Path) -> Table:
         rows = pyarrow.parquet.read_table(path).to_pylist()
     except (pyarrow.ArrowException, ValueError) as error:
         raise DataError(f"{path} is not a readable parquet file: {error}") from error
-    return _table(path, rows, "row", range(1, len(rows) + 1))
+    return _make_table(path, rows, "row", range(1, len(rows) + 1))
 
 
-def _table(path: Path, rows: list[Any], unit: str, numbers: Sequence[int]) -> Table:
+def _make_table(path: Path, rows: list[Any], unit: str, numbers: Sequence[int]) -> Table:
     columns: dict[str, None] = {}
     for row, number in zip(rows, numbers, strict=True):
         if not isinstance(row, dict):
             expected = 'expected an object such as {"text": …, "label": …}'
-            raise DataError(f"{path}, {unit} {number}: {expected}, not {_short(row)}")
+            raise DataError(f"{path}, {unit} {number}: {expected}, not {_shorten(row)}")
         columns.update(dict.fromkeys(row))
     return Table(str(path), tuple(columns), tuple(rows), lambda row: f"{path}, {unit} {numbers[row]}")
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -20,10 +20,10 @@ from isthmus.core.errors import DataError
 from isthmus.core.types import Classification, Example, Texts
 from isthmus.data._columns import Columns, choose_columns
 from isthmus.data._reading import LabelledReading
-from isthmus.data._sources import Source, canonical
+from isthmus.data._sources import DataSource, canonical
 from isthmus.data._tables import Table, is_readable, read_table
 from isthmus.data.dataset import Dataset, Rejected
-from isthmus.data.load import _find
+from isthmus.data.load import _find_source
 
 TEXTATTACK_COLUMNS = ("original_text", "perturbed_text", "ground_truth_output", "result_type")
 _PREFIX = "original_"
@@ -44,7 +44,7 @@ class Paired:
 class PairedSource:
     """A data set whose splits are read when they are asked for."""
 
-    source: Source
+    source: DataSource
     reading: LabelledReading
 
     @property
@@ -80,15 +80,15 @@ def open_paired(
     pair: tuple[str, str] | None = None,
 ) -> PairedSource:
     """A data set as `load_data` takes it; nothing but the first table is read."""
-    found = _find(source)
+    found = _find_source(source)
     if text is None and pair is None:
         first = next(iter(found.splits.values()))()
-        named = _exported(first)
+        named = _find_exported_columns(first)
         text, pair = (named[0], None) if len(named) == 1 else (None, (named[0], named[1]) if named else None)
     return PairedSource(found, LabelledReading(found, found.name, text, label, pair, None))
 
 
-def _exported(table: Table) -> tuple[str, ...]:
+def _find_exported_columns(table: Table) -> tuple[str, ...]:
     """The text columns of a file isthmus exported, whatever they are called; none where it is another file."""
     if not {"id", "attack", "label"} <= set(table.columns):
         return ()
@@ -98,7 +98,7 @@ def _exported(table: Table) -> tuple[str, ...]:
 
 def holds_successes_only(path: str | Path) -> bool:
     """Whether a file is one of adversarial texts that isthmus exported: what failed is not in it."""
-    return _is_file(path) and bool(_exported(read_table(Path(path).expanduser())))
+    return _is_file(path) and bool(_find_exported_columns(read_table(Path(path).expanduser())))
 
 
 def _is_file(path: str | Path) -> bool:
@@ -145,8 +145,8 @@ def read_textattack(path: str | Path, result_types: Iterable[str]) -> Paired:
             found = f"ground_truth_output is {row['ground_truth_output']!r}, not a class number"
             rejected.append(Rejected(identity, f"{table.place(number)}: {found}"))
             continue
-        examples.append(Example(identity, unprinted(str(row["perturbed_text"])), label))
-        originals[identity] = unprinted(str(row["original_text"]))
+        examples.append(Example(identity, parse_printed(str(row["perturbed_text"])), label))
+        originals[identity] = parse_printed(str(row["original_text"]))
     fields = _common_fields(table, [example.texts for example in examples])
     classes = 1 + max((int(example.label) for example in examples), default=0)  # type: ignore[arg-type]
     task = Classification(tuple(str(index) for index in range(max(2, classes))), fields)
@@ -169,17 +169,17 @@ def _class_number(value: Any) -> int | None:
     return int(number) if number.is_integer() and number >= 0 else None
 
 
-def unprinted(printed: str) -> dict[str, str]:
+def parse_printed(printed: str) -> dict[str, str]:
     """The fields of a text as TextAttack prints it, without its marks."""
     starts = list(_FIELD.finditer(printed))
     if not starts or starts[0].start() != 0:
-        return {"text": _plain(printed)}
+        return {"text": _remove_marks(printed)}
     ends = [start.start() for start in starts[1:]] + [len(printed) + len(_BREAK)]
     return {
-        start[1].lower(): _plain(printed[start.end() : end - len(_BREAK)])
+        start[1].lower(): _remove_marks(printed[start.end() : end - len(_BREAK)])
         for start, end in zip(starts, ends, strict=True)
     }
 
 
-def _plain(printed: str) -> str:
+def _remove_marks(printed: str) -> str:
     return _CHANGED.sub(r"\1", printed).replace(_BREAK, "\n")

@@ -58,7 +58,7 @@ def read_arrays(
     elif path.is_file() and canonical(own) in _ORDER and len(parts) == 1:
         own = path.resolve().parent.name
     order = sorted(parts, key=lambda part: (_ORDER.index(part) if part in _ORDER else len(_ORDER), part))
-    known = tuple(names) if names is not None else _names(path, parts)
+    known = tuple(names) if names is not None else _class_names(path, parts)
     made = {}
     for split in order:
         file, found = parts[split]
@@ -73,7 +73,7 @@ def read_arrays(
     return Splits(title or own, made)
 
 
-def _names(path: Path, parts: Mapping[str, tuple[Path, Arrays]]) -> tuple[str, ...]:
+def _class_names(path: Path, parts: Mapping[str, tuple[Path, Arrays]]) -> tuple[str, ...]:
     """Class names: those of the file, of ``meta.json``, or the numbers up to the largest of the training labels."""
     for _, found in parts.values():
         if "label_names" in found:

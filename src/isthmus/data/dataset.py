@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.core.answer_scores import base_ids
 from isthmus.core.errors import DataError, UnknownName, UsageError
-from isthmus.core.strata import grouped_order, linked, stratified_order
+from isthmus.core.strata import grouped_order, link_rows, stratified_order
 from isthmus.core.types import ABSTAINS, Classification, Example, Field, Ints, Task
 
 SPLIT_ALIASES = {"validation": "dev", "valid": "dev", "val": "dev", "development": "dev", "training": "train"}
@@ -136,7 +136,7 @@ class Dataset:
         if isinstance(self.task, Classification):
             return [[row] for row in stratified_order([_index_of(example) for example in self], seed, purpose)]
         contexts = [example.texts.get(self.fields[-1]) for example in self]
-        groups = linked(contexts, base_ids([example.id for example in self]))
+        groups = link_rows(contexts, base_ids([example.id for example in self]))
         together: dict[int, list[int]] = {}
         for row in grouped_order(groups, seed, purpose):
             together.setdefault(groups[row], []).append(row)
@@ -155,7 +155,7 @@ class Dataset:
             raise UnknownName(f"label in {self.name}", label, self.labels)
         return found
 
-    def aligned(self, labels: Sequence[str]) -> Dataset:
+    def align_labels(self, labels: Sequence[str]) -> Dataset:
         """The same examples with labels renumbered to the order of `labels` (a victim's, say), matched by name.
 
         Case does not matter. Where one side has only numbers (``0``, ``LABEL_1``) they are positions on the other.
@@ -212,24 +212,24 @@ class Splits(Mapping[str, Dataset]):
     @property
     def train(self) -> Dataset:
         """The training split."""
-        return self.named("train")
+        return self.find_split("train")
 
     @property
     def dev(self) -> Dataset:
         """The development split."""
-        return self.named("dev")
+        return self.find_split("dev")
 
     @property
     def test(self) -> Dataset:
         """The test split."""
-        return self.named("test")
+        return self.find_split("test")
 
     @property
     def task(self) -> Task:
         """The task of the training split, or of the first one."""
         return self._splits["train" if "train" in self._splits else next(iter(self._splits))].task
 
-    def named(self, split: str) -> Dataset:
+    def find_split(self, split: str) -> Dataset:
         """The split called `split`; an unknown one is an error that suggests the nearest."""
         if split not in self:
             raise UnknownName(f"split in {self.name}", split, self)

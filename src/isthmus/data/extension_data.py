@@ -23,7 +23,7 @@ def find_extension(source: str) -> Extension | None:
     known = (*assets.names("data"), "digits")
     if source in known or assets.user_folder(source) is not None:
         return None
-    for one in extensions.announced("data", known):
+    for one in extensions.find_announced("data", known):
         if source == one.name:
             return one
     if not extensions.is_spec(source):

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 from isthmus import assets
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data._reading import LabelledReading, QuestionReading, read_all
-from isthmus.data._sources import Source, canonical, from_path
+from isthmus.data._sources import DataSource, canonical, from_path
 from isthmus.data._tables import is_readable
 from isthmus.data.dataset import Dataset, Splits
 from isthmus.data.extension_data import find_extension, from_extension
@@ -82,8 +82,8 @@ def load_data(
         if task != "classification":
             raise UsageError("questions come from a file or by name: of data at hand only classified texts are taken")
         found = as_splits(source, name or "data", text=text, label=label, pair=pair, labels=labels)
-        return found if split is None else found.named(canonical(split))
-    loaded = _load(source, split, text, label, pair, labels, name, task)
+        return found if split is None else found.find_split(canonical(split))
+    loaded = _load_source(source, split, text, label, pair, labels, name, task)
     if isinstance(loaded, Splits):
         options = {"text": text, "label": label, "pair": pair, "labels": None if labels is None else tuple(labels)}
         given = {key: value for key, value in options.items() if value is not None}
@@ -91,7 +91,7 @@ def load_data(
     return loaded
 
 
-def _load(
+def _load_source(
     source: str | Path,
     split: str | None,
     text: str | None,
@@ -105,16 +105,16 @@ def _load(
         if any(option is not None for option in (text, label, pair, labels)) or task != "classification":
             raise UsageError(f"{source} makes its data itself: columns, label names and the task are its own")
         made = from_extension(extension, name)
-        return made if split is None else made.named(canonical(split))
+        return made if split is None else made.find_split(canonical(split))
     images = _find_images(source, text, label, pair, labels, name, task)
     if images is not None:
-        return images if split is None else images.named(canonical(split))
-    found = _find(source)
+        return images if split is None else images.find_split(canonical(split))
+    found = _find_source(source)
     title = name or found.name
     given = tuple(labels) if labels is not None else None
     if found.images is not None and task == "classification" and text is None and pair is None:
         splits = found.images(title, given, label)
-        return splits if split is None else splits.named(canonical(split))
+        return splits if split is None else splits.find_split(canonical(split))
     reading: LabelledReading | QuestionReading
     if task == "qa":
         reading = QuestionReading(found, title, text, label, pair, given)
@@ -185,24 +185,24 @@ def _find_images(
     return read_folder(path, title, labels)
 
 
-def _find(source: str | Path) -> Source:
+def _find_source(source: str | Path) -> DataSource:
     """The source a user means; a path that exists wins over a name."""
     path = Path(source).expanduser()
     if isinstance(source, Path) or path.exists() or _looks_like_path(source):
         return from_path(path)
     folder = assets.user_folder(source)
     if folder is not None:
-        return _named(source, folder)
+        return _find_named(source, folder)
     if source in assets.names("data"):
-        return _named(source, assets.path(source))
+        return _find_named(source, assets.path(source))
     from isthmus.data._hub import from_hub
 
     return from_hub(source)
 
 
-def _named(name: str, folder: Path) -> Source:
+def _find_named(name: str, folder: Path) -> DataSource:
     found = from_path(folder)
-    return Source(name, found.splits, found.labels)
+    return DataSource(name, found.splits, found.labels)
 
 
 def _looks_like_path(source: str) -> bool:

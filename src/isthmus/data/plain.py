@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.core.errors import DataError
 from isthmus.data._reading import read_source
-from isthmus.data._sources import Source, canonical
+from isthmus.data._sources import DataSource, canonical
 from isthmus.data._tables import Table
 from isthmus.data.dataset import Dataset, Splits
 
@@ -44,9 +44,9 @@ def as_splits(
     if isinstance(data, Dataset):
         return Splits(data.name, {data.split: data})
     parts = dict(data) if _is_splits(data) else {"all": data}
-    tables = {canonical(str(split)): _table(part, f"{name}, {split}") for split, part in parts.items()}
+    tables = {canonical(str(split)): _make_plain_table(part, f"{name}, {split}") for split, part in parts.items()}
     stated = {canonical(str(split)): part for split, part in parts.items()}
-    source = Source(
+    source = DataSource(
         name,
         {split: functools.partial(tables.__getitem__, split) for split in tables},
         lambda split, column: _names_of(stated[split], column),
@@ -59,7 +59,7 @@ def _is_splits(data: Any) -> bool:
     return isinstance(data, Mapping) and bool(data) and not hasattr(data, "columns")
 
 
-def _table(part: Any, source: str) -> Table:
+def _make_plain_table(part: Any, source: str) -> Table:
     columns, rows = _records(part, source)
     if not rows:
         raise DataError(f"{source} holds no rows: {_SHAPES}")

@@ -12,7 +12,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, ImageClassification, Task
 from isthmus.defences.base import Batch, Labelled, Made, Plan, Terms, speaks_for_itself
-from isthmus.defences.parts.attacked_examples import Attacked, addressed, key_values
+from isthmus.defences.parts.attacked_examples import Attacked, address_parameters, split_key_values
 from isthmus.defences.parts.checks import needs_words
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ class Adversarial(Attacked):
         """The attacks by name; gradient attacks make every step, whether a row is fooled or not."""
         if not self._moves_pixels:
             return super()._attacks
-        given = addressed(key_values(self.attack_parameters, f"{self.name}: {self.attack}"), self._names)
+        given = address_parameters(split_key_values(self.attack_parameters, f"{self.name}: {self.attack}"), self._names)
         for name, own in given.items():
             if "stop" in {parameter.name for parameter in catalog.find("attacks", name).parameters}:
                 own.setdefault("stop", "false")
         return {name: catalog.build("attacks", name, own) for name, own in given.items()}
 
-    def suited(self, task: Task) -> Self:
+    def adapt_to(self, task: Task) -> Self:
         """With half of every mini-batch adversarial, of images."""
         return replace(self, ratio=0.5) if self._moves_pixels and self.ratio is None else self
 

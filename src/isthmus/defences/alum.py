@@ -50,7 +50,7 @@ class ALUM(Smoothness):
             return
         dice = Dice(model)
         clean: Output = model(**batch.inputs)
-        moved = self.perturbed(model, batch, clean, dice, both_ways)
+        moved = self.perturb(model, batch, clean, dice, both_ways)
         smoothness = self.strength * both_ways(moved.logits, clean.logits)
         yield Terms({**pass_terms(model, clean, batch), "smoothness": smoothness})
 

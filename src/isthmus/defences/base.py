@@ -172,7 +172,7 @@ class Defence:
         global stream, so freshly initialised layers are the same each time.
         """
 
-    def suited(self, task: Task) -> Self:
+    def adapt_to(self, task: Task) -> Self:
         """The defence with what was left open filled in for a task; what a run records."""
         return self
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from isthmus.core.errors import UsageError
 from isthmus.defences.adversarial import Adversarial, freeze
 from isthmus.defences.base import Batch, Labelled, Terms
-from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
+from isthmus.defences.parts.checks import at_least, check_whole, fill, needs_words, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isthmus.models import Classifier
     from isthmus.models.word_mask import VariationalWordMask
 
-Mode = Literal["default", "paper", "released"]
+FLATMode = Literal["default", "paper", "released"]
 _THEIRS = {"gamma": 0.001, "initial": 0.5, "mask_learning_rate": 0.0}
 _DEFAULTS: dict[str, dict[str, float]] = {
     "default": {"gamma": 0.1, "initial": 0.9, "mask_learning_rate": 1e-3},
@@ -74,7 +74,7 @@ class FLAT(Adversarial):
     """β: strength of the masks' entropy (0: left out)."""
     gamma: float | None = None
     """γ: strength of equal importance (0: left out); by default .1, in the modes paper and released .001."""
-    mode: Mode = "default"
+    mode: FLATMode = "default"
     """Importance of the word alone, the same with the paper's γ, or what the released code does."""
     anneal: float = 0.0
     """What β loses every epoch."""
@@ -93,11 +93,11 @@ class FLAT(Adversarial):
         super().__post_init__()
         if self.masks and self._moves_pixels:
             raise UsageError(f"{self.name} masks words, and {self.attack} moves pixels: take adversarial for images")
-        one_of(self.name, "mode", self.mode, get_args(Mode))
+        one_of(self.name, "mode", self.mode, get_args(FLATMode))
         fill(self, _DEFAULTS[self.mode])
         for name in ("beta", "gamma", "anneal", "least_beta", "mask_learning_rate"):
             at_least(self.name, name, getattr(self, name), 0)
-        whole(self.name, "width", self.width, 1)
+        check_whole(self.name, "width", self.width, 1)
         if not 0 < self.temperature < float("inf"):
             raise UsageError(f"{self.name}: temperature is {self.temperature}; it must be a number above 0")
         if self.initial is None or not 0 < self.initial < 1:
@@ -136,7 +136,7 @@ class FLAT(Adversarial):
     def _mask(self, model: Classifier) -> VariationalWordMask:
         import torch
 
-        from isthmus.arithmetic.randomness import seeded
+        from isthmus.arithmetic.randomness import seed_initialisation
         from isthmus.models.word_mask import VariationalWordMask
 
         block = model.backbone.embedding_block() if self.mode == "released" else None
@@ -144,7 +144,7 @@ class FLAT(Adversarial):
         if block is not None:
             with torch.no_grad():
                 width = block(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=model.device)).shape[-1]
-        with seeded(model.seed, "word mask"):
+        with seed_initialisation(model.seed, "word mask"):
             mask = VariationalWordMask(
                 width, model.table.num_embeddings, self.width, self.temperature, after_block=block is not None
             )

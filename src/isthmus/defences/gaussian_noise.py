@@ -11,7 +11,7 @@ from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Task
 from isthmus.defences.base import Batch, Defence, Labelled, Plan, Terms
-from isthmus.defences.parts.attacked_examples import key_values
+from isthmus.defences.parts.attacked_examples import split_key_values
 from isthmus.defences.parts.checks import at_least, needs_words
 
 if TYPE_CHECKING:
@@ -60,11 +60,13 @@ class GaussianNoise(Defence):
 
     @functools.cached_property
     def _base(self) -> Defence:
-        found = catalog.build("defences", self.base, key_values(self.base_parameters, f"{self.name}: {self.base}"))
+        found = catalog.build(
+            "defences", self.base, split_key_values(self.base_parameters, f"{self.name}: {self.base}")
+        )
         assert isinstance(found, Defence)
         return found
 
-    def suited(self, task: Task) -> Self:
+    def adapt_to(self, task: Task) -> Self:
         """With the deviation that is usual for the task, where none was given."""
         usual = 0.25 if isinstance(task, ImageClassification) else 0.05
         return replace(self, sigma=usual) if self.sigma is None else self
@@ -102,7 +104,7 @@ class GaussianNoise(Defence):
         """The batch with noise on its inputs."""
         import torch
 
-        sigma = self.suited(model.task).sigma
+        sigma = self.adapt_to(model.task).sigma
         assert sigma is not None
         if sigma:
             name = "pixels" if isinstance(model.task, ImageClassification) else "inputs_embeds"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Output
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
-from isthmus.defences.parts.anchors import Band, anchored, most_anchors
+from isthmus.defences.parts.anchors import Band, find_anchored, most_anchors
+from isthmus.defences.parts.bottleneck import Adversary
 from isthmus.defences.parts.checks import at_least, fill, one_of
 from isthmus.defences.parts.perturbation import Ascent, Climb
 
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
 
     from isthmus.models import Classifier
 
-Adversary = Literal["none", "freelb", "pgd"]
-Mode = Literal["released", "paper"]
+InfoBERTMode = Literal["released", "paper"]
 Preset = Literal["tuned", "paper"]
 Density = Literal["encoder", "auxiliary"]
-Features = Literal["local", "global"]
+FeatureKind = Literal["local", "global"]
 _STRENGTHS: dict[Preset, dict[str, float]] = {
     "tuned": {"alpha": 0.5, "beta": 1e-3, "critic_rate": 1e-3},
     "paper": {"alpha": 5e-3, "beta": 5e-2, "critic_rate": 0.0},
@@ -84,11 +84,11 @@ class InfoBERT(Ascent):
     """Share of tokens up to the last anchored one (c_h)."""
     adversary: Adversary = "none"
     """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
-    mode: Mode = "released"
+    mode: InfoBERTMode = "released"
     """Whose negatives and anchors: the authors' code, or the paper."""
     p_t_given_x: Density = "encoder"
     """The density behind the bottleneck: a unit Gaussian around the embedding, or a network that is fitted (CLUB)."""
-    features: Features = "local"
+    features: FeatureKind = "local"
     """What the bottleneck narrows: every token, or the sentence's vector."""
 
     def __post_init__(self) -> None:
@@ -98,9 +98,9 @@ class InfoBERT(Ascent):
         for name, value in zip(("alpha", "beta", "critic_rate"), self._strengths, strict=True):
             at_least(self.name, name, value, 0)
         one_of(self.name, "adversary", self.adversary, get_args(Adversary))
-        one_of(self.name, "mode", self.mode, get_args(Mode))
+        one_of(self.name, "mode", self.mode, get_args(InfoBERTMode))
         one_of(self.name, "p_t_given_x", self.p_t_given_x, get_args(Density))
-        one_of(self.name, "features", self.features, get_args(Features))
+        one_of(self.name, "features", self.features, get_args(FeatureKind))
         if self.p_t_given_x == "auxiliary" and self.features == "global":
             raise UsageError(
                 "infobert: the auxiliary network predicts a token's features from its word, and a sentence is not a "
@@ -127,7 +127,7 @@ class InfoBERT(Ascent):
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Put the critic, and the auxiliary network if there is one, beside the model."""
-        from isthmus.arithmetic.randomness import seeded
+        from isthmus.arithmetic.randomness import seed_initialisation
         from isthmus.information.mutual_information import Critic
 
         super().prepare(model, data)
@@ -138,7 +138,7 @@ class InfoBERT(Ascent):
                 "narrow: set beta = 0, or features=global"
             )
         local, whole = block.shape[-1], last.shape[-1]
-        with seeded(model.seed, "infobert"):
+        with seed_initialisation(model.seed, "infobert"):
             if self.alpha:
                 model.companions["critic"] = Critic(local, whole, learning_rate=self.critic_rate).to(model.device)
             if self.beta and self.p_t_given_x == "auxiliary":
@@ -176,8 +176,8 @@ class InfoBERT(Ascent):
                 chosen = anchors
                 if chosen is None:
                     assert gradient is not None
-                    chosen = anchoring.band.anchored(gradient)
-                values["anchored"] = -alpha / steps * anchoring.information(output, chosen, step)
+                    chosen = anchoring.band.find_anchored(gradient)
+                values["find_anchored"] = -alpha / steps * anchoring.information(output, chosen, step)
             yield Terms(values)
             if step + 1 < steps:
                 climb.step(climb.delta.grad if gradient is None else gradient)
@@ -195,15 +195,15 @@ class InfoBERT(Ascent):
     def _narrowness(self, model: Classifier, batch: Batch, climb: Climb, output: Output, step: int) -> Tensor:
         import torch
 
-        from isthmus.information.mutual_information import sampled_spread
+        from isthmus.information.mutual_information import sample_spread
 
         stream = batch.stream(f"{self.name} bottleneck {step}")
         if self.features == "global":
             vectors = sentence_vectors(model, output, climb.mask)
-            return sampled_spread(vectors, torch.ones(len(vectors), device=vectors.device), stream)
-        local = _hidden(output)[0]
+            return sample_spread(vectors, torch.ones(len(vectors), device=vectors.device), stream)
+        local = _layers_of(output)[0]
         if self.p_t_given_x == "encoder":
-            return sampled_spread(local, climb.mask, stream)
+            return sample_spread(local, climb.mask, stream)
         assert output.embeddings is not None
         narrowness: Tensor = model.companions["auxiliary"](output.embeddings, local, climb.mask, stream)
         return narrowness
@@ -215,7 +215,7 @@ class InfoBERT(Ascent):
         climb = Climb(self, model, batch, still=True)
         gradient = torch.autograd.grad(cross_entropy(climb.forward(), batch), climb.delta)[0]
         climb.dice.restore()
-        return anchored(gradient, climb.mask.squeeze(-1), self.lowest, self.highest)
+        return find_anchored(gradient, climb.mask.squeeze(-1), self.lowest, self.highest)
 
 
 class _Anchoring:
@@ -235,7 +235,7 @@ class _Anchoring:
 
         critic = self.model.companions["critic"]
         assert isinstance(critic, Critic)
-        local, whole = _hidden(output)[0], sentence_vectors(self.model, output, self.mask)
+        local, whole = _layers_of(output)[0], sentence_vectors(self.model, output, self.mask)
         if self.defence.mode == "paper":
             return info_nce_within(critic, local, whole, chosen, self.mask.squeeze(-1).bool() & ~chosen)
         stream = self.batch.stream(f"{self.defence.name} anchored {step}")
@@ -246,7 +246,7 @@ def sentence_vectors(model: Classifier, output: Output, mask: Tensor) -> Tensor:
     """The last layer at [CLS], or its mean over tokens where the tokenizer puts no [CLS] first."""
     from isthmus.models.backbones import mean_pool
 
-    last = _hidden(output)[-1]
+    last = _layers_of(output)[-1]
     return last[:, 0] if starts_with_cls(model.tokenizer) else mean_pool(last, mask.squeeze(-1))
 
 
@@ -257,7 +257,7 @@ def starts_with_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
     return tokenizer.cls_token_id is not None and first == tokenizer.cls_token_id
 
 
-def _hidden(output: Output) -> tuple[Tensor, ...]:
+def _layers_of(output: Output) -> tuple[Tensor, ...]:
     assert output.hidden is not None
     return output.hidden
 
@@ -266,6 +266,6 @@ def _block(model: Classifier) -> tuple[Tensor, Tensor]:
     """What the embedding block and the last layer make of a one-word text."""
     training = model.training
     inputs = model.eval().encode([dict.fromkeys(model.task.fields, "a")])
-    hidden = _hidden(model(**{name: value.to(model.device) for name, value in inputs.items()}, hidden=True))
+    hidden = _layers_of(model(**{name: value.to(model.device) for name, value in inputs.items()}, hidden=True))
     model.train(training)
     return hidden[0], hidden[-1]

@@ -55,9 +55,9 @@ class LabelSmoothing(Defence):
         if self.epsilon == 0:
             return terms
         others = {name: value for name, value in terms.items() if name != "cross_entropy"}
-        return {"smoothed_cross_entropy": self._smoothed(output, batch), **others}
+        return {"smoothed_cross_entropy": self._smooth_loss(output, batch), **others}
 
-    def _smoothed(self, output: Output, batch: Batch) -> Tensor:
+    def _smooth_loss(self, output: Output, batch: Batch) -> Tensor:
         from torch.nn import functional
 
         logits = output.logits.float()

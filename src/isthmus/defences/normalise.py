@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from isthmus.core.errors import UsageError
 from isthmus.defences.base import Defence, Labelled
 from isthmus.defences.parts.checks import at_least
-from isthmus.lexicon.normaliser import Deletion, Form, Steps
+from isthmus.lexicon.normaliser import Deletion, Form, NormaliserSteps
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -73,19 +73,21 @@ class Normalise(Defence):
         at_least(self.name, "min_count", self.min_count, 1)
 
     @property
-    def _steps(self) -> Steps:
-        return Steps(**{step.name: getattr(self, step.name) for step in fields(Steps)})
+    def _steps(self) -> NormaliserSteps:
+        return NormaliserSteps(**{step.name: getattr(self, step.name) for step in fields(NormaliserSteps)})
 
     @property
     def _is_off(self) -> bool:
-        off = Steps(form="none", deletion="keep", invisible=False, confusables=False, leet=False, spelling=False)
+        off = NormaliserSteps(
+            form="none", deletion="keep", invisible=False, confusables=False, leet=False, spelling=False
+        )
         return self._steps == off
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Learn the known words, and let the model read through the normaliser from here on."""
         from isthmus.data import Dataset
         from isthmus.inference.normalised import Normalised
-        from isthmus.lexicon.normaliser import known_words
+        from isthmus.lexicon.normaliser import find_known_words
 
         if self._is_off:
             return
@@ -97,6 +99,6 @@ class Normalise(Defence):
         words: tuple[str, ...] = ()
         if self.leet or self.spelling:
             texts = (text for texts in data.texts() for text in texts.values())
-            words = known_words(texts, self._steps, most=self.vocabulary, min_count=self.min_count)
-        chosen = {step.name: getattr(self, step.name) for step in fields(Steps)}
+            words = find_known_words(texts, self._steps, most=self.vocabulary, min_count=self.min_count)
+        chosen = {step.name: getattr(self, step.name) for step in fields(NormaliserSteps)}
         model.deployment = Normalised(**chosen, words=words)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.errors import UsageError
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, pass_terms
-from isthmus.defences.parts.checks import at_least, needs_words, one_of, whole
+from isthmus.defences.parts.checks import at_least, check_whole, needs_words, one_of
+from isthmus.defences.parts.word_terms import without_dropout
 from isthmus.inference.two_step import AcceptRule, Aggregate, Masking, TwoStep
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from isthmus.models import Classifier
 
-Mode = Literal["paper", "released"]
+RSMIMode = Literal["paper", "released"]
 _SCALE = 1 / 16  # The authors' smallest batch, by whose mean loss their gradient is divided.
 
 
@@ -78,7 +78,7 @@ class RSMI(Defence):
     """Step along the gradient in the embeddings (0: none)."""
     scale: float | None = None
     """Multiplies the gradient before that step: by default each text's own by 1/16, the batch's mean loss's by 1."""
-    mode: Mode = "paper"
+    mode: RSMIMode = "paper"
     """Whose size of the gradient: each text's own, or that of the batch's mean loss, as released."""
     k0: int = 5
     """Draws of the first step of inference."""
@@ -98,10 +98,10 @@ class RSMI(Defence):
         at_least(self.name, "beta", self.beta, 0)
         if self.scale is not None:
             at_least(self.name, "scale", self.scale, 0)
-        whole(self.name, "every", self.every, 0)
+        check_whole(self.name, "every", self.every, 0)
         if self.every and self.layers:
             raise UsageError(f"{self.name}: give either every = {self.every} or layers = {self.layers}, not both")
-        one_of(self.name, "mode", self.mode, get_args(Mode))
+        one_of(self.name, "mode", self.mode, get_args(RSMIMode))
         self.inference()
 
     @property
@@ -159,14 +159,14 @@ class RSMI(Defence):
         needed = self.beta > 0 or (self._masks and self.masking == "gradient")
         gradient = self._gradient(model, batch) if needed else None
         if self._masks or self.beta:
-            inputs["inputs_embeds"] = self._moved(model, batch, gradient)
+            inputs["inputs_embeds"] = self._move_embeddings(model, batch, gradient)
         yield Terms(pass_terms(model, model(**inputs), batch))
 
     def _gradient(self, model: Classifier, batch: Batch) -> Tensor:
         from isthmus.models.masking import embedding_gradient
 
         inputs = batch.inputs
-        with _without_dropout(model):
+        with without_dropout(model):
             return embedding_gradient(
                 model,
                 inputs["input_ids"],
@@ -175,13 +175,13 @@ class RSMI(Defence):
                 batch.labels,
             ).values
 
-    def _moved(self, model: Classifier, batch: Batch, gradient: Tensor | None) -> Tensor:
+    def _move_embeddings(self, model: Classifier, batch: Batch, gradient: Tensor | None) -> Tensor:
         """e(m) + β g, at every position."""
-        from isthmus.models.masking import masked_embeddings
+        from isthmus.models.masking import mask_embeddings
 
         ids = batch.inputs["input_ids"]
         if self._masks:
-            embeddings = masked_embeddings(model, ids, self._chosen(model, batch, gradient))
+            embeddings = mask_embeddings(model, ids, self._choose_words(model, batch, gradient))
         else:
             embeddings = model.embed(ids)
         if gradient is None or self.beta == 0:
@@ -194,29 +194,19 @@ class RSMI(Defence):
             return (1.0 if self.scale is None else self.scale) / texts
         return _SCALE if self.scale is None else self.scale
 
-    def _chosen(self, model: Classifier, batch: Batch, gradient: Tensor | None) -> Tensor:
+    def _choose_words(self, model: Classifier, batch: Batch, gradient: Tensor | None) -> Tensor:
         """True at the words to be masked."""
         import torch
 
         from isthmus.models import masking
 
         ids = batch.inputs["input_ids"]
-        words = masking.words_of(model, ids, batch.inputs.get("attention_mask"))
+        words = masking.mask_of_words(model, ids, batch.inputs.get("attention_mask"))
         if self.masking == "gradient":
             assert gradient is not None
             chosen = masking.most_salient(gradient.norm(dim=-1), words, self.masked)
         else:
             bits = torch.empty(len(ids), dtype=torch.int64, device=ids.device)
             keys = bits.random_(generator=batch.stream(f"{self.name} masks"))
-            chosen = masking.drawn_from_all(words, keys, self.masked)
+            chosen = masking.draw_from_all(words, keys, self.masked)
         return masking.flags(chosen, ids.shape[1])
-
-
-@contextlib.contextmanager
-def _without_dropout(model: Classifier) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

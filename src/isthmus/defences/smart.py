@@ -73,13 +73,13 @@ class SMART(Smoothness):
         clean: Output = model(**batch.inputs)
         values = pass_terms(model, clean, batch)
         if self.strength:
-            moved = self.perturbed(model, batch, clean, dice, symmetric_kl)
+            moved = self.perturb(model, batch, clean, dice, symmetric_kl)
             values["smoothness"] = self.strength * symmetric_kl(moved.logits, clean.logits)
         if self.proximal:
-            values["proximal"] = self.proximal * symmetric_kl(clean.logits, self._taught(model, batch).logits)
+            values["proximal"] = self.proximal * symmetric_kl(clean.logits, self._ask_teacher(model, batch).logits)
         yield Terms(values)
 
-    def _taught(self, model: Classifier, batch: Batch) -> Output:
+    def _ask_teacher(self, model: Classifier, batch: Batch) -> Output:
         import torch
 
         teacher = model.companions["teacher"].eval()

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core import compiled
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Ints
-from isthmus.engine.changes import ONE_FIELD, Candidates, Changes, Int32, Laid, LaidTexts, changes_of, edited
-from isthmus.engine.rows import Cuts, Int64, Rows, gathered, spread
+from isthmus.core.types import Int32, Ints, Keys
+from isthmus.engine.changes import ONE_FIELD, CandidateEdits, Changes, Laid, LaidTexts, changes_of, make_draft
+from isthmus.engine.rows import Cuts, TokenRows, gather_rows, join_ranges
 from isthmus.engine.template import Template
 from isthmus.text.draft import NOT_PLAIN, Draft, Units
 from isthmus.text.splice import Splicer, every_other
@@ -52,7 +51,7 @@ class Assembler:
 
     # ------------------------------------------------------------------ laying out
 
-    def laid(self, draft: Draft) -> Laid:
+    def lay(self, draft: Draft) -> Laid:
         """The units of a draft."""
         structure, splicer = draft.structure, self.splicer
         if splicer.mode == "bare":
@@ -63,7 +62,7 @@ class Assembler:
                 return Laid(draft.units, known.unit_of, known.sections)
         laid: Laid | None = draft.note(self.number)
         if laid is None:
-            laid = Laid.of([splicer.layout(text) for text in draft.parsed()], bare=splicer.mode == "bare")
+            laid = Laid.of([splicer.layout(text) for text in draft.to_words()], bare=splicer.mode == "bare")
             draft.keep_note(self.number, laid)
         return laid
 
@@ -94,12 +93,12 @@ class Assembler:
 
     # ------------------------------------------------------------------ rows
 
-    def rows(self, requests: Sequence[Candidates]) -> Rows:
+    def rows(self, requests: Sequence[CandidateEdits]) -> TokenRows:
         """The token rows of all candidates, request after request."""
-        made = None if compiled.part is None else self._compiled_rows(requests)
-        return self.spliced_rows(requests) if made is None else made
+        made = None if compiled.part is None else self._splice_compiled(requests)
+        return self.splice_rows(requests) if made is None else made
 
-    def _compiled_rows(self, requests: Sequence[Candidates]) -> Rows | None:
+    def _splice_compiled(self, requests: Sequence[CandidateEdits]) -> TokenRows | None:
         """The same in one pass over all tokens, where texts have one field and every word is a unit; None elsewhere."""
         if not requests or len(requests[0].base.structure.fields) != 1 or self.template(1).uses_types:
             return None
@@ -132,14 +131,14 @@ class Assembler:
         if found is None:
             return None
         total, order, ids = (np.frombuffer(array, np.int64) for array in found[:3])
-        return Rows(total, order, ids, None, np.frombuffer(found[3], np.uint64))
+        return TokenRows(total, order, ids, None, np.frombuffer(found[3], np.uint64))
 
     def _plain(self, draft: Draft) -> tuple[Int32, Int32] | None:
         """The units of a draft and where its words are among them; None where some word shares its unit."""
         known, splicer = draft.structure.units, self.splicer
         if draft.units is not None and known is not None and known.separators == splicer.separators:
             return (draft.units, known.unit_of) if splicer.mode == "bare" else None
-        laid = self.laid(draft)
+        laid = self.lay(draft)
         return None if laid.whole or laid.frames is not None else (laid.units, laid.unit_of)
 
     def unread_from(self, draft: Draft) -> int:
@@ -156,33 +155,33 @@ class Assembler:
             draft.keep_note(key, found)
         return found
 
-    def spliced_rows(self, requests: Sequence[Candidates]) -> Rows:
+    def splice_rows(self, requests: Sequence[CandidateEdits]) -> TokenRows:
         """The same by array operations: for every text, tokenizer and kind of edit."""
-        texts = LaidTexts([self.laid(request.base) for request in requests])
+        texts = LaidTexts([self.lay(request.base) for request in requests])
         counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
         changes = changes_of(self.splicer, requests, texts, counts)
         low, high = texts.bounds()
-        return self.joined(
+        return self.join(
             texts, np.repeat(low, counts, axis=0), np.repeat(high, counts, axis=0), changes,
-            self.encoded(_written(requests, counts, changes.odd)),
+            self.encode(_write_candidates(requests, counts, changes.odd)),
         )  # fmt: skip
 
-    def encoded(self, texts: Mapping[int, Sequence[str]]) -> dict[int, list[list[int]]]:
+    def encode(self, texts: Mapping[int, Sequence[str]]) -> dict[int, list[list[int]]]:
         """The tokenizer's own ids of the fields of some rows."""
         written = [text for fields in texts.values() for text in fields]
         ids = iter(self.splicer.subwords.encode(written) if written else ())
         return {row: [next(ids) for _ in fields] for row, fields in texts.items()}
 
-    def joined(
-        self, texts: LaidTexts, low: Int64, high: Int64, changes: Changes, whole: Mapping[int, Sequence[Sequence[int]]]
-    ) -> Rows:
+    def join(
+        self, texts: LaidTexts, low: Ints, high: Ints, changes: Changes, whole: Mapping[int, Sequence[Sequence[int]]]
+    ) -> TokenRows:
         """Rows that hold the units `low[r, f]` to `high[r, f]` with changes; those in `whole` hold the ids given."""
         stock = Stock(self.splicer, texts, changes)
         low, high = stock.at[low], stock.at[high]
         for row, fields in whole.items():
             for field, ids in enumerate(fields):
                 low[row, field], high[row, field] = stock.add(ids)
-        return gathered(self.template(low.shape[1]), stock.pool, low, high, stock.cuts)
+        return gather_rows(self.template(low.shape[1]), stock.pool, low, high, stock.cuts)
 
     # ------------------------------------------------------------------ identity of rows
 
@@ -199,7 +198,7 @@ class Assembler:
         keys[keys == 0] = 1  # 0 marks an empty place in the cache
         return keys  # type: ignore[no-any-return]
 
-    def row_keys(self, rows: Rows) -> Keys:
+    def row_keys(self, rows: TokenRows) -> Keys:
         """The keys of all rows."""
         if rows.keys is not None:
             return rows.keys
@@ -221,8 +220,8 @@ class Stock:
         new = changes.units.ravel()
         new_sizes = splicer.lengths[new]
         self._pieces = [
-            splicer.tokens[spread(splicer.starts[texts.units], sizes)],
-            splicer.tokens[spread(splicer.starts[new], new_sizes)],
+            splicer.tokens[join_ranges(splicer.starts[texts.units], sizes)],
+            splicer.tokens[join_ranges(splicer.starts[new], new_sizes)],
         ]
         size = new_sizes if changes.units.ndim == 1 else new_sizes.reshape(-1, 2).sum(axis=1)
         where = self.at[-1] + np.cumsum(size) - size
@@ -241,10 +240,10 @@ class Stock:
         return np.concatenate(self._pieces, dtype=np.int64)
 
 
-def _written(requests: Sequence[Candidates], counts: Int64, rows: Sequence[int]) -> dict[int, list[str]]:
+def _write_candidates(requests: Sequence[CandidateEdits], counts: Ints, rows: Sequence[int]) -> dict[int, list[str]]:
     """Some candidates as texts."""
     texts, ends = {}, np.cumsum(counts)
     for row in rows:
         index = int(np.searchsorted(ends, row, side="right"))
-        texts[row] = list(edited(requests[index], row - int(ends[index] - counts[index])).texts.values())
+        texts[row] = list(make_draft(requests[index], row - int(ends[index] - counts[index])).texts.values())
     return texts

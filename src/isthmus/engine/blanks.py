@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from isthmus.core.errors import IsthmusError, VictimError
 from isthmus.core.types import Bools, Filling, Floats, Ints, MaskedLM, Pending, TokenBatch, TokenMaskedLM
 from isthmus.engine.contexts import Around, Contexts
-from isthmus.engine.packing import as_victim_error, distinct, packed
+from isthmus.engine.packing import as_victim_error, distinct, pack_rows
 from isthmus.engine.requests import Fill, Fills, Likelihood
-from isthmus.engine.rows import Int64
 from isthmus.engine.spelling import Spelling
 from isthmus.text.vocabulary import DELETE, Vocabulary
 
@@ -58,13 +57,13 @@ class Blanks:
             if len(request.positions):
                 kinds[request.k, request.keep, request.strip].append(index)
             else:
-                started.append(([index], partial(_nothing, request, self.spelling)))
+                started.append(([index], partial(_fill_nothing, request, self.spelling)))
         for (_, keep, _), chosen in kinds.items():
-            launch = self._kept if keep else self._filled
-            for part in _parts([len(requests[index].positions) for index in chosen]):
+            launch = self._start_kept_fills if keep else self._start_fills
+            for part in _cut_into_parts([len(requests[index].positions) for index in chosen]):
                 own = [chosen[index] for index in part]
                 started.append((own, self._each([requests[index] for index in own], launch)))
-        return lambda: _in_order(started, len(requests))
+        return lambda: _put_in_order(started, len(requests))
 
     def likelihood(self, requests: Sequence[Likelihood]) -> Waiting:
         """Start finding the likelihood of the words of all requests; the result waits for one answer per request."""
@@ -72,10 +71,10 @@ class Blanks:
         started: list[tuple[list[int], Waiting]] = [
             ([index], lambda: [np.zeros(0, np.float32)]) for index in set(range(len(requests))).difference(asked)
         ]
-        for part in _parts([len(requests[index].positions) for index in asked]):
+        for part in _cut_into_parts([len(requests[index].positions) for index in asked]):
             own = [asked[index] for index in part]
             started.append((own, self._each([requests[index] for index in own], self._likelihoods)))
-        return lambda: _in_order(started, len(requests))
+        return lambda: _put_in_order(started, len(requests))
 
     def _each(self, requests: list[Asked], launch: Callable[[list[Asked]], Waiting]) -> Waiting:
         """Launch several requests together; where that fails, one by one, so that only the guilty fail."""
@@ -106,10 +105,10 @@ class Blanks:
 
     # ------------------------------------------------------------------ what is asked
 
-    def _filled(self, requests: list[Fill]) -> Waiting:
+    def _start_fills(self, requests: list[Fill]) -> Waiting:
         k, spelling = requests[0].k, self.spelling
         allowed = spelling.one_word if requests[0].strip else spelling.whole
-        wait = self._best(self.contexts.blanked(requests), k, allowed)
+        wait = self._best(self.contexts.blank(requests), k, allowed)
 
         def finish() -> list[Any]:
             tokens, chances = wait()
@@ -121,9 +120,9 @@ class Blanks:
 
         return finish
 
-    def _kept(self, requests: list[Fill]) -> Waiting:
+    def _start_kept_fills(self, requests: list[Fill]) -> Waiting:
         k, spelling = requests[0].k, self.spelling
-        around = self.contexts.kept(requests)
+        around = self.contexts.keep_words(requests)
         wait = self._best(around, k, self.anything)
 
         def finish() -> list[Any]:
@@ -147,8 +146,8 @@ class Blanks:
         return finish
 
     def _likelihoods(self, requests: list[Likelihood]) -> Waiting:
-        around = self.contexts.worded(requests)
-        batches, row = self._packed(around)
+        around = self.contexts.put_words(requests)
+        batches, row = self._pack(around)
         assert around.tokens is not None
         began = time.perf_counter()
         pending = self.model.launch_likelihood(batches, row, around.place, around.tokens)
@@ -176,7 +175,7 @@ class Blanks:
     # ------------------------------------------------------------------ the model
 
     def _best(self, around: Around, k: int, allowed: Bools) -> Filling:
-        batches, row = self._packed(around)
+        batches, row = self._pack(around)
         began = time.perf_counter()
         pending = self.model.launch_fill(batches, row, around.place, k, allowed)
         self.spent(time.perf_counter() - began)
@@ -192,10 +191,10 @@ class Blanks:
 
         return finish
 
-    def _packed(self, around: Around) -> tuple[list[TokenBatch], Int64]:
+    def _pack(self, around: Around) -> tuple[list[TokenBatch], Ints]:
         """Batches of the distinct rows, and for every blank its row in them."""
         fresh, inverse = distinct(self.contexts.assembler.row_keys(around.rows))
-        work = packed(around.rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
+        work = pack_rows(around.rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
         return work.batches, work.places[inverse[around.row]]
 
 
@@ -212,22 +211,22 @@ class _ByFill:
         """The best `k` of the tokens that are allowed; more than are wanted are asked for, and all if need be."""
         tokens, chances = np.zeros((len(rows), k), np.int64), np.zeros((len(rows), k), np.float32)
         first = k if allowed.all() else 4 * k
-        for own, batch in _expanded(batches, rows):
+        for own, batch in _expand(batches, rows):
             wanted = min(first, self.size)
             best, weights = self.model.fill(batch, places[own], wanted)
             # Where too few are allowed, look at all of them, unless those not seen are impossible.
             short = (allowed[best].sum(axis=1) < k) & (weights[:, -1] > 0)
-            tokens[own], chances[own] = _allowed(best, weights, allowed, k)
+            tokens[own], chances[own] = _choose_allowed(best, weights, allowed, k)
             if wanted < self.size and short.any():
                 few = TokenBatch(batch.ids[short], None if batch.mask is None else batch.mask[short])
                 best, weights = self.model.fill(few, places[own[short]], self.size)
-                tokens[own[short]], chances[own[short]] = _allowed(best, weights, allowed, k)
+                tokens[own[short]], chances[own[short]] = _choose_allowed(best, weights, allowed, k)
         return lambda: (tokens, chances)
 
     def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
         """Log-probabilities of the tokens in the blanks."""
         values = np.zeros(len(rows), np.float32)
-        for own, batch in _expanded(batches, rows):
+        for own, batch in _expand(batches, rows):
             best, weights = self.model.fill(batch, places[own], self.size)
             chance = weights[best == tokens[own, None]]
             with np.errstate(divide="ignore"):
@@ -235,7 +234,7 @@ class _ByFill:
         return lambda: values
 
 
-def _expanded(batches: Sequence[TokenBatch], rows: Ints) -> Iterator[tuple[Int64, TokenBatch]]:
+def _expand(batches: Sequence[TokenBatch], rows: Ints) -> Iterator[tuple[Ints, TokenBatch]]:
     """For every batch the blanks in it, and a batch with a row for each of them."""
     first = 0
     for batch in batches:
@@ -246,7 +245,7 @@ def _expanded(batches: Sequence[TokenBatch], rows: Ints) -> Iterator[tuple[Int64
             yield own, TokenBatch(batch.ids[at], None if batch.mask is None else batch.mask[at])
 
 
-def _allowed(best: Ints, weights: Floats, allowed: Bools, k: int) -> tuple[Ints, Floats]:
+def _choose_allowed(best: Ints, weights: Floats, allowed: Bools, k: int) -> tuple[Ints, Floats]:
     """The first `k` allowed tokens of every row; where there are fewer, others at probability 0."""
     fits = allowed[best]
     order = np.argsort(~fits, axis=1, kind="stable")[:, :k]
@@ -267,7 +266,7 @@ def _once(words: NDArray[np.int32], chances: Floats) -> tuple[NDArray[np.int32],
     return words, np.where(kept, np.take_along_axis(chances, order, axis=1), 0).astype(np.float32)
 
 
-def _nothing(request: Fill, spelling: Spelling) -> list[Fills]:
+def _fill_nothing(request: Fill, spelling: Spelling) -> list[Fills]:
     shape = 0, request.k
     pieces = () if request.keep else None
     return [Fills(np.zeros(shape, np.int32), np.zeros(shape, np.float32), pieces, spelling)]
@@ -278,7 +277,7 @@ def _slices(requests: Sequence[Fill | Likelihood]) -> list[slice]:
     return [slice(end - len(request.positions), end) for request, end in zip(requests, ends, strict=True)]
 
 
-def _parts(sizes: Sequence[int]) -> Iterator[list[int]]:
+def _cut_into_parts(sizes: Sequence[int]) -> Iterator[list[int]]:
     """Requests in parts of not much more than `_MOST_ROWS` rows."""
     part, filled = list[int](), 0
     for index, size in enumerate(sizes):
@@ -291,7 +290,7 @@ def _parts(sizes: Sequence[int]) -> Iterator[list[int]]:
         yield part
 
 
-def _in_order(started: Sequence[tuple[Sequence[int], Waiting]], count: int) -> list[Any]:
+def _put_in_order(started: Sequence[tuple[Sequence[int], Waiting]], count: int) -> list[Any]:
     answers: list[Any] = [None] * count
     for chosen, wait in started:
         for index, answer in zip(chosen, wait(), strict=True):

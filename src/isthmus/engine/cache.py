@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats
+from isthmus.core.types import Floats, Keys
 
 _WAYS = 4
 _FIRST_SETS = 1 << 11

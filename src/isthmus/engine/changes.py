@@ -16,19 +16,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.core.types import Bools, Int32, Ints
 from isthmus.engine.requests import Edits
-from isthmus.engine.rows import Int64
 from isthmus.text.draft import INSERT, MERGE, Draft
 from isthmus.text.splice import Layout, Splicer
 from isthmus.text.vocabulary import DELETE
 
-Int32 = NDArray[np.int32]
-Bools = NDArray[np.bool_]
 Frames = tuple[tuple[str, str] | None, ...]
 ONE_FIELD = np.zeros(1, np.int32)
 
 
-class Candidates(Protocol):
+class CandidateEdits(Protocol):
     """What a request says about its candidates."""
 
     base: Draft
@@ -79,21 +77,21 @@ class LaidTexts:
         sizes = np.fromiter((len(own.units) for own in laid), np.int64, len(laid))
         words = np.fromiter((len(own.unit_of) for own in laid), np.int64, len(laid))
         self.ends = np.cumsum(sizes)
-        self.starts: Int64 = self.ends - sizes  # where each draft's units begin
-        self.words: Int64 = np.cumsum(words) - words  # where each draft's words begin in `unit_of`
+        self.starts: Ints = self.ends - sizes  # where each draft's units begin
+        self.words: Ints = np.cumsum(words) - words  # where each draft's words begin in `unit_of`
         self.fields = len(laid[0].sections)
         self.plain = np.fromiter((own.frames is None and not own.whole for own in laid), bool, len(laid))
         self.whole = np.fromiter((own.whole for own in laid), bool, len(laid))
         self._alone: Bools | None = None
         sections = np.zeros((len(laid), 1), np.int64) if self.fields == 1 else np.stack([own.sections for own in laid])
-        self.sections: Int64 = self.starts[:, None] + sections  # [drafts, fields] where each field's units begin
+        self.sections: Ints = self.starts[:, None] + sections  # [drafts, fields] where each field's units begin
 
-    def unit(self, draft: Int64, position: Int32 | Int64) -> Int64:
+    def unit(self, draft: Ints, position: Int32 | Ints) -> Ints:
         """The unit in which the word at a position of a draft lies; it has to have one."""
-        units: Int64 = self.unit_of[self.words[draft] + position] + self.starts[draft]
+        units: Ints = self.unit_of[self.words[draft] + position] + self.starts[draft]
         return units
 
-    def alone(self, draft: Int64, position: Int32 | Int64) -> Bools:
+    def alone(self, draft: Ints, position: Int32 | Ints) -> Bools:
         """Whether a text may begin or end with the word at a position of a draft."""
         if self.plain.all():
             return np.ones(len(draft), bool)
@@ -107,7 +105,7 @@ class LaidTexts:
         alone: Bools = self._alone[self.words[draft] + position]
         return alone
 
-    def bounds(self) -> tuple[Int64, Int64]:
+    def bounds(self) -> tuple[Ints, Ints]:
         """First and last (exclusive) unit of every field of every draft."""
         return self.sections, np.concatenate([self.sections[:, 1:], self.ends[:, None]], axis=1)
 
@@ -119,48 +117,48 @@ class Changes:
     Sorted by row and field and, within these, from left to right; no two overlap.
     """
 
-    row: Int64
-    field: Int64 | None  # None: rows have one field
-    first: Int64
-    last: Int64
-    units: Int64  # [changes], or [changes, 2] where some put in two units
+    row: Ints
+    field: Ints | None  # None: rows have one field
+    first: Ints
+    last: Ints
+    units: Ints  # [changes], or [changes, 2] where some put in two units
     odd: list[int]  # rows whose edits can't be made this way; they have no changes here
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def kept(self, mask: NDArray[np.bool_]) -> Changes:
+    def keep(self, mask: NDArray[np.bool_]) -> Changes:
         """Some of the changes."""
         field = None if self.field is None else self.field[mask]
         return Changes(self.row[mask], field, self.first[mask], self.last[mask], self.units[mask], self.odd)
 
 
-def changes_of(splicer: Splicer, requests: Sequence[Candidates], texts: LaidTexts, counts: Int64) -> Changes:
+def changes_of(splicer: Splicer, requests: Sequence[CandidateEdits], texts: LaidTexts, counts: Ints) -> Changes:
     """What the edits of all requests change in their texts."""
     sizes = np.fromiter((len(request.edits) for request in requests), np.int64, len(requests))
     edits = np.concatenate([request.edits for request in requests])
     of_edit = np.repeat(np.arange(len(requests)), sizes)
     first_rows = np.cumsum(counts) - counts
     if texts.plain.all():
-        return _ordered(_plain(edits, of_edit, texts, first_rows), texts.fields)
+        return _order(_change_plain_words(edits, of_edit, texts, first_rows), texts.fields)
     # Edits of words that are units of their own are made as anywhere.
     easy = texts.alone(of_edit, edits[:, 1])
     merged = np.flatnonzero(edits[:, 2] == MERGE)
     easy[merged] &= texts.alone(of_edit[merged], edits[merged, 1] + 1)
-    changes = _plain(edits[easy], of_edit[easy], texts, first_rows)
-    looked_up = _looked_up(splicer, requests, texts, first_rows, edits[~easy], of_edit[~easy])
+    changes = _change_plain_words(edits[easy], of_edit[easy], texts, first_rows)
+    looked_up = _look_up(splicer, requests, texts, first_rows, edits[~easy], of_edit[~easy])
     whole = np.flatnonzero(texts.whole[: len(requests)])
     looked_up.odd += [row for at in whole for row in range(first_rows[at], first_rows[at] + counts[at])]
-    return _ordered(_joined(changes, looked_up), texts.fields)
+    return _order(_join(changes, looked_up), texts.fields)
 
 
-def edited(request: Candidates, candidate: int) -> Draft:
+def make_draft(request: CandidateEdits, candidate: int) -> Draft:
     """A candidate as a draft of its own."""
     low, high = np.searchsorted(request.edits[:, 0], [candidate, candidate + 1])
     return request.base.apply([(position, span, word) for _, position, span, word in request.edits[low:high].tolist()])
 
 
-def _plain(edits: Edits, of_edit: Int64, texts: LaidTexts, first_rows: Int64) -> Changes:
+def _change_plain_words(edits: Edits, of_edit: Ints, texts: LaidTexts, first_rows: Ints) -> Changes:
     """Every word is a unit: it gives way to another, or, where a word is put in before it, stays."""
     spans = edits[:, 2]
     merged = spans == MERGE
@@ -179,13 +177,13 @@ def _plain(edits: Edits, of_edit: Int64, texts: LaidTexts, first_rows: Int64) ->
     return Changes(row, field, first, last, edits[:, 3].astype(np.int64), [])
 
 
-def _looked_up(
+def _look_up(
     splicer: Splicer,
-    requests: Sequence[Candidates],
+    requests: Sequence[CandidateEdits],
     texts: LaidTexts,
-    first_rows: Int64,
+    first_rows: Ints,
     edits: Edits,
-    of_edit: Int64,
+    of_edit: Ints,
 ) -> Changes:
     """The changes by edits of words that share units with what surrounds them."""
     changes, odd = list[tuple[int, int, int, int, int, int]](), set[int]()
@@ -221,7 +219,7 @@ def _in_frames(
             return None
         # "(old" becomes "(new old": the old word now stands behind a space, or, where spaces do not count, alone.
         space = "" if splicer.mode == "bare" else " "
-        second, after = _framed(splicer, (space, after), int(base.ids[position])), ""
+        second, after = _frame(splicer, (space, after), int(base.ids[position])), ""
     elif span == MERGE:
         next_unit, next_frame = int(laid.unit_of[position + 1]), laid.frames[position + 1]
         if next_unit < 0 or next_frame is None:
@@ -229,18 +227,18 @@ def _in_frames(
         if not after and next_unit == last and next_frame[0] == " ":
             last, after = last + 1, next_frame[1]  # only a space between them, which goes
         else:
-            deleted = next_unit, next_unit + 1, _framed(splicer, next_frame, DELETE), DELETE
-    changes = [(unit, last, _framed(splicer, (before, after), word), second)]
+            deleted = next_unit, next_unit + 1, _frame(splicer, next_frame, DELETE), DELETE
+    changes = [(unit, last, _frame(splicer, (before, after), word), second)]
     if deleted is not None:
         changes.append(deleted)
     return None if any(change[2] < 0 or change[3] < 0 for change in changes) else changes
 
 
-def _framed(splicer: Splicer, frame: tuple[str, str], word: int) -> int:
-    return word if frame == ("", "") and splicer.mode == "bare" else splicer.framed(frame, word)
+def _frame(splicer: Splicer, frame: tuple[str, str], word: int) -> int:
+    return word if frame == ("", "") and splicer.mode == "bare" else splicer.find_framed(frame, word)
 
 
-def _joined(one: Changes, other: Changes) -> Changes:
+def _join(one: Changes, other: Changes) -> Changes:
     units = np.stack([one.units, np.full(len(one), DELETE, np.int64)], axis=1)
     return Changes(
         np.concatenate([one.row, other.row]),
@@ -252,21 +250,21 @@ def _joined(one: Changes, other: Changes) -> Changes:
     )
 
 
-def _ordered(changes: Changes, fields: int) -> Changes:
+def _order(changes: Changes, fields: int) -> Changes:
     """Sort, and take out the rows that are odd because two of their changes overlap, or for any other reason."""
     keys = changes.row if changes.field is None else changes.row * fields + changes.field
     if not (keys[1:] > keys[:-1]).all():
         word = changes.units if changes.units.ndim == 1 else changes.units[:, 0]
-        changes = _taken(changes, np.lexsort((word, changes.last, changes.first, keys)))
+        changes = _take(changes, np.lexsort((word, changes.last, changes.first, keys)))
         keys = changes.row if changes.field is None else changes.row * fields + changes.field
         overlap = (keys[1:] == keys[:-1]) & (changes.first[1:] < changes.last[:-1])
         changes.odd = sorted({*changes.odd, *changes.row[1:][overlap].tolist()})
     if changes.odd:
-        changes = changes.kept(~np.isin(changes.row, changes.odd))
+        changes = changes.keep(~np.isin(changes.row, changes.odd))
     return changes
 
 
-def _taken(changes: Changes, order: Int64) -> Changes:
+def _take(changes: Changes, order: Ints) -> Changes:
     field = None if changes.field is None else changes.field[order]
     return Changes(
         changes.row[order], field, changes.first[order], changes.last[order], changes.units[order], changes.odd

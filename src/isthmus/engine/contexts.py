@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isthmus.core.types import Ints
 from isthmus.engine.assembly import Assembler, Stock
 from isthmus.engine.changes import Changes, LaidTexts, changes_of
 from isthmus.engine.requests import NO_EDITS, Edits, Fill, Likelihood, Score, at_each
-from isthmus.engine.rows import Int64, Rows, gathered, spread
+from isthmus.engine.rows import TokenRows, gather_rows, join_ranges
 from isthmus.text.draft import Draft
 from isthmus.text.splice import PROBES
 from isthmus.text.vocabulary import Vocabulary
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 class Around:
     """Rows, and the blanks in them: blank i is the token at `place[i]` of row `row[i]`, and belongs to `entry[i]`."""
 
-    rows: Rows
-    row: Int64
-    place: Int64
-    entry: Int64
-    tokens: Int64 | None = None  # what stood in the blanks, where that is asked for
+    rows: TokenRows
+    row: Ints
+    place: Ints
+    entry: Ints
+    tokens: Ints | None = None  # what stood in the blanks, where that is asked for
 
 
 class Contexts:
@@ -56,7 +57,7 @@ class Contexts:
             text = Words.of(probe)
             layout = splicer.layout(text)
             for position in range(len(text)):
-                spliced = splicer.spliced(layout, position, self.mask)
+                spliced = splicer.splice(layout, position, self.mask)
                 written = str(text.replace({position: self.mask}))
                 if spliced is not None and spliced != splicer.subwords.encode([written])[0]:
                     return False
@@ -64,14 +65,14 @@ class Contexts:
 
     # ------------------------------------------------------------------ what is asked
 
-    def blanked(self, requests: Sequence[Fill]) -> Around:
+    def blank(self, requests: Sequence[Fill]) -> Around:
         """One blank for every position of every request."""
         asked = _Asked.of(requests, self.assembler)
         mask = self.vocabulary.id(self.mask)
         edits = [at_each(request.positions, mask, request.span) for request in requests]
         changes, odd = self._changes(asked, edits)
         written = {
-            row: self._tokenised(asked.base(row).apply([(position, span, mask)]), position)
+            row: self._tokenise(asked.base(row).apply([(position, span, mask)]), position)
             for row in odd
             for position, span in [(int(asked.position[row]), requests[asked.owner[row]].span)]
         }
@@ -79,21 +80,21 @@ class Contexts:
         every = np.arange(len(rows))
         return Around(rows, every, place, every)
 
-    def kept(self, requests: Sequence[Fill]) -> Around:
+    def keep_words(self, requests: Sequence[Fill]) -> Around:
         """Every sub-word of the word at every position of every request; nothing is blanked."""
         asked = _Asked.of(requests, self.assembler)
         changes, _ = self._changes(asked, [NO_EDITS] * len(requests))
         odd = np.flatnonzero(~asked.texts.plain[asked.owner]).tolist()
-        written = {row: self._tokenised(asked.base(row), int(asked.position[row])) for row in odd}
+        written = {row: self._tokenise(asked.base(row), int(asked.position[row])) for row in odd}
         units = asked.units()
         self.assembler.splicer.flush()
         sizes = self.assembler.splicer.lengths[asked.texts.units[units]]
         sizes[odd] = [len(places) for _, places in written.values()]
         rows, place = self._rows(asked, changes, written, units)
         entry = np.repeat(np.arange(len(rows)), sizes)
-        return Around(rows, entry, spread(place, sizes), entry)
+        return Around(rows, entry, join_ranges(place, sizes), entry)
 
-    def worded(self, requests: Sequence[Likelihood]) -> Around:
+    def put_words(self, requests: Sequence[Likelihood]) -> Around:
         """As many blanks as each word has sub-words, in the place where it is put; `tokens` are those sub-words."""
         asked = _Asked.of(requests, self.assembler)
         words = np.concatenate([request.words for request in requests]).astype(np.int64)
@@ -104,18 +105,18 @@ class Contexts:
         masks = {size: self.vocabulary.id(" ".join([self.mask] * size)) for size in np.unique(sizes).tolist()}
         edits = at_each(asked.position.astype(np.int32), 0)
         edits[:, 3] = [masks[size] for size in sizes.tolist()]
-        changes, _ = self._changes(asked, _numbered(edits, asked.counts), np.flatnonzero(~plain).tolist())
+        changes, _ = self._changes(asked, _number_edits(edits, asked.counts), np.flatnonzero(~plain).tolist())
         starts = splicer.starts[words].tolist()
         tokens = [splicer.tokens[start : start + size] for start, size in zip(starts, sizes.tolist(), strict=True)]
         written = {}
         for row in np.flatnonzero(~plain).tolist():
             position = int(asked.position[row])
-            ids, places = self._tokenised(asked.base(row).replace(position, int(words[row])), position)
+            ids, places = self._tokenise(asked.base(row).replace(position, int(words[row])), position)
             written[row] = [self.mask_id if at in places else token for at, token in enumerate(ids)], places
             tokens[row], sizes[row] = np.array([ids[at] for at in places], np.int32), len(places)
         rows, place = self._rows(asked, changes, written)
         entry = np.repeat(np.arange(len(rows)), sizes)
-        return Around(rows, entry, spread(place, sizes), entry, np.concatenate(tokens).astype(np.int64))
+        return Around(rows, entry, join_ranges(place, sizes), entry, np.concatenate(tokens).astype(np.int64))
 
     # ------------------------------------------------------------------ rows
 
@@ -130,11 +131,11 @@ class Contexts:
         changes = changes_of(self.assembler.splicer, candidates, asked.texts, asked.counts)
         changes.field = None
         odd = sorted({*changes.odd, *also_odd}) if self.splices else list(range(len(asked.position)))
-        return (changes.kept(~np.isin(changes.row, odd)) if odd else changes), odd
+        return (changes.keep(~np.isin(changes.row, odd)) if odd else changes), odd
 
     def _rows(
-        self, asked: _Asked, changes: Changes, written: Mapping[int, _Tokenised], units: Int64 | None = None
-    ) -> tuple[Rows, Int64]:
+        self, asked: _Asked, changes: Changes, written: Mapping[int, _Tokenised], units: Ints | None = None
+    ) -> tuple[TokenRows, Ints]:
         """Rows around the first change of each, or around a unit of it; and where in them that is."""
         low, high = (bounds[asked.owner, asked.field] for bounds in asked.texts.bounds())
         stock = Stock(self.assembler.splicer, asked.texts, changes)
@@ -151,10 +152,10 @@ class Contexts:
             place[row], length[row] = places[0] if places else 0, len(ids)
         template = self.assembler.template(1)
         skip = np.clip(place - template.room // 2, 0, np.maximum(0, length - template.room))
-        rows = gathered(template, stock.pool, low[:, None], high[:, None], cuts, skip if skip.any() else None)
+        rows = gather_rows(template, stock.pool, low[:, None], high[:, None], cuts, skip if skip.any() else None)
         return rows, place - skip + len(template.specials[0])
 
-    def _before_mask(self, stock: Stock) -> Int64:
+    def _before_mask(self, stock: Stock) -> Ints:
         """For every cut the number of its tokens before the mask."""
         masks = np.flatnonzero(stock.pool == self.mask_id)
         found = np.searchsorted(masks, stock.cuts.new)
@@ -162,10 +163,10 @@ class Contexts:
         first = np.where(inside, masks[np.minimum(found, len(masks) - 1)] if len(masks) else 0, 0)
         return np.where(inside & (first < stock.cuts.new + stock.cuts.size), first - stock.cuts.new, 0)
 
-    def _tokenised(self, draft: Draft, position: int) -> _Tokenised:
+    def _tokenise(self, draft: Draft, position: int) -> _Tokenised:
         """Token ids of the field in which a position lies, and which of them spell the word there."""
         field = draft.field_of(position)
-        text = draft.parsed()[field]
+        text = draft.to_words()[field]
         start, end = text.offsets()[position - draft.structure.starts[field]]
         encoding = self.assembler.splicer.subwords.backend.encode(str(text), add_special_tokens=False)
         places = [at for at, (left, right) in enumerate(encoding.offsets) if left < end and right > start]
@@ -181,14 +182,14 @@ class _Asked:
 
     requests: Sequence[Fill | Likelihood]
     texts: LaidTexts
-    counts: Int64
-    owner: Int64  # [rows] index of the request
-    position: Int64  # [rows]
-    field: Int64  # [rows]
+    counts: Ints
+    owner: Ints  # [rows] index of the request
+    position: Ints  # [rows]
+    field: Ints  # [rows]
 
     @classmethod
     def of(cls, requests: Sequence[Fill] | Sequence[Likelihood], assembler: Assembler) -> _Asked:
-        texts = LaidTexts([assembler.laid(request.base) for request in requests])
+        texts = LaidTexts([assembler.lay(request.base) for request in requests])
         counts = np.fromiter((len(request.positions) for request in requests), np.int64, len(requests))
         owner = np.repeat(np.arange(len(requests)), counts)
         position = np.concatenate([request.positions for request in requests]).astype(np.int64)
@@ -200,7 +201,7 @@ class _Asked:
         base: Draft = self.requests[self.owner[row]].base
         return base
 
-    def units(self) -> Int64:
+    def units(self) -> Ints:
         """The unit of the word at each position; the first one of all where it has none of its own."""
         chosen = self.texts.plain[self.owner]
         units = np.zeros(len(self.position), np.int64)
@@ -208,7 +209,7 @@ class _Asked:
         return units
 
 
-def _numbered(edits: Edits, counts: Int64) -> list[Edits]:
+def _number_edits(edits: Edits, counts: Ints) -> list[Edits]:
     """Edits of one candidate each, request after request, as each request numbers them."""
     parts = np.split(edits, np.cumsum(counts)[:-1])
     for part in parts:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import IsthmusError, UsageError, VictimError
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Differentiable, Floats, TokenBatch, TokenVictim, Victim
+from isthmus.core.types import Differentiable, Floats, Keys, TokenBatch, TokenVictim, Victim
 from isthmus.engine.requests import Gradient, TokenGradient
 from isthmus.engine.spelling import Spelling
 from isthmus.text.draft import Draft
@@ -27,7 +26,7 @@ class _Encoded(NamedTuple):
     position_of: NDArray[np.int32]
 
 
-class Gradients:
+class GradientService:
     """The victim's gradients, and its embedding table, which is read once."""
 
     def __init__(self, victim: Victim, vocabulary: Vocabulary, spent: Callable[[float], None]) -> None:
@@ -126,7 +125,7 @@ def with_positions(victim: TokenVictim, draft: Draft) -> _Encoded:
         return_offsets_mapping=True,
     )
     fields = encoding.sequence_ids(0)
-    spans = [words.offsets() for words in draft.parsed()]
+    spans = [words.offsets() for words in draft.to_words()]
     position_of = np.full(len(encoding["input_ids"]), -1, np.int32)
     for token, (field, (start, end)) in enumerate(zip(fields, encoding["offset_mapping"], strict=True)):
         if field is None or start == end:

@@ -16,9 +16,8 @@ from itertools import groupby
 import numpy as np
 
 from isthmus.core.errors import VictimError
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats, Pending, TokenBatch
-from isthmus.engine.rows import Int64, Rows, by_size
+from isthmus.core.types import Floats, Ints, Keys, Pending, TokenBatch
+from isthmus.engine.rows import TokenRows, by_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +39,19 @@ class Packed:
     """Rows in batches."""
 
     batches: list[TokenBatch]
-    order: Int64  # indices into the rows asked for, in the order in which the batches hold them
+    order: Ints  # indices into the rows asked for, in the order in which the batches hold them
 
     @property
-    def places(self) -> Int64:
+    def places(self) -> Ints:
         """For every row asked for, the how-manieth it is in the batches."""
         places = np.empty(len(self.order), np.int64)
         places[self.order] = np.arange(len(self.order))
         return places
 
 
-def packed(work: Rows, chosen: Int64, *, on_gpu: bool, pad: int, streams: Keys | None = None, block: int = 1) -> Packed:
+def pack_rows(
+    work: TokenRows, chosen: Ints, *, on_gpu: bool, pad: int, streams: Keys | None = None, block: int = 1
+) -> Packed:
     """Batches of the chosen rows; on a CPU lengths are mixed inside blocks of `block` tokens.
 
     A row may be chosen several times; `streams` has a key for each time.
@@ -80,7 +81,7 @@ def _family(length: int, block: int) -> tuple[int, bool]:
     return length // block, length % block == 0
 
 
-def _cheap_cuts(groups: Sequence[Int64], lengths: Int64, costs: Costs) -> list[list[Int64]]:
+def _cheap_cuts(groups: Sequence[Ints], lengths: Ints, costs: Costs) -> list[list[Ints]]:
     """Groups of rows of one length each, joined into batches at the least cost in padded tokens and launches.
 
         cost(i, j) = launch + rows(i … j) * longest(i … j),    best(j) = min over i of best(i) + cost(i, j)
@@ -115,7 +116,7 @@ def _cheap_cuts(groups: Sequence[Int64], lengths: Int64, costs: Costs) -> list[l
 # ---------------------------------------------------------------------- through a model
 
 
-def forwarded(
+def launch_batches(
     launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, spent: Callable[[float], None]
 ) -> Callable[[], tuple[Floats, Failures]]:
     """Start a model on batches; the result waits for one row of numbers per row, as the batches hold them.
@@ -152,7 +153,7 @@ def _rescue(launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, fai
     for batch in work.batches:
         for rows in halves(len(batch.ids)):
             try:
-                found.append((at + rows.start, launch([_part(batch, rows)])()))
+                found.append((at + rows.start, launch([_take_rows(batch, rows)])()))
             except Exception as error:
                 if len(rows) > 1:
                     rows.split = True
@@ -166,7 +167,7 @@ def _rescue(launch: Callable[[Sequence[TokenBatch]], Pending], work: Packed, fai
     return values
 
 
-def _part(batch: TokenBatch, rows: Range) -> TokenBatch:
+def _take_rows(batch: TokenBatch, rows: Range) -> TokenBatch:
     chosen = slice(rows.start, rows.stop)
     return TokenBatch(
         batch.ids[chosen],
@@ -176,7 +177,7 @@ def _part(batch: TokenBatch, rows: Range) -> TokenBatch:
     )
 
 
-def distinct(keys: Keys) -> tuple[Int64, Int64]:
+def distinct(keys: Keys) -> tuple[Ints, Ints]:
     """One index of every key that occurs, and for each key which of these is its own."""
     order = np.argsort(keys)
     ordered = keys[order]

@@ -86,9 +86,9 @@ class Similarity:
         self.reference = base if reference is None else reference
         self.window = window
 
-    def sliced(self, start: int, stop: int) -> Similarity:
+    def take(self, start: int, stop: int) -> Similarity:
         """The same for the candidates start to stop."""
-        edits = sliced_edits(self.edits, start, stop)
+        edits = take_edits(self.edits, start, stop)
         return Similarity(self.base, edits, stop - start, self.reference, self.window)
 
 
@@ -157,7 +157,7 @@ class Fills:
     def words_of(self, token_ids: Ints) -> NDArray[np.int32]:
         """The word that each row [sub-words] of token ids spells, its marks taken off; DELETE if it is not one word."""
         assert self.spelling is not None
-        return self.spelling.joined(token_ids)
+        return self.spelling.join(token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def at_each(positions: NDArray[np.int32], word: int, span: int = REPLACE) -> Edi
     return edits
 
 
-def sliced_edits(edits: Edits, start: int, stop: int) -> Edits:
+def take_edits(edits: Edits, start: int, stop: int) -> Edits:
     """The edits of the candidates start to stop, numbered from 0."""
     low, high = np.searchsorted(edits[:, 0], [start, stop])
     own = edits[low:high].copy()
@@ -225,5 +225,5 @@ _TEMPLATE[:, 0], _TEMPLATE[:, 2] = np.arange(1024), REPLACE
 
 __all__ = [
     "DELETE", "INSERT", "MERGE", "NO_EDITS", "REPLACE", "UNKNOWN", "Edits", "Fill", "Fills", "Gradient", "Likelihood",
-    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing", "replacing_by", "sliced_edits",
+    "Request", "Score", "Similarity", "TokenGradient", "at_each", "replacing", "replacing_by", "take_edits",
 ]  # fmt: skip

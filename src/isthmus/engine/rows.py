@@ -22,8 +22,6 @@ from isthmus.core import compiled
 from isthmus.core.types import Ints, TokenBatch
 from isthmus.engine.template import Template
 
-Int64 = NDArray[np.int64]
-
 
 @dataclass(slots=True)
 class Cuts:
@@ -32,36 +30,36 @@ class Cuts:
     Sorted by row and field and, within these, from left to right; no two overlap.
     """
 
-    row: Int64
-    field: Int64 | None  # None: rows have one field
-    start: Int64
-    stop: Int64
-    new: Int64
-    size: Int64
+    row: Ints
+    field: Ints | None  # None: rows have one field
+    start: Ints
+    stop: Ints
+    new: Ints
+    size: Ints
 
     def __len__(self) -> int:
         return len(self.row)
 
 
-class Rows:
+class TokenRows:
     """Rows of tokens, one after the other, the shortest first."""
 
     __slots__ = ("_begins", "ids", "keys", "order", "total", "types")
 
     def __init__(
-        self, total: Int64, order: Int64, ids: Ints, types: Ints | None, keys: NDArray[np.uint64] | None = None
+        self, total: Ints, order: Ints, ids: Ints, types: Ints | None, keys: NDArray[np.uint64] | None = None
     ) -> None:
         self.keys = keys  # [rows] what tells rows apart, where it is known already
         self.total = total  # [rows] tokens, the special ones included
         self.order = order  # rows, the shortest first
         self.ids, self.types = ids, types  # [tokens] of all rows, in that order
-        self._begins: Int64 | None = None
+        self._begins: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.total)
 
     @property
-    def begins(self) -> Int64:
+    def begins(self) -> Ints:
         """Where the tokens of each row begin."""
         if self._begins is None:
             lengths = self.total[self.order]
@@ -81,7 +79,7 @@ class Rows:
             yield self.ids[at:end].reshape(shape), None if self.types is None else self.types[at:end].reshape(shape)
             at = end
 
-    def batch(self, rows: Int64, pad: int) -> TokenBatch:
+    def batch(self, rows: Ints, pad: int) -> TokenBatch:
         """Some rows as one batch, padded on the right where their lengths differ."""
         lengths = self.total[rows]
         width = int(lengths.max())
@@ -100,22 +98,24 @@ class Rows:
         return TokenBatch(np.where(is_token, self.ids[places], pad), is_token.astype(np.int64), types)
 
 
-def gathered(template: Template, pool: Ints, low: Int64, high: Int64, cuts: Cuts, skip: Int64 | None = None) -> Rows:
+def gather_rows(
+    template: Template, pool: Ints, low: Ints, high: Ints, cuts: Cuts, skip: Ints | None = None
+) -> TokenRows:
     """Rows whose field f holds the tokens `low[r, f]` to `high[r, f]` of the pool, with cuts.
 
     What does not fit is left out at the end of a row; with `skip`, also that many tokens at its beginning.
     """
     starts, sizes = _segments(low, high, cuts)
-    lengths: Int64 = sizes.sum(axis=2)
-    kept = template.truncated(lengths if skip is None else lengths - skip[:, None])
+    lengths: Ints = sizes.sum(axis=2)
+    kept = template.truncate(lengths if skip is None else lengths - skip[:, None])
     if skip is not None or (kept < lengths).any():
         _trim(starts, sizes, kept, np.zeros(len(low), np.int64) if skip is None else skip)
-    total: Int64 = kept.sum(axis=1) + template.added
+    total: Ints = kept.sum(axis=1) + template.added
     order = by_size(total)
-    return _laid_out(template, pool, starts[order], sizes[order], total, order)
+    return _lay_out(template, pool, starts[order], sizes[order], total, order)
 
 
-def _segments(low: Int64, high: Int64, cuts: Cuts) -> tuple[Int64, Int64]:
+def _segments(low: Ints, high: Ints, cuts: Cuts) -> tuple[Ints, Ints]:
     """Starts and sizes [rows, fields, segments] of the segments of every field: text, cut, text, cut, …, text."""
     rows, fields = low.shape
     if not len(cuts):
@@ -136,18 +136,18 @@ def _segments(low: Int64, high: Int64, cuts: Cuts) -> tuple[Int64, Int64]:
     return starts, sizes
 
 
-def _ranks(keys: Int64) -> Int64:
+def _ranks(keys: Ints) -> Ints:
     """The how-manieth of its equals every key is; equals lie side by side."""
     new = np.r_[True, keys[1:] != keys[:-1]]
     if new.all():
         return np.zeros(len(keys), np.int64)
     first = np.flatnonzero(new)
     # The running number of the run that a key is in finds where the run begins; the rank is the distance from there.
-    ranks: Int64 = np.arange(len(keys)) - first[np.cumsum(new) - 1]
+    ranks: Ints = np.arange(len(keys)) - first[np.cumsum(new) - 1]
     return ranks
 
 
-def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
+def _trim(starts: Ints, sizes: Ints, kept: Ints, skip: Ints) -> None:
     """Leave out of every field what lies before the token `skip` or more than `kept` tokens behind it."""
     ends = np.cumsum(sizes, axis=2)  # [rows, fields, segments]: a segment covers tokens ends - sizes to ends
     left_out = np.clip(skip[:, None, None] - (ends - sizes), 0, sizes)
@@ -156,7 +156,7 @@ def _trim(starts: Int64, sizes: Int64, kept: Int64, skip: Int64) -> None:
     sizes[:] = np.maximum(stays - left_out, 0)
 
 
-def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total: Int64, order: Int64) -> Rows:
+def _lay_out(template: Template, pool: Ints, starts: Ints, sizes: Ints, total: Ints, order: Ints) -> TokenRows:
     """Put the special tokens in their places and gather everything."""
     rows, fields, segments = starts.shape
     # [rows, columns]: a row is a list of ranges of one pool, which the special tokens continue. One gather reads them.
@@ -176,19 +176,19 @@ def _laid_out(template: Template, pool: Ints, starts: Int64, sizes: Int64, total
             at += segments
     tokens = np.concatenate([pool, *(np.array(own, np.int64) for own in template.specials)])
     flat = all_sizes.ravel()
-    ids = tokens[spread(all_starts.ravel(), flat)]  # [tokens of all rows]
+    ids = tokens[join_ranges(all_starts.ravel(), flat)]  # [tokens of all rows]
     types = np.repeat(np.tile(np.array(kinds, np.int64), rows), flat) if template.uses_types else None
-    return Rows(total, order, ids, types)
+    return TokenRows(total, order, ids, types)
 
 
-def by_size(sizes: Int64) -> Int64:
+def by_size(sizes: Ints) -> Ints:
     """Indices in the order of sizes, equal ones as they come."""
     # Small integers are sorted digit by digit, in linear time.
     small = len(sizes) > 0 and int(sizes.max()) < 1 << 16
     return np.argsort(sizes.astype(np.uint16) if small else sizes, kind="stable")
 
 
-def spread(starts: Int64, lengths: Int64) -> Int64:
+def join_ranges(starts: Ints, lengths: Ints) -> Ints:
     """Indices of the concatenation of the ranges start, start + 1, …, start + length - 1."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0

@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError, VictimTimeout
-from isthmus.core.hashing import Keys, splitmix
-from isthmus.core.types import Floats, MaskedLM, SentenceEncoder, TokenVictim, Victim, Voting
+from isthmus.core.hashing import splitmix
+from isthmus.core.types import Floats, Keys, MaskedLM, SentenceEncoder, TokenVictim, Victim, Voting
 from isthmus.engine.cache import ScoreCache
-from isthmus.engine.changes import edited
+from isthmus.engine.changes import make_draft
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, Later, Reached, Scorer, ScoreStatistics, judged, shared_streams
+from isthmus.engine.scoring import AskedScore, Later, Reached, Scorer, ScoreStatistics, derive_judge_key, shared_streams
 from isthmus.engine.services import KINDS, Services
-from isthmus.engine.settings import EngineSettings, EngineStatistics, Trace
-from isthmus.engine.tasks import BudgetSpent, Finished, Program, Steps, Stop, Task, TimeSpent, Value, no_progress
+from isthmus.engine.settings import EngineSettings, EngineStatistics, QueryHook
+from isthmus.engine.tasks import BudgetSpent, EngineTask, Finished, Program, Steps, Stop, TimeSpent, Value, no_progress
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
@@ -65,7 +65,7 @@ class Engine:
         graded = victim.graded if isinstance(victim, Voting) else None
         self.graded = None if graded is None else self._scorer(graded, self.scorer.statistics)
         self.statistics = EngineStatistics(self.scorer.statistics)
-        self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.spent_on_services)
+        self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.add_service_time)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
         self.cohorts = 2 if on_gpu else 1
         self.after_round: Callable[[], None] | None = None
@@ -92,7 +92,7 @@ class Engine:
     def run(self, programs: Iterable[Program[Value]]) -> Iterator[Finished[Value]]:
         """Run programs to their ends, yielding each as it finishes."""
         source = iter(programs)
-        with _frozen_garbage(), _timed(self.statistics):
+        with _freeze_garbage(), _measure_time(self.statistics):
             while True:
                 began = yield from self._run_until_full(source)
                 if not began:
@@ -106,13 +106,13 @@ class Engine:
 
     def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
-        waiting: deque[tuple[list[Task[Value]], list[Task[Value]], Later]] = deque()
+        waiting: deque[tuple[list[EngineTask[Value]], list[EngineTask[Value]], Later]] = deque()
         share = max(1, self.in_flight // self.cohorts)
         empty = False
         for _ in range(self.cohorts):
             cohort, empty = yield from self._admit(source, [], share)
             if cohort:
-                waiting.append(self._started(cohort))
+                waiting.append(self._start_round(cohort))
         while waiting:
             cohort, later, wait = waiting.popleft()
             began = time.perf_counter()
@@ -128,10 +128,12 @@ class Engine:
             if not empty and len(self.vocabulary) < self.settings.vocabulary_limit:
                 cohort, empty = yield from self._admit(source, cohort, share)
             if cohort:
-                waiting.append(self._started(cohort))
+                waiting.append(self._start_round(cohort))
         return not empty
 
-    def _started(self, cohort: list[Task[Value]]) -> tuple[list[Task[Value]], list[Task[Value]], Later]:
+    def _start_round(
+        self, cohort: list[EngineTask[Value]]
+    ) -> tuple[list[EngineTask[Value]], list[EngineTask[Value]], Later]:
         """Start a round: the tasks that it serves, those that are left for later, and what to wait for.
 
         The oldest come first, so that attacks that ask for much end one after the other instead of all at the end. One
@@ -140,7 +142,7 @@ class Engine:
         if (light := self._light(cohort)) is not None:
             return cohort, [], light
         left, beyond = self.tokens_at_once, False
-        served, later = list[Task[Value]](), list[Task[Value]]()
+        served, later = list[EngineTask[Value]](), list[EngineTask[Value]]()
         reads = self.reads
         for task in cohort:
             cost = task.cost(reads)
@@ -154,7 +156,7 @@ class Engine:
                 later.append(task)
         return served, later, self._launch(served)
 
-    def _light(self, cohort: list[Task[Value]]) -> Later | None:
+    def _light(self, cohort: list[EngineTask[Value]]) -> Later | None:
         """The usual round, started: everybody asks for the scores of a few candidates, and all are served; or None."""
         always, rows = self.always, 0
         for task in cohort:
@@ -177,16 +179,16 @@ class Engine:
         return wait
 
     def _admit(
-        self, source: Iterator[Program[Value]], cohort: list[Task[Value]], share: int
-    ) -> Generator[Finished[Value], None, tuple[list[Task[Value]], bool]]:
+        self, source: Iterator[Program[Value]], cohort: list[EngineTask[Value]], share: int
+    ) -> Generator[Finished[Value], None, tuple[list[EngineTask[Value]], bool]]:
         """Start programs until the cohort is full; True if the source is empty."""
         while len(cohort) < share:
             program = next(source, None)
             if program is None:
                 return cohort, True
             key = program.key if self.victim.stochastic else 0
-            task = Task(
-                program, program.start(self.vocabulary), Asked(_NOTHING_YET, program.label, key), program.budget
+            task = EngineTask(
+                program, program.start(self.vocabulary), AskedScore(_NOTHING_YET, program.label, key), program.budget
             )
             finished = self._advance(task, task.steps.send, None)
             if finished is None:
@@ -196,8 +198,8 @@ class Engine:
         return cohort, False
 
     def _resume(
-        self, cohort: list[Task[Value]], answers: Sequence[Any]
-    ) -> Generator[Finished[Value], None, list[Task[Value]]]:
+        self, cohort: list[EngineTask[Value]], answers: Sequence[Any]
+    ) -> Generator[Finished[Value], None, list[EngineTask[Value]]]:
         """Give every task its answer; the ones that go on."""
         limit, trace = self.settings.time_limit, self.settings.trace
         unwatched, step = limit is None and trace is None, self._step
@@ -207,7 +209,7 @@ class Engine:
                 # The usual case: nothing but an answer to all that was asked for.
                 send = task.steps.send
                 finished = step(task, send, answer)
-                while finished is None and (told := self._told(task)) is not None:
+                while finished is None and (told := self._answer_known(task)) is not None:
                     finished = step(task, send, told)
                 if finished is None:
                     going.append(task)
@@ -244,26 +246,26 @@ class Engine:
         self.statistics.rounds += 1
         return going
 
-    def _told(self, task: Task[Value]) -> Floats | None:
+    def _answer_known(self, task: EngineTask[Value]) -> Floats | None:
         """The answer to what a task asks for, where no round is needed to know it; it counts as asked."""
         request = task.request
         if type(request) is not Score or request.base.notes is None or task.unasked:
             return None
-        if (answer := self.scorer.known(request)) is None:
+        if (answer := self.scorer.find_known(request)) is None:
             return None
         task.logical += request.rows
         return answer
 
-    def _charge(self, cohort: list[Task[Value]], seconds: float) -> None:
+    def _charge(self, cohort: list[EngineTask[Value]], seconds: float) -> None:
         if self.settings.time_limit is None:
             return
         # The time of whoever judges is not the attack's.
-        sizes = [0 if _is_fresh(task) else _size(task.request) for task in cohort]
+        sizes = [0 if _is_fresh(task) else _weigh_request(task.request) for task in cohort]
         total = max(1, sum(sizes))
         for task, size in zip(cohort, sizes, strict=True):
             task.seconds += seconds * size / total
 
-    def _advance(self, task: Task[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
+    def _advance(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
         """Take a task to its next request, and count its time where that is limited; its result if it ended instead."""
         if self.settings.time_limit is None:
             return self._step(task, step, answer)
@@ -273,7 +275,7 @@ class Engine:
         finally:
             task.seconds += time.perf_counter() - began
 
-    def _step(self, task: Task[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
+    def _step(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
         try:
             request = step(answer)
             budget = task.budget
@@ -283,22 +285,22 @@ class Engine:
                 request = task.within(request, budget)
             task.request = request
         except StopIteration as ended:
-            return self._finished(task, ended.value, None)
+            return self._finish(task, ended.value, None)
         except (TimeSpent, VictimTimeout) as late:  # It did not catch it: not even the clean text was answered in time.
-            return self._finished(task, None, str(late), timed_out=True)
+            return self._finish(task, None, str(late), timed_out=True)
         except Exception as error:
-            return self._finished(task, None, f"{type(error).__name__}: {error}")
+            return self._finish(task, None, f"{type(error).__name__}: {error}")
         return None
 
-    def _finished(
-        self, task: Task[Value], value: Value | None, error: str | None, timed_out: bool = False
+    def _finish(
+        self, task: EngineTask[Value], value: Value | None, error: str | None, timed_out: bool = False
     ) -> Finished[Value]:
         self.statistics.examples += 1
         return Finished(task.program, value, error, task.logical, len(task.asked.seen), timed_out)
 
     # ------------------------------------------------------------------ answering
 
-    def _launch(self, cohort: list[Task[Value]]) -> Later:
+    def _launch(self, cohort: list[EngineTask[Value]]) -> Later:
         """Start answering what the cohort asks for; the result waits for one answer per task."""
         scores, scoring = list[int](), list[int]()
         rows_at_once, tokens, always = self.scorer.rows_at_once, self.tokens_at_once, self.always
@@ -336,20 +338,22 @@ class Engine:
                 if chosen:
                     tasks = [cohort[index] for index in chosen]
                     keys = self._keys(tasks) if kind is Gradient and self.victim.stochastic else None
-                    started.append((chosen, self.services.start(kind, [self._asked(task) for task in tasks], keys)))
+                    started.append(
+                        (chosen, self.services.start(kind, [self._next_request(task) for task in tasks], keys))
+                    )
         self._charge(cohort, time.perf_counter() - began)
         if len(started) == 1:
             return started[0][1]
-        return partial(_gathered, started, [None] * len(cohort))
+        return partial(_gather_answers, started, [None] * len(cohort))
 
-    def _look(self, task: Task[Value]) -> Asked:
+    def _look(self, task: EngineTask[Value]) -> AskedScore:
         """What the judge of a task asks for, with randomness of its own."""
         request = task.request
         assert isinstance(request, Score)
         first, task.looks = task.looks, task.looks + request.count
-        return Asked(request, task.program.label, judged(task.asked.key), first)
+        return AskedScore(request, task.program.label, derive_judge_key(task.asked.key), first)
 
-    def _keys(self, tasks: Sequence[Task[Value]]) -> list[Keys]:
+    def _keys(self, tasks: Sequence[EngineTask[Value]]) -> list[Keys]:
         """For each gradient a key for randomness that no query uses, or those of the draws that all queries share."""
         numbers = np.array([task.logical for task in tasks], np.uint64) | np.uint64(1 << 63)
         unused = splitmix(np.array([task.asked.key for task in tasks], np.uint64) + splitmix(numbers))
@@ -360,7 +364,7 @@ class Engine:
             for index, task in enumerate(tasks)
         ]
 
-    def _asked(self, task: Task[Value]) -> Request:
+    def _next_request(self, task: EngineTask[Value]) -> Request:
         """What a task asks for in this round."""
         assert task.request is not None
         return task.turn(self._rows_of) if type(task.request) is Similarity else task.request
@@ -370,7 +374,7 @@ class Engine:
         return max(16, self.tokens_at_once // (words + 2))
 
 
-def _size(request: Request | None) -> int:
+def _weigh_request(request: Request | None) -> int:
     """What a request weighs where several share the time of a round."""
     if isinstance(request, Score):
         return request.rows
@@ -379,25 +383,25 @@ def _size(request: Request | None) -> int:
     return request.count if isinstance(request, Similarity) else 1
 
 
-def _is_fresh(task: Task[Value]) -> bool:
+def _is_fresh(task: EngineTask[Value]) -> bool:
     """Whether it is the judge of a task who asks."""
     return isinstance(task.request, Score) and task.request.fresh
 
 
-def _climbs(task: Task[Value]) -> bool:
+def _climbs(task: EngineTask[Value]) -> bool:
     """Whether a search asks that wants to know where it gets on."""
     request = task.request
     return isinstance(request, Score) and request.draws > 0 and not request.as_deployed
 
 
-def _tell(trace: Trace, key: int, request: Score, scores: Floats) -> None:
+def _tell(trace: QueryHook, key: int, request: Score, scores: Floats) -> None:
     for candidate in range(request.count):
-        texts = edited(request, candidate).texts
+        texts = make_draft(request, candidate).texts
         for row in range(candidate * request.each, (candidate + 1) * request.each):
             trace(key, texts, scores[row])
 
 
-def _gathered(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:
+def _gather_answers(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:
     """Wait for answers of several kinds; where a second look was started, that is to be waited for next."""
     again: list[tuple[list[int], Later]] = []
     for chosen, wait in started:
@@ -407,7 +411,7 @@ def _gathered(started: list[tuple[list[int], Later]], answers: list[Any]) -> lis
             continue
         for index, answer in zip(chosen, served, strict=True):
             answers[index] = answer
-    return partial(_gathered, again, answers) if again else answers
+    return partial(_gather_answers, again, answers) if again else answers
 
 
 def _unknown_token(victim: Victim) -> str:
@@ -416,7 +420,7 @@ def _unknown_token(victim: Victim) -> str:
 
 
 @contextmanager
-def _timed(statistics: EngineStatistics) -> Iterator[None]:
+def _measure_time(statistics: EngineStatistics) -> Iterator[None]:
     began = time.perf_counter()
     try:
         yield
@@ -430,7 +434,7 @@ _collected = time.monotonic()
 
 
 @contextmanager
-def _frozen_garbage() -> Iterator[None]:
+def _freeze_garbage() -> Iterator[None]:
     """Let the collector leave alone what exists now: walking it again and again would cost more than the attacks.
 
     What was frozen goes to the oldest generation afterwards, which is hardly ever collected: a process that attacks
@@ -453,6 +457,15 @@ def _frozen_garbage() -> Iterator[None]:
 
 
 __all__ = [
-    "BudgetSpent", "Engine", "EngineSettings", "EngineStatistics", "Finished", "Program", "Steps", "Stop", "TimeSpent",
-    "Trace", "VictimError",
+    "BudgetSpent",
+    "Engine",
+    "EngineSettings",
+    "EngineStatistics",
+    "Finished",
+    "Program",
+    "QueryHook",
+    "Steps",
+    "Stop",
+    "TimeSpent",
+    "VictimError",
 ]  # fmt: skip

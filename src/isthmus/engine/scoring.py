@@ -17,22 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core.errors import VictimError
-from isthmus.core.hashing import Keys, splitmix
-from isthmus.core.types import Floats, Victim
+from isthmus.core.hashing import splitmix
+from isthmus.core.types import Floats, Ints, Keys, Victim
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.packing import Failures, distinct
-from isthmus.engine.requests import Score, sliced_edits
-from isthmus.engine.rows import Int64
+from isthmus.engine.requests import Score, take_edits
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
-Reached = Callable[[Floats, Int64], NDArray[np.bool_]]
+Reached = Callable[[Floats, Ints], NDArray[np.bool_]]
 """Which rows of scores count as success, given the label of each row."""
 
-Answer = Floats | VictimError
-Answers = list[Answer]
+ScoreAnswer = Floats | VictimError
+ScoreAnswers = list[ScoreAnswer]
 Later = Callable[[], Any]
-"""Waits and gives `Answers`, or another `Later` where a second look was started."""
+"""Waits and gives `ScoreAnswers`, or another `Later` where a second look was started."""
 
 MOST_UNITS = 1 << 22
 """Words or units assembled at once; larger requests are served in parts, so that memory stays bounded."""
@@ -58,7 +57,7 @@ class ScoreStatistics:
     confirmed: int = 0  # successes checked in full precision
     unconfirmed: int = 0  # of those, the ones that did not hold
 
-    def spent(self, seconds: float) -> None:
+    def add_time(self, seconds: float) -> None:
         """Count time spent in the model."""
         self.model_s += seconds
 
@@ -74,7 +73,7 @@ class ScoreStatistics:
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedScore:
     """A `Score` request, and what the engine must know of whoever asked."""
 
     request: Score
@@ -88,24 +87,24 @@ class Asked:
         """Turn to a request: to all of its candidates, or to those that the next `most` rows hold. The rows taken."""
         start, stop = self.done, min(request.count, self.done + max(1, most // request.each))
         self.first_query = first_query
-        self.request = request if stop - start == request.count else sliced(request, start, stop)
+        self.request = request if stop - start == request.count else take_candidates(request, start, stop)
         self.done = 0 if stop == request.count else stop
         return (stop - start) * request.each
 
 
 @dataclass(slots=True)
-class Plan:
+class ScoringPlan:
     """Which rows must really be scored, and which row answers which."""
 
-    fresh: Int64  # one row of each set of equal rows
-    inverse: Int64  # [rows] index into `fresh`
-    missing: Int64  # indices into `fresh` that the cache does not hold
+    fresh: Ints  # one row of each set of equal rows
+    inverse: Ints  # [rows] index into `fresh`
+    missing: Ints  # indices into `fresh` that the cache does not hold
     cache: ScoreCache | None  # what remembers the answers
     keys: Keys  # by which it knows them
     scores: Floats  # [fresh, classes]
 
     @property
-    def wanted(self) -> Int64:
+    def wanted(self) -> Ints:
         """The rows to be scored."""
         return self.fresh[self.missing]
 
@@ -120,13 +119,13 @@ class Scorer(ABC):
         self.victim, self.cache = victim, cache
         self.statistics = statistics or ScoreStatistics()
 
-    def start(self, asked: Sequence[Asked]) -> Later:
+    def start(self, asked: Sequence[AskedScore]) -> Later:
         """Start answering; call the result to wait for one answer per request, or for what to wait for next."""
         parts = list(self._parts(asked))
         if len(parts) == 1 and len(parts[0]) == len(asked):
             return self._start(list(asked))
-        pieces: dict[int, list[Answer]] = defaultdict(list)
-        waiting: deque[tuple[list[tuple[int, Asked]], Later]] = deque()
+        pieces: dict[int, list[ScoreAnswer]] = defaultdict(list)
+        waiting: deque[tuple[list[tuple[int, AskedScore]], Later]] = deque()
 
         def settle(most: int) -> None:
             while len(waiting) > most:
@@ -138,13 +137,13 @@ class Scorer(ABC):
             waiting.append((part, self._start([item for _, item in part])))
             settle(self.ahead)  # rows are held until their answers are there: let go of them early
 
-        def finish() -> Answers:
+        def finish() -> ScoreAnswers:
             settle(0)
-            return [_joined(pieces[index]) for index in range(len(asked))]
+            return [_join_pieces(pieces[index]) for index in range(len(asked))]
 
         return finish
 
-    def known(self, request: Score) -> Floats | None:
+    def find_known(self, request: Score) -> Floats | None:
         """The scores of candidates that need not be looked at, where that can be told at once."""
         del request
         return None
@@ -158,19 +157,19 @@ class Scorer(ABC):
         """Candidates of one text that a round may serve, so that limits are looked at in between."""
 
     @abstractmethod
-    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+    def _sizes(self, asked: Sequence[AskedScore]) -> list[int]:
         """Units that one candidate of each request takes while it is assembled."""
 
     @abstractmethod
-    def _start(self, asked: list[Asked]) -> Later: ...
+    def _start(self, asked: list[AskedScore]) -> Later: ...
 
-    def _parts(self, asked: Sequence[Asked]) -> Iterator[list[tuple[int, Asked]]]:
+    def _parts(self, asked: Sequence[AskedScore]) -> Iterator[list[tuple[int, AskedScore]]]:
         """The work in parts that fit in memory; a request may be spread over several."""
         sizes = self._sizes(asked)
         if max(sizes, default=0) * sum([item.request.rows for item in asked]) <= MOST_UNITS:
             yield list(enumerate(asked))
             return
-        part: list[tuple[int, Asked]] = []
+        part: list[tuple[int, AskedScore]] = []
         filled = 0
         for index, item in enumerate(asked):
             size = max(1, sizes[index]) * item.request.each
@@ -186,7 +185,7 @@ class Scorer(ABC):
         if part:
             yield part
 
-    def _plan(self, asked: Sequence[Asked], keys: Keys, streams: Keys | None) -> Plan:
+    def _plan(self, asked: Sequence[AskedScore], keys: Keys, streams: Keys | None) -> ScoringPlan:
         at, names = 0, keys.tolist()
         for item in asked:
             request = item.request
@@ -195,7 +194,7 @@ class Scorer(ABC):
             at = stop
         cache = None if asked and asked[0].request.fresh else self.cache
         if cache is not None and streams is not None:
-            keys = _drawn_keys(asked, keys, streams)
+            keys = _key_draws(asked, keys, streams)
         if cache is None and self.victim.stochastic:
             fresh = inverse = np.arange(len(keys))
         else:
@@ -210,9 +209,9 @@ class Scorer(ABC):
         statistics.logical += len(keys)
         statistics.repeated += len(keys) - len(fresh)
         statistics.cached += len(fresh) - len(missing)
-        return Plan(fresh, inverse, missing, cache, keys, scores)
+        return ScoringPlan(fresh, inverse, missing, cache, keys, scores)
 
-    def _settle(self, plan: Plan, answers: Floats, failed: Failures) -> tuple[Floats, Failures]:
+    def _settle(self, plan: ScoringPlan, answers: Floats, failed: Failures) -> tuple[Floats, Failures]:
         """Scores of all rows, and the rows that failed, once the wanted rows are scored."""
         plan.scores[plan.missing] = answers
         if plan.cache is not None:
@@ -225,7 +224,7 @@ class Scorer(ABC):
             failures = {row: bad[at] for row, at in enumerate(plan.inverse.tolist()) if at in bad}
         return plan.scores[plan.inverse], failures
 
-    def _streams(self, asked: Sequence[Asked]) -> Keys | None:
+    def _streams(self, asked: Sequence[AskedScore]) -> Keys | None:
         """A key for the randomness of every row, from the asker and the number of the query, or of the draw where all
         queries are to share some.
 
@@ -234,11 +233,12 @@ class Scorer(ABC):
         if not self.victim.stochastic:
             return None
         counts = [item.request.rows for item in asked]
-        key = np.repeat(np.array([_named(item) for item in asked], np.uint64), counts)
-        return splitmix(key + splitmix(np.concatenate([_numbers(item) for item in asked])))
+        own = [shared(item.key) if item.request.draws else item.key for item in asked]
+        key = np.repeat(np.array(own, np.uint64), counts)
+        return splitmix(key + splitmix(np.concatenate([_number_rows(item) for item in asked])))
 
 
-def owners(asked: Sequence[Asked]) -> Int64 | None:
+def owners(asked: Sequence[AskedScore]) -> Ints | None:
     """For every row the candidate that it is a draw of; None where each candidate is one row."""
     if not any(item.request.draws for item in asked):
         return None
@@ -247,24 +247,19 @@ def owners(asked: Sequence[Asked]) -> Int64 | None:
     return np.repeat(np.arange(sum(counts)), np.repeat(each, counts))
 
 
-def _drawn_keys(asked: Sequence[Asked], keys: Keys, streams: Keys) -> Keys:
+def _key_draws(asked: Sequence[AskedScore], keys: Keys, streams: Keys) -> Keys:
     """The keys of the rows; of rows that are draws which stay the same, those of the text and the draw."""
     drawn = np.repeat([item.request.draws > 0 for item in asked], [item.request.rows for item in asked])
     return np.where(drawn, splitmix(keys ^ streams) | np.uint64(1), keys)
 
 
-def _named(item: Asked) -> int:
-    """Names the randomness of a request."""
-    return shared(item.key) if item.request.draws else item.key
-
-
-def _numbers(item: Asked) -> Keys:
+def _number_rows(item: AskedScore) -> Keys:
     """What tells the rows of a request apart: the number of the query, or of the draw."""
     rows = np.arange(item.request.rows, dtype=np.uint64)
     return rows % np.uint64(item.request.draws) if item.request.draws else rows + np.uint64(item.first_query)
 
 
-def at_last(wait: Later) -> Answers:
+def at_last(wait: Later) -> ScoreAnswers:
     """The answers, however often they have to be waited for."""
     answers = wait()
     while callable(answers):
@@ -272,31 +267,31 @@ def at_last(wait: Later) -> Answers:
     return answers  # type: ignore[no-any-return]
 
 
-def handed_out(asked: Sequence[Asked], scores: Floats, failures: Failures) -> list[Answer]:
+def hand_out(asked: Sequence[AskedScore], scores: Floats, failures: Failures) -> list[ScoreAnswer]:
     """Each request's own rows; a request one of whose rows failed is answered with the failure."""
     ends = list(accumulate([item.request.rows for item in asked]))
-    answers: list[Answer] = [scores[at:stop] for at, stop in zip([0, *ends], ends, strict=False)]
+    answers: list[ScoreAnswer] = [scores[at:stop] for at, stop in zip([0, *ends], ends, strict=False)]
     if failures:
         for index, (at, stop) in enumerate(zip([0, *ends], ends, strict=False)):
             answers[index] = next((failures[row] for row in range(at, stop) if row in failures), answers[index])
     return answers
 
 
-def sliced(request: Score, start: int, stop: int) -> Score:
+def take_candidates(request: Score, start: int, stop: int) -> Score:
     """The candidates start to stop of a request, as a request."""
-    edits = sliced_edits(request.edits, start, stop)
+    edits = take_edits(request.edits, start, stop)
     how = request.exact, request.fresh, request.draws, request.as_deployed
     return Score(request.base, edits, stop - start, *how)
 
 
-def _split(item: Asked, most: int) -> Iterator[Asked]:
+def _split(item: AskedScore, most: int) -> Iterator[AskedScore]:
     """A request in parts of at most `most` candidates."""
     for start in range(0, item.request.count, most):
-        part = sliced(item.request, start, min(start + most, item.request.count))
-        yield Asked(part, item.label, item.key, item.first_query + start, item.seen)
+        part = take_candidates(item.request, start, min(start + most, item.request.count))
+        yield AskedScore(part, item.label, item.key, item.first_query + start, item.seen)
 
 
-def _joined(pieces: list[Answer]) -> Answer:
+def _join_pieces(pieces: list[ScoreAnswer]) -> ScoreAnswer:
     scores: list[Floats] = []
     for piece in pieces:
         if isinstance(piece, VictimError):
@@ -305,7 +300,7 @@ def _joined(pieces: list[Answer]) -> Answer:
     return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
 
-def judged(key: int) -> int:
+def derive_judge_key(key: int) -> int:
     """Names the randomness of whoever judges the asker with this key."""
     return int(splitmix(np.array([key], np.uint64) ^ np.uint64(_JUDGE))[0])
 

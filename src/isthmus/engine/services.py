@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus.core.errors import UsageError
-from isthmus.core.hashing import Keys
-from isthmus.core.types import MaskedLM, SentenceEncoder, TokenEncoder, Victim
+from isthmus.core.types import Keys, MaskedLM, SentenceEncoder, TokenEncoder, Victim
 from isthmus.engine.blanks import Blanks
-from isthmus.engine.gradients import Gradients
+from isthmus.engine.gradients import GradientService
 from isthmus.engine.requests import Fill, Gradient, Likelihood, Similarity
 from isthmus.engine.similarity import Similarities, TextSimilarities, TokenSimilarities
 from isthmus.text.vocabulary import Vocabulary
@@ -38,7 +37,7 @@ class Services:
         self.vocabulary = vocabulary
         self._similarities: Similarities | None = None
         self._blanks: Blanks | None = None
-        self._gradients: Gradients | None = None
+        self._gradients: GradientService | None = None
 
     def start(self, kind: type, requests: Sequence[Any], keys: Sequence[Keys] | None = None) -> Callable[[], list[Any]]:
         """Start answering requests of one kind; the result waits for one answer per request.
@@ -75,8 +74,8 @@ class Services:
         return self._blanks
 
     @property
-    def gradients(self) -> Gradients:
+    def gradients(self) -> GradientService:
         """Differentiates the victim."""
         if self._gradients is None:
-            self._gradients = Gradients(self.victim, self.vocabulary, self.spent)
+            self._gradients = GradientService(self.victim, self.vocabulary, self.spent)
         return self._gradients

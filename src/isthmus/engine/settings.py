@@ -10,7 +10,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats
 from isthmus.engine.scoring import ScoreStatistics
 
-Trace = Callable[[int, Mapping[str, str], Floats], None]
+QueryHook = Callable[[int, Mapping[str, str], Floats], None]
 """Told of a query: the key of its program, the text, the scores [classes]."""
 
 
@@ -30,7 +30,7 @@ class EngineSettings:
     """Check successes found in bfloat16 again in float32 before they count."""
     vocabulary_limit: int = 2_000_000
     """Distinct words held before the engine drains and starts afresh."""
-    trace: Trace | None = field(default=None, repr=False, compare=False)
+    trace: QueryHook | None = field(default=None, repr=False, compare=False)
     """Told of every query that was answered, in the order in which each attack asked: key, texts, scores [classes]."""
 
     def __post_init__(self) -> None:
@@ -50,6 +50,6 @@ class EngineStatistics:
     total_s: float = 0.0
     service_s: float = 0.0  # in models other than the victim, and in its gradient
 
-    def spent_on_services(self, seconds: float) -> None:
+    def add_service_time(self, seconds: float) -> None:
         """Count time spent in models other than the victim."""
         self.service_s += seconds

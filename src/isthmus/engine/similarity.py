@@ -16,18 +16,18 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError
-from isthmus.core.types import Floats, SentenceEncoder, TokenEncoder
+from isthmus.core.types import Floats, Ints, SentenceEncoder, TokenEncoder
 from isthmus.engine.assembly import Assembler
-from isthmus.engine.changes import LaidTexts, changes_of, edited
-from isthmus.engine.packing import Failures, as_victim_error, distinct, forwarded, packed
+from isthmus.engine.changes import LaidTexts, changes_of, make_draft
+from isthmus.engine.packing import Failures, as_victim_error, distinct, launch_batches, pack_rows
 from isthmus.engine.requests import Similarity
-from isthmus.engine.rows import Int64, Rows
-from isthmus.engine.windows import Centres, window, within
+from isthmus.engine.rows import TokenRows
+from isthmus.engine.windows import Centres, window, words_within
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
-Answer = Floats | IsthmusError
-Waiting = Callable[[], list[Answer]]
+SimilarityAnswer = Floats | IsthmusError
+WaitingSimilarities = Callable[[], list[SimilarityAnswer]]
 
 _MOST_ROWS = 1 << 15
 """Candidates encoded at once; larger rounds are served in parts, so that memory stays bounded."""
@@ -42,10 +42,10 @@ class Similarities(ABC):
     def __init__(self, encoder: SentenceEncoder, spent: Callable[[float], None]) -> None:
         self.encoder, self.spent = encoder, spent
 
-    def start(self, requests: Sequence[Similarity]) -> Waiting:
+    def start(self, requests: Sequence[Similarity]) -> WaitingSimilarities:
         """Start comparing; the result waits for one answer per request."""
-        pieces: dict[int, list[Answer]] = defaultdict(list)
-        waiting: deque[tuple[list[tuple[int, Similarity]], Waiting]] = deque()
+        pieces: dict[int, list[SimilarityAnswer]] = defaultdict(list)
+        waiting: deque[tuple[list[tuple[int, Similarity]], WaitingSimilarities]] = deque()
 
         def settle(most: int) -> None:
             while len(waiting) > most:
@@ -53,20 +53,20 @@ class Similarities(ABC):
                 for (index, _), answer in zip(part, wait(), strict=True):
                     pieces[index].append(answer)
 
-        for part in _parts(requests):
+        for part in _cut_into_parts(requests):
             waiting.append((part, self._start([request for _, request in part])))
             settle(_AHEAD)
 
-        def finish() -> list[Answer]:
+        def finish() -> list[SimilarityAnswer]:
             settle(0)
-            return [_joined(pieces[index]) for index in range(len(requests))]
+            return [_join_pieces(pieces[index]) for index in range(len(requests))]
 
         return finish
 
     @abstractmethod
-    def _start(self, requests: list[Similarity]) -> Waiting: ...
+    def _start(self, requests: list[Similarity]) -> WaitingSimilarities: ...
 
-    def _cosines(self, left: Floats, right: Floats) -> Answer:
+    def _cosines(self, left: Floats, right: Floats) -> SimilarityAnswer:
         # Not by a matrix product, whose last bits may depend on the number of rows.
         cosines: Floats = np.einsum("ij,ij->i" if right.ndim == 2 else "ij,j->i", left, right)
         np.clip(cosines, -1.0, 1.0, out=cosines)
@@ -89,45 +89,45 @@ class TokenSimilarities(Similarities):
         self.on_gpu = encoder.device_type != "cpu"
         self.pad = encoder.tokenizer.pad_token_id or 0
 
-    def _start(self, requests: list[Similarity]) -> Waiting:
+    def _start(self, requests: list[Similarity]) -> WaitingSimilarities:
         counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
         centres = Centres.of(requests, counts)
         references = _References(self.assembler.number, requests, centres)
         rows = self._rows(requests, counts, centres, references)
         fresh, inverse = distinct(self.assembler.row_keys(rows))
-        work = packed(rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
+        work = pack_rows(rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
         places = work.places[inverse]
-        wait = forwarded(self.encoder.launch, work, self.spent)
+        wait = launch_batches(self.encoder.launch, work, self.spent)
         if not self.on_gpu:  # what was launched is done: hand out the answers, and let go of the rows
-            answers = self._compared(counts, places, *wait(), references)
+            answers = self._compare(counts, places, *wait(), references)
             return lambda: answers
-        return lambda: self._compared(counts, places, *wait(), references)
+        return lambda: self._compare(counts, places, *wait(), references)
 
-    def _rows(self, requests: list[Similarity], counts: Int64, centres: Centres, references: _References) -> Rows:
+    def _rows(self, requests: list[Similarity], counts: Ints, centres: Centres, references: _References) -> TokenRows:
         """The rows of all candidates, then those of the references that are not known yet."""
-        missing, laid = references.missing, self.assembler.laid
+        missing, laid = references.missing, self.assembler.lay
         texts = LaidTexts([laid(draft) for draft in (*(r.base for r in requests), *(part.draft for part in missing))])
         changes = changes_of(self.assembler.splicer, requests, texts, counts)
         low, high, odd = centres.ranges(texts)
-        changes = within(changes, low, high, np.flatnonzero(odd).tolist())
-        written = {row: [_written(requests, counts, centres, row)] for row in changes.odd}
+        changes = words_within(changes, low, high, np.flatnonzero(odd).tolist())
+        written = {row: [_cut_candidate(requests, counts, centres, row)] for row in changes.odd}
         own = [part.units(texts, len(requests) + index) for index, part in enumerate(missing)]
         written.update({len(low) + index: [str(missing[index])] for index, units in enumerate(own) if units is None})
         ranges = np.array([units or (0, 0) for units in own], np.int64).reshape(-1, 2)
-        return self.assembler.joined(
+        return self.assembler.join(
             texts,
             np.concatenate([low, ranges[:, 0]])[:, None],
             np.concatenate([high, ranges[:, 1]])[:, None],
             changes,
-            self.assembler.encoded(written),
+            self.assembler.encode(written),
         )
 
-    def _compared(
-        self, counts: Int64, places: Int64, vectors: Floats, failed: Failures, references: _References
-    ) -> list[Answer]:
+    def _compare(
+        self, counts: Ints, places: Ints, vectors: Floats, failed: Failures, references: _References
+    ) -> list[SimilarityAnswer]:
         rows = int(counts.sum())
         references.take(vectors, places[rows:], failed)
-        answers: list[Answer] = []
+        answers: list[SimilarityAnswer] = []
         start = 0
         for count in counts.tolist():
             own, of = places[start : start + count], references.of_row[start : start + count]
@@ -165,7 +165,7 @@ class Part(NamedTuple):
         return first, last + 1
 
     def __str__(self) -> str:
-        text = self.draft.parsed()[self.field]
+        text = self.draft.to_words()[self.field]
         if self.last < 0:
             return str(text)
         offsets = text.offsets()
@@ -194,7 +194,7 @@ class _References:
         self.failed: Failures = {}
         self.vectors = np.zeros((0, 1), np.float32)
 
-    def take(self, vectors: Floats, rows: Int64, failed: Failures) -> None:
+    def take(self, vectors: Floats, rows: Ints, failed: Failures) -> None:
         """Take in the vectors of the missing parts, and note them."""
         for at, row in zip(self.places, rows.tolist(), strict=True):
             if row in failed:
@@ -207,17 +207,17 @@ class _References:
             self.vectors = np.stack([vector for vector in self.known if vector is not None])
 
 
-def _written(requests: Sequence[Similarity], counts: Int64, centres: Centres, row: int) -> str:
+def _cut_candidate(requests: Sequence[Similarity], counts: Ints, centres: Centres, row: int) -> str:
     """The part of a candidate that is compared, cut out of its text."""
     index = int(centres.owner[row])
     candidate = row - int(counts[:index].sum())
     return _cut_out(
-        requests[index], edited(requests[index], candidate), int(centres.field[row]), int(centres.local[row])
+        requests[index], make_draft(requests[index], candidate), int(centres.field[row]), int(centres.local[row])
     )
 
 
 def _cut_out(request: Similarity, draft: Draft, field: int, local: int) -> str:
-    text = draft.parsed()[field]
+    text = draft.to_words()[field]
     return str(text) if request.window is None else window(text, local, request.window)
 
 
@@ -227,8 +227,8 @@ def _cut_out(request: Similarity, draft: Draft, field: int, local: int) -> str:
 class TextSimilarities(Similarities):
     """For encoders that take texts only."""
 
-    def _start(self, requests: list[Similarity]) -> Waiting:
-        pairs = [_pairs(request) for request in requests]
+    def _start(self, requests: list[Similarity]) -> WaitingSimilarities:
+        pairs = [_make_pairs(request) for request in requests]
         distinct = list(dict.fromkeys(text for own in pairs for pair in own for text in pair))
         place = {text: index for index, text in enumerate(distinct)}
         began = time.perf_counter()
@@ -248,7 +248,7 @@ class TextSimilarities(Similarities):
         return lambda: answers
 
 
-def _pairs(request: Similarity) -> list[tuple[str, str]]:
+def _make_pairs(request: Similarity) -> list[tuple[str, str]]:
     """Each candidate's text and the reference it is compared with."""
     pairs, base = [], request.base
     firsts = np.searchsorted(request.edits[:, 0], np.arange(request.count + 1)).tolist()
@@ -256,7 +256,9 @@ def _pairs(request: Similarity) -> list[tuple[str, str]]:
         position = int(request.edits[firsts[candidate], 1]) if firsts[candidate] < firsts[candidate + 1] else 0
         field = min(base.field_of(position), len(base.structure.fields) - 1)
         local = position - base.structure.starts[field]
-        texts = (_cut_out(request, draft, field, local) for draft in (edited(request, candidate), request.reference))
+        texts = (
+            _cut_out(request, draft, field, local) for draft in (make_draft(request, candidate), request.reference)
+        )
         pairs.append((next(texts), next(texts)))
     return pairs
 
@@ -264,7 +266,7 @@ def _pairs(request: Similarity) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------- parts
 
 
-def _parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarity]]]:
+def _cut_into_parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarity]]]:
     """The work in parts of at most `_MOST_ROWS` candidates; a request may be spread over several."""
     part: list[tuple[int, Similarity]] = []
     filled = 0
@@ -272,7 +274,7 @@ def _parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarit
         done = 0
         while done < request.count or request.count == 0:
             taken = min(request.count - done, _MOST_ROWS - filled)
-            part.append((index, request if taken == request.count else request.sliced(done, done + taken)))
+            part.append((index, request if taken == request.count else request.take(done, done + taken)))
             filled, done = filled + taken, done + taken
             if filled == _MOST_ROWS:
                 yield part
@@ -283,7 +285,7 @@ def _parts(requests: Sequence[Similarity]) -> Iterator[list[tuple[int, Similarit
         yield part
 
 
-def _joined(pieces: Sequence[Answer]) -> Answer:
+def _join_pieces(pieces: Sequence[SimilarityAnswer]) -> SimilarityAnswer:
     cosines: list[Floats] = []
     for piece in pieces:
         if isinstance(piece, IsthmusError):

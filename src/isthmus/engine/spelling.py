@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.types import Ints
+from isthmus.core.types import Bools, Ints
 from isthmus.text.vocabulary import DELETE, Vocabulary
 from isthmus.text.words import Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Bools = NDArray[np.bool_]
 _UNASKED = -1
 
 
@@ -57,7 +56,7 @@ class Spelling:
         """For every token the word it is, or DELETE where it is a piece, a mark or a special token."""
         return np.where(self.whole, self.words_of(np.arange(len(self))), DELETE).astype(np.int32)
 
-    def joined(self, tokens: Ints) -> NDArray[np.int32]:
+    def join(self, tokens: Ints) -> NDArray[np.int32]:
         """The word that each row of tokens spells together, or DELETE where that is not one word."""
         tokens = np.asarray(tokens)
         if tokens.ndim != 2:

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.core.types import Floats
 from isthmus.engine.requests import Fill, Gradient, Likelihood, Request, Score, Similarity
-from isthmus.engine.scoring import Asked, sliced
+from isthmus.engine.scoring import AskedScore, take_candidates
 from isthmus.text.vocabulary import Vocabulary
 
 Value = TypeVar("Value", covariant=True)
@@ -62,12 +62,12 @@ class Finished(Generic[Value]):
 
 
 @dataclass(slots=True, eq=False)
-class Task(Generic[Value]):
+class EngineTask(Generic[Value]):
     """A program that is running."""
 
     program: Program[Value]
     steps: Steps[Value]
-    asked: Asked
+    asked: AskedScore
     budget: int | None = None
     request: Request | None = None
     served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
@@ -91,15 +91,15 @@ class Task(Generic[Value]):
         if request.fresh or request.count <= left:
             return request
         request.asked, self.unasked = left, (request.count - left) * request.each
-        return sliced(request, 0, left)
+        return take_candidates(request, 0, left)
 
     def turn(self, most: Callable[[int], int]) -> Similarity:
         """The part of its `Similarity` request whose turn it is: all of it, or `most(words)` candidates more."""
         request, start = self.request, self.asked.done
         assert isinstance(request, Similarity)
-        stop = min(request.count, start + most(_compared(request)))
+        stop = min(request.count, start + most(_count_compared(request)))
         self.asked.done = 0 if stop == request.count else stop
-        return request if stop - start == request.count else request.sliced(start, stop)
+        return request if stop - start == request.count else request.take(start, stop)
 
     def cost(self, limit: int) -> int:
         """About how many tokens models will read for its request; the victim reads no more than `limit` of a text."""
@@ -108,7 +108,7 @@ class Task(Generic[Value]):
             words = len(request.base.ids)
             return (request.rows - self.asked.done * request.each) * ((words if words < limit else limit) + 2)
         if isinstance(request, Similarity):
-            return (request.count - self.asked.done) * (_compared(request) + 2)
+            return (request.count - self.asked.done) * (_count_compared(request) + 2)
         if isinstance(request, Fill | Likelihood):
             return len(request.positions) * (min(len(request.base), 128) + 2)
         if isinstance(request, Gradient):
@@ -116,7 +116,7 @@ class Task(Generic[Value]):
         return 0
 
 
-def _compared(request: Similarity) -> int:
+def _count_compared(request: Similarity) -> int:
     """Words of a candidate that are read."""
     return len(request.base) if request.window is None else min(request.window, len(request.base))
 

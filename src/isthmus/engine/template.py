@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from isthmus.core.types import Ints
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Int64 = NDArray[np.int64]
 
 
 class Template:
@@ -29,7 +28,7 @@ class Template:
         self.field_types: list[int] = []
         at = 0
         for content in bare:
-            start = _find(ids, content, at)
+            start = _find_content(ids, content, at)
             self.specials.append(ids[at:start])
             self.special_types.append(types[at:start])
             self.field_types.append(types[start])
@@ -42,7 +41,7 @@ class Template:
         self.added = sum(map(len, self.specials))
         self.room = max_tokens - self.added  # content tokens that fit
 
-    def truncated(self, lengths: Int64) -> Int64:
+    def truncate(self, lengths: Ints) -> Ints:
         """Content lengths [rows, fields] after truncation, the longer field first."""
         if lengths.shape[1] == 1:
             return np.minimum(lengths, self.room)
@@ -62,7 +61,7 @@ class Template:
         return np.where(over[:, None], np.stack([first, second], axis=1), lengths)
 
 
-def _find(ids: list[int], content: list[int], at: int) -> int:
+def _find_content(ids: list[int], content: list[int], at: int) -> int:
     for start in range(at, len(ids) - len(content) + 1):
         if ids[start : start + len(content)] == content:
             return start

@@ -11,14 +11,13 @@ from typing import cast
 import numpy as np
 
 from isthmus.core.errors import VictimTimeout
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats, Texts
+from isthmus.core.types import Floats, Keys, Texts
 from isthmus.engine.packing import Failures, as_victim_error, halves, not_finite
 from isthmus.engine.requests import Score
-from isthmus.engine.scoring import MOST_UNITS, Asked, Later, Scorer, handed_out, owners
+from isthmus.engine.scoring import MOST_UNITS, AskedScore, Later, Scorer, hand_out, owners
 from isthmus.text.draft import DELETE, REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
-from isthmus.text.words import closed
+from isthmus.text.words import close_gap
 
 _FEW = 4
 """Places in a draft that are counted out one by one; for more of them all are."""
@@ -39,11 +38,11 @@ class TextScorer(Scorer):
         """Few, if the text is long: every candidate is written out and read whole."""
         return max(16, MOST_UNITS // max(1, len(base)))
 
-    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+    def _sizes(self, asked: Sequence[AskedScore]) -> list[int]:
         return [len(item.request.base) for item in asked]
 
-    def _start(self, asked: list[Asked]) -> Later:
-        texts = [text for item in asked for text in _rendered(item.request)]
+    def _start(self, asked: list[AskedScore]) -> Later:
+        texts = [text for item in asked for text in _render(item.request)]
         owner = owners(asked)
         if owner is not None:
             texts = [texts[candidate] for candidate in owner.tolist()]
@@ -53,7 +52,7 @@ class TextScorer(Scorer):
         wanted = None if streams is None else streams[plan.wanted]
         answers, failed = self._evaluate([texts[row] for row in plan.wanted], wanted)
         scores, failures = self._settle(plan, answers, failed)
-        result = handed_out(asked, scores, failures)
+        result = hand_out(asked, scores, failures)
         return lambda: result
 
     def _evaluate(self, texts: Sequence[Texts], streams: Keys | None) -> tuple[Floats, Failures]:
@@ -88,14 +87,14 @@ class TextScorer(Scorer):
         return scores, failed
 
 
-def _rendered(request: Score) -> Iterator[dict[str, str]]:
+def _render(request: Score) -> Iterator[dict[str, str]]:
     """The candidates of a request as texts."""
     bounds = np.searchsorted(request.edits[:, 0], np.arange(request.count + 1))
     edits = request.edits[:, 1:].tolist()
     written = _Written.of(request.base) if request.count > 1 else None
     for candidate in range(request.count):
         own = [(position, span, word) for position, span, word in edits[bounds[candidate] : bounds[candidate + 1]]]
-        found = None if written is None else written.edited(own)
+        found = None if written is None else written.edit(own)
         yield request.base.apply(own).texts if found is None else found
 
 
@@ -104,7 +103,7 @@ class _Written:
 
     def __init__(self, base: Draft) -> None:
         self.base, self.fields, self.gaps = base, base.structure.fields, base.structure.gaps
-        self.pieces = [words.pieces() for words in base.parsed()]
+        self.pieces = [words.pieces() for words in base.to_words()]
         self.texts = {name: "".join(pieces) for name, pieces in zip(self.fields, self.pieces, strict=True)}
         self._ends: list[list[int]] | None = None
         self._asked: dict[tuple[int, int], int] = {}
@@ -127,7 +126,7 @@ class _Written:
             base.keep_note(cls, found := cls(base))
         return cast("_Written", found)
 
-    def edited(self, edits: list[tuple[int, int, int]]) -> dict[str, str] | None:
+    def edit(self, edits: list[tuple[int, int, int]]) -> dict[str, str] | None:
         """The text with words replaced, or with one word taken out; None for edits of other kinds."""
         if any(span != REPLACE for _, span, _ in edits) or (len(edits) > 1 and any(w == DELETE for *_, w in edits)):
             return None
@@ -140,7 +139,7 @@ class _Written:
             new = "" if word == DELETE else strings[word]
             if word == DELETE:
                 before, after = self.gaps[field][at : at + 2]
-                start, end, new = start - len(before), end + len(after), closed(before, after, first=not at)
+                start, end, new = start - len(before), end + len(after), close_gap(before, after, first=not at)
             name = self.fields[field]
             texts[name] = texts[name][:start] + new + texts[name][end:]
         return texts

@@ -12,22 +12,21 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats, TokenVictim
+from isthmus.core.types import Floats, Ints, Keys, TokenVictim
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.cache import ScoreCache
-from isthmus.engine.packing import Failures, forwarded, not_finite, packed
+from isthmus.engine.packing import Failures, launch_batches, not_finite, pack_rows
 from isthmus.engine.requests import Score
-from isthmus.engine.rows import Int64, Rows
+from isthmus.engine.rows import TokenRows
 from isthmus.engine.scoring import (
     MOST_UNITS,
-    Answers,
-    Asked,
+    AskedScore,
     Later,
     Reached,
+    ScoreAnswers,
     Scorer,
     ScoreStatistics,
-    handed_out,
+    hand_out,
     owners,
 )
 from isthmus.text.draft import Draft
@@ -68,7 +67,7 @@ class TokenScorer(Scorer):
         """As many as fit in memory: the model reads no more than its limit of any text."""
         return MOST_UNITS // (2 * self.assembler.max_tokens)
 
-    def _sizes(self, asked: Sequence[Asked]) -> list[int]:
+    def _sizes(self, asked: Sequence[AskedScore]) -> list[int]:
         most = 2 * self.assembler.max_tokens
         return [
             self._size(draft) if (units := draft.units) is None else size if (size := len(units)) < most else most
@@ -76,12 +75,12 @@ class TokenScorer(Scorer):
         ]
 
     def _size(self, draft: Draft) -> int:
-        laid = self.assembler.laid(draft)
+        laid = self.assembler.lay(draft)
         if laid.whole:
             return sum(map(len, draft.structure.gaps))
         return min(len(laid.units), 2 * self.assembler.max_tokens)
 
-    def known(self, request: Score) -> Floats | None:
+    def find_known(self, request: Score) -> Floats | None:
         """The scores of candidates all of whose edits lie behind what the victim reads, once one such was scored."""
         base, edits = request.base, request.edits
         if base.notes is None or request.fresh or request.exact or request.draws or not len(edits):
@@ -93,7 +92,7 @@ class TokenScorer(Scorer):
         self.statistics.cached += request.rows
         return np.repeat(score[None], request.rows, axis=0)
 
-    def _note_unread(self, asked: Sequence[Asked], answers: Answers) -> None:
+    def _note_unread(self, asked: Sequence[AskedScore], answers: ScoreAnswers) -> None:
         """Of long texts remember what a candidate scores that differs behind what the victim reads alone."""
         if self.inexact or self.victim.stochastic:
             return
@@ -109,7 +108,7 @@ class TokenScorer(Scorer):
             if int(last.min()) >= unread:
                 request.base.keep_note(self._unread_score, answer[edits[-1, 0]].copy())
 
-    def _start(self, asked: list[Asked]) -> Later:
+    def _start(self, asked: list[AskedScore]) -> Later:
         work = self.assembler.rows([item.request for item in asked])
         # [candidates], [rows] -> candidate, [rows]: a text is assembled once, and asked about once for each draw.
         keys, owner, streams = self.assembler.row_keys(work), owners(asked), self._streams(asked)
@@ -120,9 +119,9 @@ class TokenScorer(Scorer):
         plan = self._plan(asked, keys, streams)
         if not self.inexact:
             if not len(plan.missing):  # All of it is known: of a long text most candidates lie behind what is read.
-                return lambda: self._answered(asked, work, plan.scores[plan.inverse], {})
+                return lambda: self._answer(asked, work, plan.scores[plan.inverse], {})
             wait = self._forward(work, owner, plan.wanted, streams)
-            return lambda: self._answered(asked, work, *self._settle(plan, *wait()))
+            return lambda: self._answer(asked, work, *self._settle(plan, *wait()))
         exact = np.repeat([item.request.exact for item in asked], [item.request.rows for item in asked])
         if exact.any():
             # What is asked for exactly, and by nobody otherwise, is scored in full precision only.
@@ -131,45 +130,45 @@ class TokenScorer(Scorer):
             plan.missing = plan.missing[otherwise[plan.missing]]
         wait = self._forward(work, owner, plan.wanted, streams)
 
-        def finish() -> Answers | Later:
+        def finish() -> ScoreAnswers | Later:
             scores, failures = self._settle(plan, *wait())
             return self._confirm(asked, work, owner, exact, scores, failures, streams)
 
         return finish
 
-    def _answered(self, asked: Sequence[Asked], work: Rows, scores: Floats, failures: Failures) -> Answers:
-        answers = handed_out(asked, scores, failures)
+    def _answer(self, asked: Sequence[AskedScore], work: TokenRows, scores: Floats, failures: Failures) -> ScoreAnswers:
+        answers = hand_out(asked, scores, failures)
         if len(work) and int(work.total.max()) >= self.assembler.max_tokens:  # Something of a text is not read.
             self._note_unread(asked, answers)
         return answers
 
     def _confirm(
         self,
-        asked: Sequence[Asked],
-        work: Rows,
-        owner: Int64,
+        asked: Sequence[AskedScore],
+        work: TokenRows,
+        owner: Ints,
         exact: NDArray[np.bool_],
         scores: Floats,
         failures: Failures,
         streams: Keys | None,
-    ) -> Answers | Later:
+    ) -> ScoreAnswers | Later:
         """Start scoring again, in full precision, what was asked for exactly and what counts as a success."""
         counts = [item.request.rows for item in asked]
         labels = np.repeat([item.label for item in asked], counts)
         claimed = np.zeros(len(scores), bool) if self.reached is None else self.reached(scores, labels) & ~exact
         again = np.flatnonzero(claimed | exact)
         if not len(again):
-            return handed_out(asked, scores, failures)
+            return hand_out(asked, scores, failures)
         wait = self._forward(work, owner, again, streams, exact=True)
 
-        def finish() -> Answers:
+        def finish() -> ScoreAnswers:
             scores[again], failed = wait()
             failures.update({int(again[index]): error for index, error in failed.items()})
             if self.reached is not None:
                 holds = self.reached(scores, labels)
                 self.statistics.confirmed += int(claimed.sum())
                 self.statistics.unconfirmed += int((claimed & ~holds).sum())
-            return handed_out(asked, scores, failures)
+            return hand_out(asked, scores, failures)
 
         return finish
 
@@ -181,17 +180,17 @@ class TokenScorer(Scorer):
         return int(getattr(self.victim, "padding_block", 1))
 
     def _forward(
-        self, work: Rows, owner: Int64, rows: Int64, streams: Keys | None, *, exact: bool = False
+        self, work: TokenRows, owner: Ints, rows: Ints, streams: Keys | None, *, exact: bool = False
     ) -> Callable[[], tuple[Floats, Failures]]:
         """Start scoring these rows, each a draw of its `owner`; their scores in order, and what failed by index."""
         own, rows = None if streams is None else streams[rows], owner[rows]
-        together = packed(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=own, block=self._block)
+        together = pack_rows(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=own, block=self._block)
         statistics = self.statistics
         statistics.forwarded += len(rows)
         statistics.batches += len(together.batches)
         statistics.tokens += int(work.total[rows].sum())
         statistics.padded_tokens += sum(batch.ids.size for batch in together.batches)
-        wait = forwarded(partial(self.victim.launch, exact=exact), together, statistics.spent)
+        wait = launch_batches(partial(self.victim.launch, exact=exact), together, statistics.add_time)
 
         def finish() -> tuple[Floats, Failures]:
             scores = np.zeros((len(rows), len(self.victim.labels)), np.float32)

@@ -12,26 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from isthmus.core.types import Bools, Ints
 from isthmus.engine.changes import Changes, LaidTexts
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Similarity
-from isthmus.engine.rows import Int64
 from isthmus.text.words import Words
-
-Bools = NDArray[np.bool_]
 
 
 def window(text: Words, position: int, size: int) -> str:
     """The part of a text that holds `size` words around a position, or as many as there are on either side."""
     if not len(text):
         return str(text)
-    first, last = _bounds(np.array([position]), np.array([len(text)]), np.array([size]))
+    first, last = _window_bounds(np.array([position]), np.array([len(text)]), np.array([size]))
     offsets = text.offsets()
     return str(text)[offsets[int(first[0])][0] : offsets[int(last[0])][1]]
 
 
-def _bounds(position: Int64, length: Int64, size: Int64) -> tuple[Int64, Int64]:
+def _window_bounds(position: Ints, length: Ints, size: Ints) -> tuple[Ints, Ints]:
     """First and last word of each window."""
     position = np.minimum(position, length - 1)
     before, after = size // 2, (size - 1) // 2  # what lies on either side; a window of even size leans to the left
@@ -47,18 +44,18 @@ def _bounds(position: Int64, length: Int64, size: Int64) -> tuple[Int64, Int64]:
 class Centres:
     """Around which word of which field every candidate is compared, and how its edits move the words there."""
 
-    owner: Int64  # [rows] the request it belongs to
-    field: Int64
-    start: Int64  # position at which the field starts
-    local: Int64  # position in the field
-    length: Int64  # words of the field in the base
-    growth: Int64  # words by which the candidate is longer
-    shifts_at: Int64  # where it grows or shrinks, counted in the field
-    size: Int64  # words in the window; 0: the whole field
+    owner: Ints  # [rows] the request it belongs to
+    field: Ints
+    start: Ints  # position at which the field starts
+    local: Ints  # position in the field
+    length: Ints  # words of the field in the base
+    growth: Ints  # words by which the candidate is longer
+    shifts_at: Ints  # where it grows or shrinks, counted in the field
+    size: Ints  # words in the window; 0: the whole field
     awkward: Bools  # it grows or shrinks in several places
 
     @classmethod
-    def of(cls, requests: Sequence[Similarity], counts: Int64) -> Centres:
+    def of(cls, requests: Sequence[Similarity], counts: Ints) -> Centres:
         """Look at the edits of all requests."""
         rows = int(counts.sum())
         owner = np.repeat(np.arange(len(requests)), counts)
@@ -88,7 +85,7 @@ class Centres:
             window_sizes[owner], awkward,
         )  # fmt: skip
 
-    def ranges(self, texts: LaidTexts) -> tuple[Int64, Int64, Bools]:
+    def ranges(self, texts: LaidTexts) -> tuple[Ints, Ints, Bools]:
         """First and last (exclusive) unit of every candidate's window, and for which that can't be said."""
         low, high = texts.bounds()
         low, high = low[self.owner, self.field], high[self.owner, self.field]
@@ -97,7 +94,7 @@ class Centres:
         odd = windowed & (self.awkward | texts.whole[self.owner])
         rows = np.flatnonzero(windowed & ~odd & (length > 0))
         if len(rows):
-            first, last = _bounds(self.local[rows], length[rows], self.size[rows])
+            first, last = _window_bounds(self.local[rows], length[rows], self.size[rows])
             owner, first_word, last_word, new_ends = self._words(rows, first, last)
             fine = texts.alone(owner, first_word) & texts.alone(owner, last_word)
             if not fine.all():
@@ -108,7 +105,7 @@ class Centres:
             high[rows] = texts.unit(owner, last_word) + 1 - new_ends
         return low, high, odd
 
-    def _words(self, rows: Int64, first: Int64, last: Int64) -> tuple[Int64, Int64, Int64, Bools]:
+    def _words(self, rows: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints, Bools]:
         """The owner and the first and last word, counted in the base, of windows of candidates.
 
         Where a window ends with a new word, the last is the word in front of which that stands.
@@ -119,23 +116,23 @@ class Centres:
         base_last = last + ((growth < 0) & (last >= at)) - ((growth > 0) & (last > at))
         return self.owner[rows], start + base_first, start + base_last, (growth > 0) & (last == at)
 
-    def reference_words(self, requests: Sequence[Similarity]) -> tuple[Int64, Int64]:
+    def reference_words(self, requests: Sequence[Similarity]) -> tuple[Ints, Ints]:
         """First and last word, counted in the field, of the part of the reference that each candidate is compared with.
 
         Without a window, 0 and -1: the whole field.
         """
         starts = np.array([request.reference.structure.starts for request in requests], np.int64)
         length = starts[self.owner, self.field + 1] - starts[self.owner, self.field]
-        first, last = _bounds(self.local, np.maximum(1, length), np.maximum(1, self.size))
+        first, last = _window_bounds(self.local, np.maximum(1, length), np.maximum(1, self.size))
         whole = (self.size == 0) | (length == 0)
         return np.where(whole, 0, first), np.where(whole, -1, last)
 
 
-def within(changes: Changes, low: Int64, high: Int64, odd: Sequence[int]) -> Changes:
+def words_within(changes: Changes, low: Ints, high: Ints, odd: Sequence[int]) -> Changes:
     """The changes that lie in each row's range of units, for rows of one field; more rows turned out to be odd."""
     changes.field = None
     mask = (changes.first >= low[changes.row]) & (changes.last <= high[changes.row])
     if odd:
         changes.odd = sorted({*changes.odd, *odd})
         mask &= ~np.isin(changes.row, odd)
-    return changes if mask.all() else changes.kept(mask)
+    return changes if mask.all() else changes.keep(mask)

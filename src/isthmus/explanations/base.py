@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
-from isthmus.core.types import ABSTAINS, Example, Texts, Victim
+from isthmus.core.types import ABSTAINS, Doubles, Example, Texts, Victim
 from isthmus.text.words import Words
 
-Weights = NDArray[np.float64]
 Classes = str | int | Sequence[str | int]
 """``predicted``, ``all``, or classes by name or number."""
 
@@ -44,7 +42,7 @@ class Explanation:
     """The model's probabilities of the text."""
     classes: tuple[int, ...]
     """The classes explained, one row of weights each."""
-    weights: Weights
+    weights: Doubles
     """[classes explained, words] over all fields, in reading order."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the method knows of its own error, one number per class explained."""
@@ -59,7 +57,7 @@ class Explanation:
         """The most likely class."""
         return int(np.argmax(self.scores))
 
-    def towards(self, label: int | str) -> Weights:
+    def towards(self, label: int | str) -> Doubles:
         """The weights for one class [words]."""
         wanted = self.labels.index(label) if isinstance(label, str) else label
         if wanted not in self.classes:
@@ -154,7 +152,7 @@ class Explainer(ABC):
 
         subject = as_victim(victim)
         labels = tuple(label for label in subject.labels if label != ABSTAINS)
-        chosen = chosen_classes(classes, labels)
+        chosen = choose_classes(classes, labels)
         self.check(subject)
         return self._in_parts(subject, examples, chosen, seed)
 
@@ -190,7 +188,7 @@ class Explainer(ABC):
         """Explain some examples, many of them in one batch; without `classes` each text's own prediction."""
 
 
-def chosen_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] | None:
+def choose_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] | None:
     """Numbers of the requested classes; None for each text's own prediction."""
     if isinstance(classes, str) and classes == "predicted":
         return None
@@ -256,7 +254,7 @@ def explain(
         raise UsageError(f"explain takes a text or several, not {texts!r:.80}")
     given = [texts] if isinstance(texts, str | Mapping | Example) else list(texts)
     fields = tuple(getattr(subject, "fields", None) or ("text",))
-    examples = [_example(number, each, fields) for number, each in enumerate(given)]
+    examples = [_make_example(number, each, fields) for number, each in enumerate(given)]
     refuse_wordless(examples)
     found = list(explainer(subject, examples, classes=classes, seed=seed))
     return found[0] if alone else found
@@ -270,7 +268,7 @@ def refuse_wordless(examples: Iterable[Example]) -> None:
             raise UsageError(f"{example.id} has no words to explain ({shown}): give a text with at least one word")
 
 
-def _example(number: int, given: Any, fields: tuple[str, ...]) -> Example:
+def _make_example(number: int, given: Any, fields: tuple[str, ...]) -> Example:
     if isinstance(given, Example):
         return given
     if isinstance(given, str):

@@ -43,9 +43,9 @@ class GradientXInput(Explainer):
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
         """Many texts in one batch."""
-        from isthmus.explanations.parts.paths import Path, explained
+        from isthmus.explanations.parts.paths import Path, explain_by_path
 
         del seed  # Nothing is drawn.
-        return explained(
+        return explain_by_path(
             victim, examples, classes, Path((1.0,)), output=self.output, method=self.name, whole_path=False
         )

@@ -53,8 +53,8 @@ class IntegratedGradients(Explainer):
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
         """Steps of many texts in one batch."""
-        from isthmus.explanations.parts.paths import Path, explained
+        from isthmus.explanations.parts.paths import Path, explain_by_path
 
         del seed  # Nothing is drawn.
         path = Path(tuple((step + 0.5) / self.steps for step in range(self.steps)))
-        return explained(victim, examples, classes, path, output=self.output, method=self.name, whole_path=True)
+        return explain_by_path(victim, examples, classes, path, output=self.output, method=self.name, whole_path=True)

@@ -9,15 +9,12 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Bools, Example, Victim
+from isthmus.core.types import Bools, Doubles, Example, Victim
 from isthmus.engine.scheduler import Steps
 from isthmus.explanations.base import Explainer, Explanation
-from isthmus.explanations.parts.queries import Ask, Weighed, asked, check_absent
-
-Array = NDArray[np.float64]
+from isthmus.explanations.parts.queries import AskScores, Weighed, check_absent, explain_by_queries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +66,19 @@ class LIME(Explainer):
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
         """One request a text."""
-        return asked(victim, examples, classes, seed, partial(_weigh, self), method=self.name, absent=self.absent)
+        return explain_by_queries(
+            victim, examples, classes, seed, partial(_weigh, self), method=self.name, absent=self.absent
+        )
 
 
-def _weigh(lime: LIME, words: int, ask: Ask, key: int) -> Steps[Weighed]:
-    present = kept(words, lime.samples, key)
+def _weigh(lime: LIME, words: int, ask: AskScores, key: int) -> Steps[Weighed]:
+    present = draw_kept(words, lime.samples, key)
     scores = yield from ask(present)
     weights, explained = ridge(present.astype(np.float64), scores, closeness(present, lime.kernel_width), lime.ridge)
     return Weighed(scores[0], weights.T, {"variance explained": explained})
 
 
-def kept(words: int, samples: int, key: int) -> Bools:
+def draw_kept(words: int, samples: int, key: int) -> Bools:
     """Which words each sample keeps [samples, words]; the first keeps all."""
     stream = np.random.default_rng(key)
     present = np.ones((samples, words), bool)
@@ -90,14 +89,14 @@ def kept(words: int, samples: int, key: int) -> Bools:
     return present
 
 
-def closeness(present: Bools, kernel_width: float) -> Array:
+def closeness(present: Bools, kernel_width: float) -> Doubles:
     """Weights of the samples: the cosine between z and the whole text is the root of the share of words kept."""
     share = present.mean(axis=1) if present.shape[1] else np.ones(len(present))
     distance = 100 * (1 - np.sqrt(share))
     return np.exp(-((distance / kernel_width) ** 2))
 
 
-def ridge(samples: Array, targets: Array, weights: Array, penalty: float) -> tuple[Array, Array]:
+def ridge(samples: Doubles, targets: Doubles, weights: Doubles, penalty: float) -> tuple[Doubles, Doubles]:
     """Weighted ridge regression with an intercept that is not penalised.
 
     Coefficients [columns, targets], and the share of each target's weighted variance that they explain [targets].

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.core.types import Example, Victim
 from isthmus.engine.scheduler import Steps
 from isthmus.explanations.base import Explainer, Explanation
-from isthmus.explanations.parts.queries import Ask, Weighed, asked, check_absent
+from isthmus.explanations.parts.queries import AskScores, Weighed, check_absent, explain_by_queries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,10 @@ class Occlusion(Explainer):
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
         """One request a text."""
-        return asked(victim, examples, classes, seed, _weigh, method=self.name, absent=self.absent)
+        return explain_by_queries(victim, examples, classes, seed, _weigh, method=self.name, absent=self.absent)
 
 
-def _weigh(words: int, ask: Ask, key: int) -> Steps[Weighed]:
+def _weigh(words: int, ask: AskScores, key: int) -> Steps[Weighed]:
     del key
     present = np.ones((words + 1, words), bool)
     present[1:][np.diag_indices(words)] = False

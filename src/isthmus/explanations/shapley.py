@@ -13,7 +13,7 @@ from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Victim
 from isthmus.engine.scheduler import Steps
 from isthmus.explanations.base import Explainer, Explanation
-from isthmus.explanations.parts.queries import Ask, Weighed, asked, check_absent
+from isthmus.explanations.parts.queries import AskScores, Weighed, check_absent, explain_by_queries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +58,10 @@ class Shapley(Explainer):
     ) -> Iterator[Explanation]:
         """One request a text."""
         weigh = partial(_weigh, orders=-(-self.orders // 2))
-        return asked(victim, examples, classes, seed, weigh, method=self.name, absent=self.absent)
+        return explain_by_queries(victim, examples, classes, seed, weigh, method=self.name, absent=self.absent)
 
 
-def _weigh(words: int, ask: Ask, key: int, *, orders: int) -> Steps[Weighed]:
+def _weigh(words: int, ask: AskScores, key: int, *, orders: int) -> Steps[Weighed]:
     """Walk each order and its reverse. The text without words and the whole text belong to every walk."""
     stream = np.random.default_rng(key)
     if not words:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
 
 
-def chained(front: Deployment | None, behind: Deployment | None) -> Deployment | None:
+def chain(front: Deployment | None, behind: Deployment | None) -> Deployment | None:
     """Both, one behind the other; the only one where there is one."""
     if front is None or behind is None:
         return behind if front is None else front
@@ -52,7 +52,7 @@ class Chained(Deployment):
         """The pipeline; a setting of the front end changes that, any other what answers."""
         assert isinstance(self.front, Normalised)
         own = {field.name for field in dataclasses.fields(Normalised)}
-        front = self.front.changed({name: value for name, value in options.items() if name in own})
+        front = self.front.change({name: value for name, value in options.items() if name in own})
         rest = {name: value for name, value in options.items() if name not in own}
         assert isinstance(front, Normalised)
         # A victim of texts is not asked a second time, so it computes in float32 at once.

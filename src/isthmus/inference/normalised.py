@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError
 from isthmus.core.types import Floats, Texts, Victim
-from isthmus.lexicon.normaliser import Normaliser, Steps
+from isthmus.lexicon.normaliser import Normaliser, NormaliserSteps
 from isthmus.models.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Normalised(Steps, Deployment):
+class Normalised(NormaliserSteps, Deployment):
     """Reads every text as `isthmus.lexicon.normaliser` does, with the words of its training texts as the known ones."""
 
     kind = "normalise"
@@ -47,7 +47,9 @@ class Normalised(Steps, Deployment):
     @functools.cached_property
     def normaliser(self) -> Normaliser:
         """What reads."""
-        return Normaliser(Steps(**{field.name: getattr(self, field.name) for field in fields(Steps)}), self.words)
+        return Normaliser(
+            NormaliserSteps(**{field.name: getattr(self, field.name) for field in fields(NormaliserSteps)}), self.words
+        )
 
     def read(self, texts: Sequence[Texts]) -> list[dict[str, str]]:
         """The texts as the model reads them."""
@@ -58,7 +60,7 @@ class Normalised(Steps, Deployment):
         from isthmus.models.victims.classifier import ClassifierVictim
 
         of_model = set(inspect.signature(ClassifierVictim).parameters)
-        steps = self.changed({name: value for name, value in options.items() if name not in of_model})
+        steps = self.change({name: value for name, value in options.items() if name not in of_model})
         assert isinstance(steps, Normalised)
         rest = {name: value for name, value in options.items() if name in of_model}
         return NormalisedVictim(ClassifierVictim(model, "fp32", **rest), steps)

@@ -8,8 +8,7 @@ Scores are compared across the windows of a context as they are. Windows of simi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,15 +16,13 @@ import numpy as np
 
 from isthmus.core.errors import DataError, UsageError
 from isthmus.core.seeds import derive
-from isthmus.core.types import Answer, Example, Floats, Pending, QuestionAnswering
-from isthmus.inference.question_windows import Span, Window, best_spans, cut_windows
+from isthmus.core.types import Answer, Autocast, Example, Floats, Pending, QuestionAnswering
+from isthmus.inference.question_windows import AnswerSpan, Window, best_spans, cut_windows
 
 if TYPE_CHECKING:
     import torch
 
     from isthmus.models.classifier import Classifier
-
-Autocast = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,9 @@ def answer(
     examples = tuple(examples)
     windows = windows_of(model, examples)
     logits = dict(window_logits(model, windows, examples, batch_size=batch_size, seed=seed, autocast=autocast))
-    return predictions(windows, [logits[number] for number in range(len(windows))], examples, model.task.fields, n_best)
+    return predict_answers(
+        windows, [logits[number] for number in range(len(windows))], examples, model.task.fields, n_best
+    )
 
 
 def windows_of(model: Classifier, examples: Sequence[Example], *, labelled: bool = False) -> list[Window]:
@@ -75,19 +74,19 @@ def windows_of(model: Classifier, examples: Sequence[Example], *, labelled: bool
         raise UsageError(
             f"this model chooses one of {', '.join(task.labels)}; to answer questions, train one with --task qa"
         )
-    questions, contexts = ([_text(example, field) for example in examples] for field in task.fields)
-    answers = [_answers(example) for example in examples] if labelled else None
+    questions, contexts = ([_read_text(example, field) for example in examples] for field in task.fields)
+    answers = [_require_answers(example) for example in examples] if labelled else None
     return cut_windows(model.tokenizer, questions, contexts, answers, max_tokens=model.max_tokens, stride=task.stride)
 
 
-def _text(example: Example, field: str) -> str:
+def _read_text(example: Example, field: str) -> str:
     text = example.fields.get(field)
     if not isinstance(text, str):
         raise DataError(f"example {example.id} has no text in the field {field!r}")
     return text
 
 
-def _answers(example: Example) -> tuple[Answer, ...]:
+def _require_answers(example: Example) -> tuple[Answer, ...]:
     if isinstance(example.label, int) or not example.label:
         raise DataError(f"example {example.id} has no answers to learn from, but the label {example.label!r}")
     return example.label
@@ -112,13 +111,13 @@ def window_logits(
     waiting: tuple[list[int], Pending] | None = None
     try:
         for batch in batches:
-            started = batch, _start(model, windows, batch, _keys(model, windows, examples, batch, seed), autocast)
+            started = batch, _start(model, windows, batch, _make_keys(model, windows, examples, batch, seed), autocast)
             # The next batch is under way on a GPU while the numbers of this one are looked at.
             if waiting is not None:
-                yield from _unpacked(windows, *waiting)
+                yield from _unpack(windows, *waiting)
             waiting = started
         if waiting is not None:
-            yield from _unpacked(windows, *waiting)
+            yield from _unpack(windows, *waiting)
     finally:
         model.train(was_training)
 
@@ -131,13 +130,13 @@ def _start(
     from isthmus.arithmetic.machine import full_float32
     from isthmus.arithmetic.transfer import pending
 
-    inputs = {name: tensor.to(model.device) for name, tensor in _padded(model, windows, batch).items()}
-    with torch.inference_mode(), autocast(), full_float32(), model.keyed(keys):
+    inputs = {name: tensor.to(model.device) for name, tensor in _pad_windows(model, windows, batch).items()}
+    with torch.inference_mode(), autocast(), full_float32(), model.use_keys(keys):
         logits: torch.Tensor = model(**inputs).logits
     return pending(logits.float())
 
 
-def _padded(model: Classifier, windows: Sequence[Window], batch: list[int]) -> dict[str, torch.Tensor]:
+def _pad_windows(model: Classifier, windows: Sequence[Window], batch: list[int]) -> dict[str, torch.Tensor]:
     import torch
 
     fill = {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id}
@@ -151,7 +150,7 @@ def _padded(model: Classifier, windows: Sequence[Window], batch: list[int]) -> d
     return columns
 
 
-def _keys(
+def _make_keys(
     model: Classifier, windows: Sequence[Window], examples: Sequence[Example], batch: list[int], seed: int
 ) -> torch.Tensor | None:
     """A key per row where the model draws noise, so that an answer does not depend on what else is in the batch."""
@@ -164,13 +163,13 @@ def _keys(
     return torch.from_numpy(keys.view(np.int64)).to(model.device)
 
 
-def _unpacked(windows: Sequence[Window], batch: list[int], wait: Pending) -> Iterator[tuple[int, Floats]]:
+def _unpack(windows: Sequence[Window], batch: list[int], wait: Pending) -> Iterator[tuple[int, Floats]]:
     logits = wait()
     for row, number in enumerate(batch):
         yield number, logits[row, :, : len(windows[number])].copy()
 
 
-def predictions(
+def predict_answers(
     windows: Sequence[Window],
     logits: Sequence[Floats],
     examples: Sequence[Example],
@@ -180,16 +179,16 @@ def predictions(
     """The answers that the logits of all windows give."""
     if n_best < 1:
         raise UsageError(f"n_best is {n_best}; it must be at least 1")
-    spans: list[list[Span]] = [[] for _ in examples]
+    spans: list[list[AnswerSpan]] = [[] for _ in examples]
     for window, scores in zip(windows, logits, strict=True):
         spans[window.example] += best_spans(window, scores, n_best)
     return [
-        _prediction(example, _text(example, fields[-1]), found, n_best)
+        _make_prediction(example, _read_text(example, fields[-1]), found, n_best)
         for example, found in zip(examples, spans, strict=True)
     ]
 
 
-def _prediction(example: Example, context: str, spans: list[Span], n_best: int) -> Prediction:
+def _make_prediction(example: Example, context: str, spans: list[AnswerSpan], n_best: int) -> Prediction:
     kept: dict[tuple[int, str], float] = {}
     for span in sorted(spans, key=lambda span: -span.score):
         text = context[span.start : span.end]

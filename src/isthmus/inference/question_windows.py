@@ -48,7 +48,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AnswerSpan:
     """A candidate answer: characters of the context, and the sum of its two logits."""
 
     start: int
@@ -69,7 +69,7 @@ def cut_windows(
     windows: list[Window] = []
     for start in range(0, len(questions), _CHUNK):
         part = slice(start, start + _CHUNK)
-        for number, whole in enumerate(_tokenised(tokenizer, questions[part], contexts[part]), start=start):
+        for number, whole in enumerate(_tokenise(tokenizer, questions[part], contexts[part]), start=start):
             wanted = most_given(answers[number]) if answers is not None and answers[number] else None
             windows += _windows(whole, number, wanted, max_tokens, stride)
     return windows
@@ -89,7 +89,7 @@ class _Whole:
     part: NDArray[np.int8]  # 0 = question, 1 = context, -1 = special
 
 
-def _tokenised(
+def _tokenise(
     tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], contexts: Sequence[str]
 ) -> Iterator[_Whole]:
     try:
@@ -132,7 +132,7 @@ def _windows(whole: _Whole, number: int, answer: Answer | None, max_tokens: int,
             {name: column[chosen] for name, column in whole.columns.items()},
             np.where(inside[:, None], whole.offsets[chosen], 0),
             inside,
-            _placed(target, begin, inside),
+            _place_target(target, begin, inside),
         )
 
 
@@ -144,14 +144,14 @@ def _tokens_of(answer: Answer, offsets: NDArray[np.int32]) -> tuple[int, int] | 
     return (int(touched[0]), int(touched[-1])) if len(touched) else None
 
 
-def _placed(target: tuple[int, int] | None, begin: int, inside: Bools) -> tuple[int, int]:
+def _place_target(target: tuple[int, int] | None, begin: int, inside: Bools) -> tuple[int, int]:
     if target is None or target[0] < begin or target[1] >= begin + int(inside.sum()):
         return 0, 0
     places = np.flatnonzero(inside)
     return int(places[target[0] - begin]), int(places[target[1] - begin])
 
 
-def best_spans(window: Window, logits: Floats, n: int, longest: int = LONGEST_ANSWER) -> list[Span]:
+def best_spans(window: Window, logits: Floats, n: int, longest: int = LONGEST_ANSWER) -> list[AnswerSpan]:
     """The `n` best spans of the context in one window, best first: start <= end, at most `longest` tokens.
 
     Every valid pair is looked at; a span is worth the logit of its start plus that of its end.
@@ -172,5 +172,5 @@ def best_spans(window: Window, logits: Floats, n: int, longest: int = LONGEST_AN
     for place in chosen[np.isfinite(scores[chosen])].tolist():
         first, length = divmod(place, longest)
         begin, stop = window.offsets[places[first], 0], window.offsets[places[first + length], 1]
-        spans.append(Span(int(begin), int(stop), float(scores[place])))
+        spans.append(AnswerSpan(int(begin), int(stop), float(scores[place])))
     return spans

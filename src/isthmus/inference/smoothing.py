@@ -28,7 +28,7 @@ from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
 
 if TYPE_CHECKING:
-    from isthmus.inference.synonym_reading import Reader
+    from isthmus.inference.synonym_reading import DrawnTextReader
     from isthmus.models.classifier import Classifier
 
 Voice = Literal["vote", "mean"]
@@ -56,10 +56,10 @@ class SynonymSmoothing(Deployment):
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
         """The smoothed classifier; with `fixed` every query is answered by the same draws."""
         from isthmus.models.victims.classifier import ClassifierVictim
-        from isthmus.models.victims.options import flag
+        from isthmus.models.victims.options import check_flag
 
-        fixed = flag("fixed", options.pop("fixed", False))
-        own = self.changed(options)
+        fixed = check_flag("fixed", options.pop("fixed", False))
+        own = self.change(options)
         assert isinstance(own, SynonymSmoothing)
         if own.table is None:
             raise ModelError("this model is smoothed by synonyms and has no synonym table")
@@ -153,7 +153,7 @@ class SmoothedVictim:
         return np.asarray(scores.mean(axis=1, dtype=np.float64), np.float32)
 
     @functools.cached_property
-    def _reader(self) -> Reader:
+    def _reader(self) -> DrawnTextReader:
         from isthmus.inference.synonym_reading import reader_of
 
         return reader_of(self.base, self.table)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.core.hashing import Keys, splitmix
-from isthmus.core.types import Ints, Texts
+from isthmus.core.hashing import splitmix
+from isthmus.core.types import Ints, Keys, Texts
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.text.words import Words
 
@@ -23,7 +23,7 @@ def draw_keys(key: int, draws: int) -> Keys:
     return splitmix(np.uint64(key) + splitmix(np.arange(draws, dtype=np.uint64)))
 
 
-def chosen(places: Ints, sizes: Ints, keys: Keys) -> Ints:
+def choose_members(places: Ints, sizes: Ints, keys: Keys) -> Ints:
     """Which member of a set of each size the keys draw at each place [draws, places]."""
     own = splitmix(places.astype(np.uint64) * _PLACES)
     bits = splitmix(keys[:, None] ^ own[None, :]) >> np.uint64(11)
@@ -42,7 +42,7 @@ class DrawnText:
     def choices(self, keys: Keys) -> Ints:
         """Which word of its set stands at each place that has a choice [draws, places]."""
         sizes = np.array([len(self.sets[place]) for place in self.places], np.int64)
-        return chosen(np.array(self.places, np.int64), sizes, keys)
+        return choose_members(np.array(self.places, np.int64), sizes, keys)
 
     def text(self, choice: Sequence[int]) -> dict[str, str]:
         """The text with these words."""

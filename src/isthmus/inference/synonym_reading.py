@@ -12,12 +12,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from isthmus.core.errors import VictimError
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats, Ints, Pending, Texts, TokenVictim, Victim
+from isthmus.core.types import Floats, Ints, Keys, Pending, Texts, TokenVictim, Victim
 from isthmus.engine.assembly import Assembler
-from isthmus.engine.packing import distinct, packed
+from isthmus.engine.packing import distinct, pack_rows
 from isthmus.engine.requests import Edits, Score
-from isthmus.inference.synonym_draws import DrawnText, chosen
+from isthmus.inference.synonym_draws import DrawnText, choose_members
 from isthmus.lexicon.synonyms import SynonymTable
 from isthmus.text.draft import REPLACE, Draft
 from isthmus.text.vocabulary import Vocabulary
@@ -26,7 +25,7 @@ _MOST_WORDS = 1_000_000
 """Distinct words that are remembered."""
 
 
-class Reader(Protocol):
+class DrawnTextReader(Protocol):
     """Probabilities of drawn texts."""
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
@@ -36,7 +35,7 @@ class Reader(Protocol):
         """The same, without waiting where the device works on its own."""
 
 
-def reader_of(base: Victim, table: SynonymTable) -> Reader:
+def reader_of(base: Victim, table: SynonymTable) -> DrawnTextReader:
     """The fastest reader for a classifier."""
     return ReadsRows(base, table) if isinstance(base, TokenVictim) else ReadsTexts(base, table)
 
@@ -96,7 +95,7 @@ class ReadsRows:
             self._forget()
         victim, streams = self.victim, np.concatenate(keys)
         try:
-            rows = self.assembler.rows([self._drawn(text, own) for text, own in zip(texts, keys, strict=True)])
+            rows = self.assembler.rows([self._draw(text, own) for text, own in zip(texts, keys, strict=True)])
         except (TypeError, UnicodeError, ValueError) as error:
             raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
         if victim.stochastic:
@@ -104,17 +103,17 @@ class ReadsRows:
         else:  # Equal draws are read once.
             read, own = distinct(self.assembler.row_keys(rows))
         pad, on_gpu = victim.tokenizer.pad_token_id or 0, victim.device_type != "cpu"
-        work = packed(rows, read, on_gpu=on_gpu, pad=pad, streams=streams if victim.stochastic else None)
+        work = pack_rows(rows, read, on_gpu=on_gpu, pad=pad, streams=streams if victim.stochastic else None)
         wait, places = victim.launch(work.batches), work.places
         return lambda: np.asarray(wait()[places][own])
 
-    def _drawn(self, text: Texts, keys: Keys) -> Score:
+    def _draw(self, text: Texts, keys: Keys) -> Score:
         """The draws of one text, as edits of it."""
         draft = Draft.of(text, self.vocabulary)
         sets = self._sets_of(draft)
         if not len(sets.places):
             return Score(draft, count=len(keys))
-        words = sets.words[sets.starts + chosen(sets.places, sets.sizes, keys)]
+        words = sets.words[sets.starts + choose_members(sets.places, sets.sizes, keys)]
         draw, place = np.nonzero(words != draft.ids[sets.places])
         edits: Edits = np.empty((len(draw), 4), np.int32)
         edits[:, 0], edits[:, 1], edits[:, 2], edits[:, 3] = draw, sets.places[place], REPLACE, words[draw, place]

@@ -98,7 +98,7 @@ class TwoStep(Deployment):
         from isthmus.inference.two_step_victim import TwoStepVictim
 
         how = {name: options.pop(name) for name in ("draws", "fixed") if name in options}
-        settings = self.changed(options)
+        settings = self.change(options)
         assert isinstance(settings, TwoStep)
         return TwoStepVictim(model, settings, precision, **how)
 
@@ -107,7 +107,7 @@ class TwoStep(Deployment):
         """Whether any word is masked."""
         return self.masking != "none" and self.masked > 0
 
-    def accepted(self) -> NDArray[np.bool_]:
+    def find_accepted(self) -> NDArray[np.bool_]:
         """Whether n_a votes settle it, for n_a = 0 … k0."""
         from scipy.special import bdtr, bdtrc
 

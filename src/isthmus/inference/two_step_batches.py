@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.randomness import mix64
-from isthmus.arithmetic.transfer import Inputs, index_tensor, picked
+from isthmus.arithmetic.transfer import Inputs, index_tensor, pick_rows
 from isthmus.core.types import Ints
 
 _WASTE = 1.25
@@ -24,7 +24,7 @@ def repeat_draws(inputs: Inputs, draws: int) -> Inputs:
     assert inputs.keys is not None
     rows = torch.arange(inputs.rows * draws, device=inputs.ids.device)
     keys = mix64(inputs.keys[: inputs.rows].view(-1, 1) + torch.arange(draws, device=inputs.keys.device)).view(-1)
-    return picked(inputs, rows // draws)._replace(keys=keys)
+    return pick_rows(inputs, rows // draws)._replace(keys=keys)
 
 
 def merge_batches(parts: Sequence[tuple[Ints, Inputs]], pad: int) -> list[tuple[Ints, Inputs]]:
@@ -66,4 +66,4 @@ def _make_one(group: Sequence[tuple[Ints, Inputs]], pad: int) -> tuple[Ints, Inp
 
 def take_rows(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
     """Some of the rows, on the device they lie on."""
-    return picked(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device))
+    return pick_rows(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device))

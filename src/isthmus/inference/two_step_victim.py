@@ -20,17 +20,17 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.products import laid_out
-from isthmus.arithmetic.randomness import branch, copied, mix64
+from isthmus.arithmetic.products import lay_out
+from isthmus.arithmetic.randomness import branch, copy_keys, mix64
 from isthmus.arithmetic.transfer import (
     Inputs,
     any_shape,
-    copied_rows,
-    failed,
-    filled,
+    copy_rows,
+    fill_up,
+    make_failure,
     on_device,
     pending,
-    picked,
+    pick_rows,
 )
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
@@ -39,7 +39,7 @@ from isthmus.inference.two_step_batches import merge_batches, repeat_draws, take
 from isthmus.inference.votes import average_logits, find_undecided, share_votes, votes_of
 from isthmus.models import masking
 from isthmus.models.classifier import Classifier
-from isthmus.models.masking import Candidates
+from isthmus.models.masking import MaskCandidates
 from isthmus.models.victims.classifier import MOST_TOKENS, ClassifierVictim
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TwoStepVictim(ClassifierVictim):
             masking.check(model)
         self.settings = settings
         self.asked = self.second = 0
-        self._accepted = torch.from_numpy(settings.accepted())
+        self._accepted = torch.from_numpy(settings.find_accepted())
         self._calls = 0
         self._by_means = False
 
@@ -107,7 +107,7 @@ class TwoStepVictim(ClassifierVictim):
         try:
             given = on_device(batches, model.device)
         except (RuntimeError, IndexError, ValueError) as error:
-            raise failed(len(batches), error) from error
+            raise make_failure(len(batches), error) from error
         return self._answer(model, given)
 
     def scores_at(self, inputs: Inputs) -> Floats:
@@ -118,12 +118,12 @@ class TwoStepVictim(ClassifierVictim):
         draws = self.draws if self._draws_anything else 1
         saliency = 2 if self.settings.masks and self.settings.masking == "gradient" else 0
         try:
-            with torch.no_grad(), any_shape(), laid_out(model):
-                work = [repeat_draws(self._keyed(inputs), draws) for inputs in batches]
+            with torch.no_grad(), any_shape(), lay_out(model):
+                work = [repeat_draws(self._add_keys(inputs), draws) for inputs in batches]
                 first = [self._first(model, inputs) for inputs in work]
                 wait = pending(torch.cat(first) if first else torch.empty(0, len(self.labels) + 1))
         except (RuntimeError, IndexError, ValueError) as error:
-            raise failed(len(batches), error) from error
+            raise make_failure(len(batches), error) from error
 
         def finish() -> Floats:
             values = wait()
@@ -133,17 +133,17 @@ class TwoStepVictim(ClassifierVictim):
             self.passes += len(answers) * (self.settings.k0 + saliency)
             self.passes += int((~settled).sum()) * (self.settings.k1 + saliency)
             try:
-                with torch.no_grad(), any_shape(), laid_out(model):
+                with torch.no_grad(), any_shape(), lay_out(model):
                     self._take_second(model, work, settled, answers)
             except (RuntimeError, IndexError, ValueError) as error:
-                raise failed(len(batches), error) from error
+                raise make_failure(len(batches), error) from error
             return answers if draws == 1 else answers.reshape(-1, draws, answers.shape[1]).mean(axis=1)
 
         return finish
 
-    def _keyed(self, inputs: Inputs) -> Inputs:
+    def _add_keys(self, inputs: Inputs) -> Inputs:
         """Every row with a key: its own, the one of all queries, or one that no other query has."""
-        inputs = super()._keyed(inputs)
+        inputs = super()._add_keys(inputs)
         if inputs.keys is not None:
             return inputs
         self._calls += 1
@@ -160,7 +160,7 @@ class TwoStepVictim(ClassifierVictim):
 
     def _first_of(self, model: Classifier, part: Inputs) -> Tensor:
         assert part.keys is not None
-        settings, keys = self.settings, copied(branch(part.keys, "first step"), self.settings.k0)
+        settings, keys = self.settings, copy_keys(branch(part.keys, "first step"), self.settings.k0)
         sound = None
         if settings.masks and settings.masking == "random":
             logits = self._each(model, part, keys, settings.k0, None)
@@ -169,10 +169,10 @@ class TwoStepVictim(ClassifierVictim):
             if settings.masks:
                 candidates, sound = self._candidates(model, part, "first saliency")
                 chosen = masking.flags(masking.first(candidates, settings.masked), part.ids.shape[1])
-                ids, embeddings = masking.masked(model, part.ids, chosen, part.embeddings)
+                ids, embeddings = masking.mask_rows(model, part.ids, chosen, part.embeddings)
             drawn = slice(self._texts_drawn(part))
             mask, types = (None if value is None else value[drawn] for value in (part.mask, part.types))
-            with model.keyed(keys[: len(ids[drawn]) * settings.k0]):
+            with model.use_keys(keys[: len(ids[drawn]) * settings.k0]):
                 own = None if embeddings is None else embeddings[drawn]
                 logits = model(ids[drawn], mask, types, own, copies=settings.k0).logits
         logits = logits.view(-1, settings.k0, logits.shape[-1])[: part.rows]
@@ -203,13 +203,13 @@ class TwoStepVictim(ClassifierVictim):
         settings, candidates, sound = self.settings, None, None
         if settings.masks and settings.masking == "gradient":
             candidates, sound = self._all_candidates(model, inputs)
-        keys = copied(branch(inputs.keys, "second step"), settings.k1)
+        keys = copy_keys(branch(inputs.keys, "second step"), settings.k1)
         logits = self._each(model, inputs, keys, settings.k1, candidates)
         logits = logits.view(len(inputs.ids), settings.k1, -1)[: inputs.rows]
         return self._scores(logits, sound, settings.abstain)
 
     def _each(
-        self, model: Classifier, inputs: Inputs, keys: Tensor, copies: int, candidates: Candidates | None
+        self, model: Classifier, inputs: Inputs, keys: Tensor, copies: int, candidates: MaskCandidates | None
     ) -> Tensor:
         """Logits of every copy of every row, each with masks of its own [rows * copies, classes]."""
         length = inputs.ids.shape[1]
@@ -229,19 +229,25 @@ class TwoStepVictim(ClassifierVictim):
         return torch.cat(found)
 
     def _apart(
-        self, model: Classifier, inputs: Inputs, keys: Tensor, row: Tensor, candidates: Candidates | None
+        self, model: Classifier, inputs: Inputs, keys: Tensor, row: Tensor, candidates: MaskCandidates | None
     ) -> Tensor:
         """Logits of copies, each of which is read from the start."""
-        part = picked(inputs, row)
+        part = pick_rows(inputs, row)
         text = masking.Masked(part.ids, part.embeddings)
         if self.settings.masks:
-            text = self._masked_apart(model, part, keys, row, candidates)
-        with model.keyed(keys):
+            text = self._mask_apart(model, part, keys, row, candidates)
+        with model.use_keys(keys):
             logits: Tensor = model(text.ids, part.mask, part.types, text.embeddings).logits
         return logits
 
     def _shared(
-        self, model: Classifier, inputs: Inputs, keys: Tensor, row: Tensor, texts: range, candidates: Candidates | None
+        self,
+        model: Classifier,
+        inputs: Inputs,
+        keys: Tensor,
+        row: Tensor,
+        texts: range,
+        candidates: MaskCandidates | None,
     ) -> Tensor | None:
         """The same, with equal masks of a text read once up to the first noise; None where that saves nothing."""
         settings, device = self.settings, keys.device
@@ -255,49 +261,53 @@ class TwoStepVictim(ClassifierVictim):
             if math.comb(width, min(settings.masked, width)) * len(texts) >= len(keys):
                 return None
             sets = masking.subsets(width, settings.masked, device)
-            own = Candidates(candidates.positions[row], candidates.valid[row])
-            drawn = masking.drawn_subset(own, branch(keys, "masks"), settings.masked)
+            own = MaskCandidates(candidates.positions[row], candidates.valid[row])
+            drawn = masking.draw_subset(own, branch(keys, "masks"), settings.masked)
         distinct = len(texts) * len(sets)
         at = torch.arange(max(distinct, self._least), device=device).clamp(max=distinct - 1)
         row_of, chosen = texts.start + at // len(sets), sets[at % len(sets)]
-        part = picked(inputs, row_of)
+        part = pick_rows(inputs, row_of)
         text = masking.Masked(part.ids, part.embeddings)
         if settings.masks and candidates is not None:
-            own = masking.picked(Candidates(candidates.positions[row_of], candidates.valid[row_of]), chosen)
-            text = masking.masked(model, part.ids, masking.flags(own, part.ids.shape[1]), part.embeddings)
+            own = masking.pick_candidates(
+                MaskCandidates(candidates.positions[row_of], candidates.valid[row_of]), chosen
+            )
+            text = masking.mask_rows(model, part.ids, masking.flags(own, part.ids.shape[1]), part.embeddings)
         owners = (row - texts.start) * len(sets) + drawn
-        with model.keyed(keys):
+        with model.use_keys(keys):
             logits: Tensor = model(text.ids, part.mask, part.types, text.embeddings, copies=owners).logits
         return logits
 
-    def _masked_apart(
-        self, model: Classifier, part: Inputs, keys: Tensor, row: Tensor, candidates: Candidates | None
+    def _mask_apart(
+        self, model: Classifier, part: Inputs, keys: Tensor, row: Tensor, candidates: MaskCandidates | None
     ) -> masking.Masked:
         """Rows with words masked that their keys draw: from their candidates, or from all of their words."""
         keys, count = branch(keys, "masks"), self.settings.masked
         if candidates is None:
-            chosen = masking.drawn_from_all(masking.words_of(model, part.ids, part.mask), keys, count)
+            chosen = masking.draw_from_all(masking.mask_of_words(model, part.ids, part.mask), keys, count)
         else:
-            chosen = masking.drawn(Candidates(candidates.positions[row], candidates.valid[row]), keys, count)
-        return masking.masked(model, part.ids, masking.flags(chosen, part.ids.shape[1]), part.embeddings)
+            chosen = masking.draw_candidates(
+                MaskCandidates(candidates.positions[row], candidates.valid[row]), keys, count
+            )
+        return masking.mask_rows(model, part.ids, masking.flags(chosen, part.ids.shape[1]), part.embeddings)
 
-    def _candidates(self, model: Classifier, part: Inputs, purpose: str) -> tuple[Candidates, Tensor]:
+    def _candidates(self, model: Classifier, part: Inputs, purpose: str) -> tuple[MaskCandidates, Tensor]:
         """The most salient words for the model's own prediction, and the rows whose saliency is a number."""
         assert part.keys is not None
-        with model.keyed(branch(part.keys, purpose)):
+        with model.use_keys(branch(part.keys, purpose)):
             gradient = masking.embedding_gradient(model, part.ids, part.mask, part.types, replaced=part.embeddings)
         saliency = gradient.saliency()
-        words = masking.words_of(model, part.ids, part.mask)
+        words = masking.mask_of_words(model, part.ids, part.mask)
         sound = (saliency.isfinite() | ~words).all(dim=-1)
         return masking.most_salient(saliency, words, self.settings.candidates), sound[: part.rows]
 
-    def _all_candidates(self, model: Classifier, inputs: Inputs) -> tuple[Candidates, Tensor]:
+    def _all_candidates(self, model: Classifier, inputs: Inputs) -> tuple[MaskCandidates, Tensor]:
         found = [
             (*self._candidates(model, part, "second saliency"), part.rows) for part in self._parts(inputs, _LIKE_COPIES)
         ]
         positions = torch.cat([candidates.positions[:rows] for candidates, _, rows in found])
         valid = torch.cat([candidates.valid[:rows] for candidates, _, rows in found])
-        return Candidates(positions, valid), torch.cat([sound for _, sound, _ in found])
+        return MaskCandidates(positions, valid), torch.cat([sound for _, sound, _ in found])
 
     def _scores(self, logits: Tensor, sound: Tensor | None, unsure: float | None) -> Tensor:
         """Class probabilities, with a column for abstention where the classifier may abstain."""
@@ -343,18 +353,18 @@ class TwoStepVictim(ClassifierVictim):
         self.__dict__["_draws_hold"] = True  # What is tried is used in the trial.
         models = {id(each): each for each in (self._evaluating(exact) for exact in (False, True))}
         for model in models.values():
-            whole = self._made_up(model, _MANY)
+            whole = self._make_up_rows(model, _MANY)
             try:
-                with torch.no_grad(), any_shape(), laid_out(model):
+                with torch.no_grad(), any_shape(), lay_out(model):
                     among = self._first_of(model, whole)
-                    alone = [self._first_of(model, picked(whole, torch.tensor([n]), self._least)) for n in range(3)]
+                    alone = [self._first_of(model, pick_rows(whole, torch.tensor([n]), self._least)) for n in range(3)]
             except (RuntimeError, IndexError, ValueError):
                 return False
             if not torch.equal(torch.cat(alone), among[:3]):
                 return False
         return True
 
-    def _made_up(self, model: Classifier, rows: int) -> Inputs:
+    def _make_up_rows(self, model: Classifier, rows: int) -> Inputs:
         """Rows of random words, to try things on."""
         stream, size = np.random.default_rng(0), model.table.num_embeddings
         ids = stream.integers(size // 4, max(size // 2, size // 4 + 1), (rows, min(_TRIED, model.max_tokens)))
@@ -364,12 +374,12 @@ class TwoStepVictim(ClassifierVictim):
 
     def _holds(self, model: Classifier, few: int, many: int) -> bool:
         """Whether a few rows get the draws, saliencies and answers that they get among many."""
-        whole = self._made_up(model, many)
-        part, found = picked(whole, torch.arange(few)), list[Tensor]()
+        whole = self._make_up_rows(model, many)
+        part, found = pick_rows(whole, torch.arange(few)), list[Tensor]()
         try:
-            with torch.no_grad(), any_shape(), laid_out(model):
+            with torch.no_grad(), any_shape(), lay_out(model):
                 for each in (whole, part):
-                    with model.keyed(each.keys):
+                    with model.use_keys(each.keys):
                         found.append(masking.embedding_gradient(model, each.ids).values[:few])
                     found.append(self._first_of(model, each)[:few])
         except (RuntimeError, IndexError, ValueError):  # The rows that were asked for may do better.
@@ -382,7 +392,7 @@ class TwoStepVictim(ClassifierVictim):
         most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // tokens)
         for start in range(0, inputs.rows, most):
             rows = torch.arange(start, min(start + most, inputs.rows), device=inputs.ids.device)
-            yield picked(inputs, rows, self._least)
+            yield pick_rows(inputs, rows, self._least)
 
     # ------------------------------------------------------------------ gradients
 
@@ -398,27 +408,27 @@ class TwoStepVictim(ClassifierVictim):
         if len(labels) != len(batch.ids) or len(batch.ids) == 0:
             raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
         (inputs,) = on_device([batch], model.device)
-        inputs = self._keyed(inputs)
+        inputs = self._add_keys(inputs)
         assert inputs.keys is not None
-        target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
+        target = torch.from_numpy(fill_up(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
         keys = [mix64(inputs.keys + draw) for draw in range(draws if self._draws_anything else 1)]
         if as_scored:
             keys = [inputs.keys] if self.draws == 1 else [mix64(inputs.keys + draw) for draw in range(self.draws)]
         total = torch.zeros((), device=model.device)
         try:
-            with torch.no_grad(), any_shape(), laid_out(model):
+            with torch.no_grad(), any_shape(), lay_out(model):
                 for own in keys:
                     total = total + self._gradient(model, inputs._replace(keys=own), target).values
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
         return (total[: inputs.rows] / len(keys)).cpu().numpy()
 
-    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> masking.Gradient:
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> masking.MaskGradient:
         """As of any classifier, through noise and masks; at a masked word it passes straight through to the word."""
         model = self._evaluating(exact=True)
         try:
-            with torch.no_grad(), any_shape(), laid_out(model):
-                return self._gradient(model, self._keyed(inputs), target, rival)
+            with torch.no_grad(), any_shape(), lay_out(model):
+                return self._gradient(model, self._add_keys(inputs), target, rival)
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
 
@@ -427,7 +437,7 @@ class TwoStepVictim(ClassifierVictim):
 
         Where no gradient is asked for, the logarithm of what the whole procedure answers.
         """
-        model, each = self._evaluating(exact=True), self._keyed(copied_rows(inputs, copies))
+        model, each = self._evaluating(exact=True), self._add_keys(copy_rows(inputs, copies))
         embeddings = each.embeddings
         assert embeddings is not None
         assert each.keys is not None
@@ -439,9 +449,9 @@ class TwoStepVictim(ClassifierVictim):
                 if self.settings.masks:
                     with torch.no_grad():
                         places = self._places(model, each)
-                        masked = masking.masked_embeddings(model, each.ids, places, embeddings)
+                        masked = masking.mask_embeddings(model, each.ids, places, embeddings)
                     embeddings = masked + (embeddings - embeddings.detach())
-                with model.keyed(copied(branch(each.keys, "first step"), 1)):
+                with model.use_keys(copy_keys(branch(each.keys, "first step"), 1)):
                     logits: Tensor = model(each.ids, each.mask, each.types, embeddings).logits
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
@@ -449,13 +459,13 @@ class TwoStepVictim(ClassifierVictim):
 
     def _gradient(
         self, model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None
-    ) -> masking.Gradient:
+    ) -> masking.MaskGradient:
         replaced = inputs.embeddings
         if self.settings.masks:
             places = self._places(model, inputs)
-            replaced = masking.masked_embeddings(model, inputs.ids, places, inputs.embeddings)
+            replaced = masking.mask_embeddings(model, inputs.ids, places, inputs.embeddings)
         assert inputs.keys is not None
-        with model.keyed(copied(branch(inputs.keys, "first step"), 1)):
+        with model.use_keys(copy_keys(branch(inputs.keys, "first step"), 1)):
             ids, mask, types, as_read = inputs.ids, inputs.mask, inputs.types, rival is None
             return masking.embedding_gradient(
                 model, ids, mask, types, target, rival=rival, replaced=replaced, as_read=as_read
@@ -470,9 +480,9 @@ class TwoStepVictim(ClassifierVictim):
         assert inputs.keys is not None
         settings, length = self.settings, inputs.ids.shape[1]
         if settings.masking == "random":
-            keys = branch(copied(branch(inputs.keys, "first step"), 1), "masks")
-            words = masking.words_of(model, inputs.ids, inputs.mask)
-            return masking.flags(masking.drawn_from_all(words, keys, settings.masked), length)
+            keys = branch(copy_keys(branch(inputs.keys, "first step"), 1), "masks")
+            words = masking.mask_of_words(model, inputs.ids, inputs.mask)
+            return masking.flags(masking.draw_from_all(words, keys, settings.masked), length)
         candidates, _ = self._candidates(model, inputs, "first saliency")
         places = masking.flags(masking.first(candidates, settings.masked), length)
         if not settings.two_step:
@@ -480,8 +490,8 @@ class TwoStepVictim(ClassifierVictim):
         settled = self._first(model, inputs)[:, -1] > 0
         if bool(settled.all()):
             return places
-        keys = branch(copied(branch(inputs.keys, "second step"), 1), "masks")
+        keys = branch(copy_keys(branch(inputs.keys, "second step"), 1), "masks")
         candidates, _ = self._candidates(model, inputs, "second saliency")
-        drawn = masking.flags(masking.drawn(candidates, keys, settings.masked), length)
+        drawn = masking.flags(masking.draw_candidates(candidates, keys, settings.masked), length)
         filling = settled.new_ones(len(inputs.ids) - inputs.rows)
         return torch.where(torch.cat([settled, filling]).unsqueeze(-1), places, drawn)

@@ -42,20 +42,20 @@ def count_symbols(symbols: Sequence[object]) -> Counts:
 
 def unique_share(counts: ArrayLike) -> float:
     """Share of the draws whose symbol occurs once; above `SATURATED` every estimate says little but ln n."""
-    found = _checked(counts)
+    found = _check_counts(counts)
     return float((found == 1).sum() / found.sum())
 
 
 def mle_entropy(counts: ArrayLike) -> float:
     """Entropy of the observed frequencies; below the truth in expectation."""
-    found = _checked(counts)
+    found = _check_counts(counts)
     shares = found / found.sum()
     return float(-(shares * np.log(shares)).sum())
 
 
 def miller_madow_entropy(counts: ArrayLike) -> float:
     """The MLE with the first term of its bias taken off; still too low where most symbols are unseen."""
-    found = _checked(counts)
+    found = _check_counts(counts)
     return mle_entropy(found) + (len(found) - 1) / (2 * int(found.sum()))
 
 
@@ -65,12 +65,12 @@ def jvhw_entropy(counts: ArrayLike) -> float:
     Its bias is of the order S / (n ln n), against S / n of the MLE. Without a symbol that occurs once, or with fewer
     draws than the order of the polynomial, it is the MLE plus 1/2n for every symbol seen.
     """
-    found = _checked(counts)
+    found = _check_counts(counts)
     n, once = int(found.sum()), int((found == 1).sum())
     order = min(4 + math.ceil(1.2 * math.log(n)), 22)
     frequencies, times = np.unique(found, return_counts=True)
     if once == 0 or n < order:
-        values = [max(0.0, _corrected(int(count), n)) for count in frequencies]
+        values = [max(0.0, _correct_term(int(count), n)) for count in frequencies]
     else:
         threshold = 4 * _jvhw_range(n, once) * math.log(n) / n
         values = [_jvhw_term(int(count), n, threshold, order) for count in frequencies]
@@ -82,7 +82,7 @@ def wu_yang_entropy(counts: ArrayLike, alphabet: int) -> float:
 
     An alphabet that is far too large makes it too high: unseen symbols add to it.
     """
-    found = _checked(counts)
+    found = _check_counts(counts)
     if alphabet < len(found):
         raise UsageError(f"{len(found)} symbols occur, which is more than an alphabet of {alphabet}")
     n, size = int(found.sum()), math.log(alphabet)
@@ -91,14 +91,14 @@ def wu_yang_entropy(counts: ArrayLike, alphabet: int) -> float:
         return miller_madow_entropy(found)
     frequencies, times = np.unique(found, return_counts=True)
     terms = [
-        int(many) * (_corrected(int(count), n) if count > most else _wu_yang_term(int(count), n, 3.5 * size, degree))
+        int(many) * (_correct_term(int(count), n) if count > most else _wu_yang_term(int(count), n, 3.5 * size, degree))
         for count, many in zip(frequencies, times, strict=True)
     ]
     terms.append((alphabet - len(found)) * _wu_yang_term(0, n, 3.5 * size, degree))
     return max(0.0, math.fsum(terms))
 
 
-def _checked(counts: ArrayLike) -> Counts:
+def _check_counts(counts: ArrayLike) -> Counts:
     found = np.asarray(counts)
     if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer) or (found < 0).any():
         raise UsageError(f"counts are a list of whole numbers that are not negative, not {counts!r}")
@@ -108,7 +108,7 @@ def _checked(counts: ArrayLike) -> Counts:
     return found
 
 
-def _corrected(count: int, n: int) -> float:
+def _correct_term(count: int, n: int) -> float:
     """-p ln p with the first term of its bias taken off."""
     share = count / n
     return -share * math.log(share) + 0.5 / n
@@ -129,7 +129,7 @@ def _jvhw_term(count: int, n: int, threshold: float, order: int) -> float:
     share = count / n
     weight = min(max(2 * share / threshold - 1, 0.0), 1.0)
     if weight == 1.0:
-        return max(0.0, _corrected(count, n))
+        return max(0.0, _correct_term(count, n))
     # In fractions: the terms are up to 1e11 times their sum.
     coefficients, width, power, total = approximation(order), Fraction(threshold), Fraction(threshold), Fraction(0)
     for number, coefficient in enumerate(coefficients):
@@ -138,7 +138,7 @@ def _jvhw_term(count: int, n: int, threshold: float, order: int) -> float:
             break
         power *= Fraction(count - number, n - number) / width
     polynomial = float(total) - share * math.log(threshold)
-    return max(0.0, weight * _corrected(count, n) + (1 - weight) * polynomial)
+    return max(0.0, weight * _correct_term(count, n) + (1 - weight) * polynomial)
 
 
 def _wu_yang_term(count: int, n: int, ratio: float, degree: int) -> float:
@@ -224,7 +224,7 @@ def jackknife_interval(estimate: Callable[[Counts], float], counts: ArrayLike, l
 
     Draws whose symbols occur equally often leave the same counts behind, so that few of them have to be computed.
     """
-    found = np.sort(_checked(counts))
+    found = np.sort(_check_counts(counts))
     value, n = estimate(found), int(found.sum())
     if n < 2:
         return Interval(value, value, value, level)

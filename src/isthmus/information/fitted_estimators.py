@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from isthmus.arithmetic.randomness import seeded
+from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.crossed import crossed_mean
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import Interval
@@ -46,7 +46,7 @@ class Fitting:
     """Share of texts that decide when to stop."""
 
 
-class Standard(nn.Module):
+class Standardiser(nn.Module):
     """Shifts and scales features to mean zero and deviation one."""
 
     centre: Tensor
@@ -85,8 +85,8 @@ class Club:
     """A fitted q and what it was fitted on."""
 
     q: ConditionalGaussian
-    inputs: Standard
-    outputs: Standard
+    inputs: Standardiser
+    outputs: Standardiser
 
     def likelihoods(self, x: Tensor, t: Tensor) -> Tensor:
         """log q(t | x) of every token."""
@@ -107,11 +107,11 @@ class Club:
 
 def fit_club(x: Tensor, t: Tensor, owner: Tensor, seed: int, fitting: Fitting, width: int = 256) -> Club:
     """Fit q(t | x) by likelihood, stopping when that of held-out texts falls."""
-    inputs, outputs = Standard(x), Standard(t)
+    inputs, outputs = Standardiser(x), Standardiser(t)
     a, b = inputs.forward(x), outputs.forward(t)
-    with seeded(seed, "club"):
+    with seed_initialisation(seed, "club"):
         q = ConditionalGaussian(a.shape[1], b.shape[1], width)
-    held = _held_out(owner, seed, fitting.held_out)
+    held = _choose_held_out(owner, seed, fitting.held_out)
     rows, rest = torch.nonzero(~held).flatten(), torch.nonzero(held).flatten()
 
     def loss(chosen: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def fit_club(x: Tensor, t: Tensor, owner: Tensor, seed: int, fitting: Fitting, w
     def batches() -> Iterable[Tensor]:
         return torch.split(rows[torch.randperm(len(rows), generator=stream)], fitting.batch)
 
-    _fit(q, loss, batches, lambda: loss(rest if len(rest) else rows), fitting)
+    _fit_network(q, loss, batches, lambda: loss(rest if len(rest) else rows), fitting)
     return Club(q, inputs, outputs)
 
 
@@ -132,8 +132,8 @@ class Nce:
     """A fitted critic."""
 
     critic: Critic
-    tokens: Standard
-    sentences: Standard
+    tokens: Standardiser
+    sentences: Standardiser
     chunk: int
 
     def values(self, features: Features, chosen: Tensor, seed: int, rounds: int = 8) -> Tensor:
@@ -146,7 +146,7 @@ class Nce:
         stream = torch.Generator().manual_seed(derive(seed, "nce", "rounds") >> 1)
         with torch.no_grad():
             for _ in range(rounds):
-                for rows, picked in one_of_each(features, chosen, self.chunk, stream):
+                for rows, picked in pair_once(features, chosen, self.chunk, stream):
                     left, right = self.critic.halves(tokens[picked], sentences[rows])
                     totals[rows] += nce_values(self.critic.score(left.unsqueeze(0), right.unsqueeze(1))).double()
                     turns[rows] += 1
@@ -206,18 +206,18 @@ def nce_values(scores: Tensor) -> Tensor:
 
 def fit_nce(features: Features, seed: int, fitting: Fitting, chunk: int = 64) -> Nce:
     """Fit a critic of all tokens and their texts, stopping when InfoNCE of held-out texts falls."""
-    tokens, sentences = Standard(features.tokens), Standard(features.sentences)
+    tokens, sentences = Standardiser(features.tokens), Standardiser(features.sentences)
     t, z = tokens(features.tokens), sentences(features.sentences)
-    with seeded(seed, "critic"):
+    with seed_initialisation(seed, "critic"):
         critic = Critic(t.shape[1], z.shape[1])
-    held = _held_out(features.owner, seed, fitting.held_out)
+    held = _choose_held_out(features.owner, seed, fitting.held_out)
     stream = torch.Generator().manual_seed(derive(seed, "critic", "order") >> 1)
     # The same pairs at every look, or luck would decide when to stop.
     judged_by = held if int((torch.bincount(features.owner[held]) > 0).sum()) > 1 else torch.ones_like(held)
     looked_at = [
         pair
         for number in range(4)
-        for pair in one_of_each(features, judged_by, chunk, torch.Generator().manual_seed(derive(seed, number) >> 1))
+        for pair in pair_once(features, judged_by, chunk, torch.Generator().manual_seed(derive(seed, number) >> 1))
     ]
 
     def loss(pairs: tuple[Tensor, Tensor]) -> Tensor:
@@ -227,16 +227,16 @@ def fit_nce(features: Features, seed: int, fitting: Fitting, chunk: int = 64) ->
 
     def batches() -> Iterable[tuple[Tensor, Tensor]]:
         for _ in range(8):
-            yield from one_of_each(features, ~held, chunk, stream)
+            yield from pair_once(features, ~held, chunk, stream)
 
-    def held_out() -> Tensor:
+    def held_out_loss() -> Tensor:
         return torch.stack([loss(pair) for pair in looked_at]).mean()
 
-    _fit(critic, loss, batches, held_out, fitting)
+    _fit_network(critic, loss, batches, held_out_loss, fitting)
     return Nce(critic, tokens, sentences, chunk)
 
 
-def one_of_each(
+def pair_once(
     features: Features, chosen: Tensor, chunk: int, stream: torch.Generator
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Texts in random order, each with one random token of those chosen, in chunks of equal size: (texts, tokens)."""
@@ -265,7 +265,7 @@ def _first_of_each(texts: Tensor, order: Tensor, count: int) -> Tensor:
     return found
 
 
-def _held_out(owner: Tensor, seed: int, share: float) -> Tensor:
+def _choose_held_out(owner: Tensor, seed: int, share: float) -> Tensor:
     """Tokens of the texts that are held out of a fit."""
     count = int(owner.max()) + 1
     stream = torch.Generator().manual_seed(derive(seed, "held out") >> 1)
@@ -274,7 +274,7 @@ def _held_out(owner: Tensor, seed: int, share: float) -> Tensor:
     return texts[owner]
 
 
-def _fit(
+def _fit_network(
     network: nn.Module,
     loss: Callable[[Chosen], Tensor],
     batches: Callable[[], Iterable[Chosen]],
@@ -322,7 +322,7 @@ def bootstrap_spread(features: Features, seed: int, draws: int = 1000) -> Interv
     return Interval(float(of(torch.ones(1, n, dtype=torch.float64))), low, high)
 
 
-def entropy(labels: Tensor) -> float:
+def label_entropy(labels: Tensor) -> float:
     """Entropy of how often each number occurs, in nats."""
     shares = torch.bincount(labels).double() / max(1, len(labels))
     return float(-torch.special.xlogy(shares, shares).sum())

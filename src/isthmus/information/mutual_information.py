@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 
-def spread(features: Tensor, mask: Tensor) -> Tensor:
+def mean_spread(features: Tensor, mask: Tensor) -> Tensor:
     """Mean of ½‖t - t'‖² over all pairs of the rows that the mask names: the trace of their (biased) covariance."""
     weight = mask.reshape(-1, 1).to(features.dtype)
     rows = features.reshape(-1, features.shape[-1]) * weight
@@ -31,8 +31,8 @@ def spread(features: Tensor, mask: Tensor) -> Tensor:
     return rows.square().sum() / count - mean.square().sum()
 
 
-def sampled_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
-    """The same from one random partner for each row; its expectation is `spread`."""
+def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
+    """The same from one random partner for each row; its expectation is `mean_spread`."""
     rows = features.reshape(-1, features.shape[-1])
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     apart = functional.mse_loss(rows, rows.index_select(0, partners(mask, stream)), reduction="sum")
@@ -158,11 +158,11 @@ def club(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 def rate(mean: Tensor, deviation: Tensor) -> Tensor:
     """KL(N(mean, deviation²) ‖ N(0, I)) of every row, in nats."""
-    value: Tensor = _Rate.apply(mean, deviation)  # type: ignore[no-untyped-call]
+    value: Tensor = _RateFunction.apply(mean, deviation)  # type: ignore[no-untyped-call]
     return value
 
 
-class _Rate(torch.autograd.Function):
+class _RateFunction(torch.autograd.Function):
     """The rate, with its gradient written out (μ and σ - 1/σ): a third of the jobs of going back by the formula."""
 
     @staticmethod

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 
-from isthmus.lexicon.wordnet import Entry, WordNet, load_wordnet
+from isthmus.lexicon.wordnet import WordNet, WordNetEntry, load_wordnet
 
 _ANTONYM, _SIMILAR, _DERIVED = "!", "&", "+\\"
 _PREFIXES = ("un", "in", "im", "il", "ir", "dis", "non", "non-", "anti", "anti-", "mis")
@@ -35,13 +35,13 @@ class Antonyms:
         self._opposites = functools.lru_cache(1 << 17)(self._find_opposites)
         self._pairs = functools.lru_cache(1 << 20)(self._find)
 
-    def opposed(self, a: str, b: str) -> bool:
+    def are_opposed(self, a: str, b: str) -> bool:
         """Whether two words can mean the opposite of each other."""
         a, b = a.lower(), b.lower()
         return a != b and self._pairs(*sorted((a, b)))
 
     def _find(self, a: str, b: str) -> bool:
-        return _negated(a, b) or _negated(b, a) or not self._opposites(a).isdisjoint(self._meanings(b))
+        return _is_negated(a, b) or _is_negated(b, a) or not self._opposites(a).isdisjoint(self._meanings(b))
 
     def _find_opposites(self, word: str) -> frozenset[Meaning]:
         return frozenset(
@@ -55,7 +55,7 @@ class Antonyms:
         for pos, lemma in self._wordnet.lemmas(word):
             for place in self._wordnet.places(pos, lemma):
                 found.add((pos, place))
-                found |= _derived(self._wordnet.entry(pos, place, _DERIVED), lemma)
+                found |= _find_derived(self._wordnet.entry(pos, place, _DERIVED), lemma)
         heads = {
             (pos, pointer.offset)
             for pos, place in found
@@ -65,7 +65,7 @@ class Antonyms:
         return frozenset(found | heads)
 
 
-def _derived(entry: Entry, lemma: str) -> set[Meaning]:
+def _find_derived(entry: WordNetEntry, lemma: str) -> set[Meaning]:
     """The meanings of what is derived from one word of a synset."""
     own = [name.lower() for name in entry.synset.lemmas]
     return {
@@ -75,7 +75,7 @@ def _derived(entry: Entry, lemma: str) -> set[Meaning]:
     }
 
 
-def _negated(word: str, other: str) -> bool:
+def _is_negated(word: str, other: str) -> bool:
     """Whether the other is the word with a negating prefix, or with -less in place of -ful or of nothing."""
     if len(word) < 3:
         return False

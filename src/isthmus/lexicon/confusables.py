@@ -114,19 +114,19 @@ _SWAP = re.compile(f"{_LRO}{_LRI}{_RLO}{_LRI}([^{_LRO}]*?){_PDI}{_LRI}([^{_LRO}]
 _DELETED = re.compile(f"[^{DELETION}]{DELETION}")
 
 
-def swapped(first: str, second: str) -> str:
+def swap(first: str, second: str) -> str:
     """A string that shows `first` before `second` and holds them the other way round."""
     return f"{_LRO}{_LRI}{_RLO}{_LRI}{second}{_PDI}{_LRI}{first}{_PDI}{_PDF}{_PDI}{_PDF}"
 
 
-def unswapped(text: str) -> str:
-    """With every pair of `swapped` in the order in which it is shown."""
+def undo_swaps(text: str) -> str:
+    """With every pair of `swap` in the order in which it is shown."""
     while (shown := _SWAP.sub(r"\2\1", text)) != text:
         text = shown
     return text
 
 
-def undeleted(text: str) -> str:
+def undo_deletions(text: str) -> str:
     """Without the characters that a deletion character takes back, and without those deletion characters."""
     while (shown := _DELETED.sub("", text)) != text:
         text = shown
@@ -135,11 +135,11 @@ def undeleted(text: str) -> str:
 
 def skeleton(text: str) -> str:
     """What a reader takes a string for: pairs in shown order, deletions obeyed, the invisible gone, plain letters."""
-    return undeleted(unswapped(text)).translate(_plain())
+    return undo_deletions(undo_swaps(text)).translate(_make_plain_table())
 
 
 @functools.cache
-def _plain() -> dict[int, str | None]:
+def _make_plain_table() -> dict[int, str | None]:
     table: dict[int, str | None] = dict.fromkeys(map(ord, (*INVISIBLE, *DIRECTION_MARKS, DELETION)))
     for letter, looks in HOMOGLYPHS.items():
         table |= dict.fromkeys(map(ord, looks), letter)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.lexicon.wordnet import Entry, WordNet
+from isthmus.lexicon.wordnet import WordNet, WordNetEntry
 
-Pairs = NDArray[np.int64]
+PairKeys = NDArray[np.int64]
 """[pairs, 2], rows of a vocabulary, the smaller first, each pair once."""
 
 _SENSES = 3
@@ -26,7 +26,7 @@ _ANTONYM, _SIMILAR, _DERIVED = "!", "&", ("+", "\\")
 _Forms = Mapping[tuple[str, str], Mapping[str, Sequence[int]]]
 """(part of speech, inflection) -> lemma -> its rows in that inflection."""
 
-_Words = Mapping[tuple[str, int], Sequence[str]]
+_SynsetWords = Mapping[tuple[str, int], Sequence[str]]
 """(part of speech, place of a synset) -> its words, lower-cased."""
 
 
@@ -34,8 +34,8 @@ _Words = Mapping[tuple[str, int], Sequence[str]]
 class WordPairs:
     """What a dictionary says about a vocabulary."""
 
-    close: Pairs
-    apart: Pairs
+    close: PairKeys
+    apart: PairKeys
 
 
 class WordNetPairs:
@@ -43,7 +43,7 @@ class WordNetPairs:
 
     def __init__(self, wordnet: WordNet) -> None:
         self._senses = list(wordnet.senses())
-        self._inflected = list(wordnet.inflected())
+        self._inflected = list(wordnet.inflections())
         self._entries = list(wordnet.entries("".join((_ANTONYM, _SIMILAR, *_DERIVED))))
 
     def lemmas(self) -> set[str]:
@@ -52,7 +52,7 @@ class WordNetPairs:
 
     def among(self, vocabulary: Sequence[str]) -> WordPairs:
         """The pairs of a vocabulary of lower-cased words."""
-        forms, words = self._forms(vocabulary), _words(self._entries)
+        forms, words = self._forms(vocabulary), _words_of_synsets(self._entries)
         apart = _unique([*_antonyms(self._entries, words, forms), *_indirect_antonyms(self._entries, words, forms)])
         close = _synonyms(self._senses, forms) + _inflections(forms)
         close += _derivations(self._entries, words, forms)
@@ -115,11 +115,13 @@ def _inflections(forms: _Forms) -> list[tuple[int, int]]:
     return found
 
 
-def _words(entries: Iterable[Entry]) -> _Words:
+def _words_of_synsets(entries: Iterable[WordNetEntry]) -> _SynsetWords:
     return {(entry.pos, entry.synset.offset): [name.lower() for name in entry.synset.lemmas] for entry in entries}
 
 
-def _linked(entries: Sequence[Entry], words: _Words, symbols: Sequence[str]) -> list[tuple[str, str, str, str]]:
+def _find_linked(
+    entries: Sequence[WordNetEntry], words: _SynsetWords, symbols: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
     """Words of synsets that a pointer joins: (part of speech, word, part of speech, word)."""
     found = []
     for entry in entries:
@@ -133,20 +135,20 @@ def _linked(entries: Sequence[Entry], words: _Words, symbols: Sequence[str]) -> 
     return found
 
 
-def _antonyms(entries: Sequence[Entry], words: _Words, forms: _Forms) -> list[tuple[int, int]]:
-    linked = _linked(entries, words, _ANTONYM)
+def _antonyms(entries: Sequence[WordNetEntry], words: _SynsetWords, forms: _Forms) -> list[tuple[int, int]]:
+    linked = _find_linked(entries, words, _ANTONYM)
     return [pair for pos, a, other, b in linked if pos == other for pair in _in_equal_forms(forms, pos, a, b)]
 
 
-def _derivations(entries: Sequence[Entry], words: _Words, forms: _Forms) -> list[tuple[int, int]]:
+def _derivations(entries: Sequence[WordNetEntry], words: _SynsetWords, forms: _Forms) -> list[tuple[int, int]]:
     found = []
-    for pos, a, other, b in _linked(entries, words, _DERIVED):
+    for pos, a, other, b in _find_linked(entries, words, _DERIVED):
         left, right = forms.get((pos, ""), {}), forms.get((other, ""), {})
         found += list(itertools.product(left.get(a, ()), right.get(b, ())))
     return found
 
 
-def _indirect_antonyms(entries: Sequence[Entry], words: _Words, forms: _Forms) -> list[tuple[int, int]]:
+def _indirect_antonyms(entries: Sequence[WordNetEntry], words: _SynsetWords, forms: _Forms) -> list[tuple[int, int]]:
     """The words of an adjective's synset against those similar to its antonym."""
     rows = forms.get(("adj", ""), {})
     similar, opposed = defaultdict(list), []
@@ -165,11 +167,11 @@ def _indirect_antonyms(entries: Sequence[Entry], words: _Words, forms: _Forms) -
     return found
 
 
-def _unique(pairs: Sequence[tuple[int, int]]) -> Pairs:
+def _unique(pairs: Sequence[tuple[int, int]]) -> PairKeys:
     array = np.sort(np.array(pairs, dtype=np.int64).reshape(-1, 2), axis=1)
     return np.unique(array[array[:, 0] != array[:, 1]], axis=0)
 
 
-def _without(pairs: Pairs, others: Pairs, size: int) -> Pairs:
+def _without(pairs: PairKeys, others: PairKeys, size: int) -> PairKeys:
     keys, bad = pairs[:, 0] * size + pairs[:, 1], others[:, 0] * size + others[:, 1]
     return pairs[~np.isin(keys, bad)]

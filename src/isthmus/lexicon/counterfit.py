@@ -42,7 +42,7 @@ from isthmus import assets
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import write_atomic
 from isthmus.core.types import Floats
-from isthmus.lexicon.constraints import Pairs, WordNetPairs
+from isthmus.lexicon.constraints import PairKeys, WordNetPairs
 from isthmus.lexicon.vectors import WordVectors
 from isthmus.lexicon.wordnet import load_wordnet
 
@@ -52,14 +52,14 @@ _VERSION = 1
 """Part of the stored file's name: to be raised whenever the stand-in comes out differently."""
 _FREQUENT = 60_000
 _log = logging.getLogger("isthmus")
-_NO_PAIRS: Pairs = np.empty((0, 2), np.int64)
+_NO_PAIRS: PairKeys = np.empty((0, 2), np.int64)
 
 
 def counterfit(
     matrix: Floats,
-    close: Pairs,
-    apart: Pairs,
-    kept: Pairs = _NO_PAIRS,
+    close: PairKeys,
+    apart: PairKeys,
+    kept: PairKeys = _NO_PAIRS,
     *,
     steps: int = 20,
     strength: float = 0.1,
@@ -67,7 +67,7 @@ def counterfit(
     gamma: float = 0.0,
 ) -> Floats:
     """Unit vectors after counter-fitting; `kept` are the pairs whose distance may shrink but not grow (VSP)."""
-    unit = _normalised(np.asarray(matrix, dtype=np.float32))
+    unit = _normalise(np.asarray(matrix, dtype=np.float32))
     kinds = ((apart, -strength, delta), (close, strength, gamma), (kept, strength, _distances(unit, kept)))
     # Both directions of every pair, by row, so that the sum over a row's pairs is one product with a sparse matrix.
     pairs = np.concatenate([pairs for pairs, _, _ in kinds])
@@ -76,7 +76,7 @@ def counterfit(
     return _descend(unit, np.concatenate([pairs, pairs[:, ::-1]]), np.tile(pull, 2), np.tile(bound, 2), steps)
 
 
-def _descend(unit: Floats, edges: Pairs, pull: Floats, bound: Floats, steps: int) -> Floats:
+def _descend(unit: Floats, edges: PairKeys, pull: Floats, bound: Floats, steps: int) -> Floats:
     from scipy.sparse import csr_array
 
     order = np.argsort(edges[:, 0], kind="stable")
@@ -93,24 +93,24 @@ def _descend(unit: Floats, edges: Pairs, pull: Floats, bound: Floats, steps: int
         toward = csr_array((weight, others, starts), shape=(size, size)) @ moving
         back = np.bincount(rows, weights=weight * cosine, minlength=size).astype(np.float32)
         count = np.maximum(np.bincount(rows, weights=violated, minlength=size), 1).astype(np.float32)
-        moving = _normalised(moving + (toward - back[:, None] * moving) / count[:, None])
+        moving = _normalise(moving + (toward - back[:, None] * moving) / count[:, None])
     result = unit.copy()
     result[touched] = moving
     return result
 
 
-def _normalised(matrix: Floats) -> Floats:
+def _normalise(matrix: Floats) -> Floats:
     lengths: NDArray[np.float32] = np.linalg.norm(matrix, axis=1, keepdims=True)
     return np.asarray(matrix / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
-def _distances(unit: Floats, pairs: Pairs) -> Floats:
+def _distances(unit: Floats, pairs: PairKeys) -> Floats:
     return np.asarray(1 - (unit[pairs[:, 0]] * unit[pairs[:, 1]]).sum(axis=1), dtype=np.float32)
 
 
 def stand_in() -> WordVectors:
     """GloVe counter-fitted with WordNet, from the cache folder or built now."""
-    stored = stored_stand_in()
+    stored = stand_in_path()
     if stored.is_file():
         try:
             return WordVectors.load(stored)
@@ -125,7 +125,7 @@ def stand_in() -> WordVectors:
     return vectors
 
 
-def stored_stand_in() -> Path:
+def stand_in_path() -> Path:
     """Where the stand-in is kept once it is built."""
     return assets.cache_folder() / f"counterfitted-standin-{_VERSION}.npz"
 
@@ -137,12 +137,12 @@ def build_stand_in(glove: WordVectors) -> WordVectors:
     kept = [row for row, word in enumerate(glove.words) if word in known or (row < _FREQUENT and _is_word(word))]
     words = [glove.words[row] for row in kept]
     pairs = dictionary.among(words)
-    return WordVectors(words, counterfit(_whitened(np.asarray(glove.matrix[kept])), pairs.close, pairs.apart))
+    return WordVectors(words, counterfit(_whiten(np.asarray(glove.matrix[kept])), pairs.close, pairs.apart))
 
 
-def _whitened(matrix: Floats) -> Floats:
+def _whiten(matrix: Floats) -> Floats:
     """Unit vectors centred and made alike in all directions: few directions hold most of GloVe's cosines."""
-    centred = _normalised(matrix.astype(np.float32))
+    centred = _normalise(matrix.astype(np.float32))
     centred = centred - centred.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(centred.T))
     return np.asarray(centred @ ((vectors / np.sqrt(values)) @ vectors.T), dtype=np.float32)

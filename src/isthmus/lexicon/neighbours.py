@@ -108,7 +108,7 @@ class Neighbours:
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
             for row, cosines in zip(block, self._unit[block] @ self._unit.T, strict=True):
-                self._known[row] = self._sorted(row, cosines, wanted)
+                self._known[row] = self._sort(row, cosines, wanted)
 
     def cosine(self, a: str, b: str) -> float | None:
         """Cosine of two words; None where one is unknown."""
@@ -124,7 +124,7 @@ class Neighbours:
         rows = self._rows.get(a.lower()), self._rows.get(b.lower())
         return None if rows[0] is None or rows[1] is None else (rows[0], rows[1])
 
-    def _sorted(self, row: int, cosines: Floats, k: int) -> Nearest:
+    def _sort(self, row: int, cosines: Floats, k: int) -> Nearest:
         cosines[row] = -np.inf
         least = np.partition(cosines, len(cosines) - k)[len(cosines) - k] - 2 * _DOUBT
         near = np.flatnonzero(cosines >= least)
@@ -178,15 +178,15 @@ class TableNeighbours(Neighbours):
 
 def load_vector_neighbours(source: str) -> Neighbours:
     """Neighbours by vectors: counter-fitted ones, ``glove``, a file or a folder."""
-    return _loaded(source)
+    return _load_neighbours(source)
 
 
 @functools.cache
-def _loaded(source: str) -> Neighbours:
+def _load_neighbours(source: str) -> Neighbours:
     if source != "counterfitted":
         name = "GloVe 6B 50d" if source == "glove" else str(Path(source).expanduser())
         return Neighbours(WordVectors.load(source), name)
-    published = published_vectors()
+    published = find_published_vectors()
     if published is not None:
         return Neighbours(WordVectors.load(published), f"counter-fitted vectors of Mrkšić et al. ({published})")
     from isthmus.lexicon.counterfit import STAND_IN, stand_in
@@ -194,7 +194,7 @@ def _loaded(source: str) -> Neighbours:
     return Neighbours(stand_in(), STAND_IN)
 
 
-def published_vectors() -> Path | None:
+def find_published_vectors() -> Path | None:
     """Where the published counter-fitted vectors lie, if the user has them."""
     own = os.environ.get("ISTHMUS_ASSETS")
     places = [Path(own).expanduser()] if own else []

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from isthmus.core.errors import UnknownName
-from isthmus.lexicon.confusables import DELETION, HOMOGLYPHS, LEET, undeleted, unswapped
+from isthmus.lexicon.confusables import DELETION, HOMOGLYPHS, LEET, undo_deletions, undo_swaps
 from isthmus.lexicon.spelling import Speller
 
 Form = Literal["NFKC", "NFC", "none"]
@@ -60,7 +60,7 @@ _BETWEEN = re.compile(r"([-/,;]+)")
 
 
 @dataclass(frozen=True)
-class Steps:
+class NormaliserSteps:
     """Which steps are taken."""
 
     form: Form = "NFKC"
@@ -80,8 +80,8 @@ class Steps:
 class Normaliser:
     """Reads texts by some steps; `words` are the known ones, the most frequent first."""
 
-    def __init__(self, steps: Steps | None = None, words: Sequence[str] = ()) -> None:
-        self.steps = Steps() if steps is None else steps
+    def __init__(self, steps: NormaliserSteps | None = None, words: Sequence[str] = ()) -> None:
+        self.steps = NormaliserSteps() if steps is None else steps
         self._rank = {word: rank for rank, word in enumerate(words)}
         self._speller = Speller(words)
         # Bound to the instance: a cache on the function would keep every normaliser alive.
@@ -91,14 +91,14 @@ class Normaliser:
         """The text as it is read; one of invisible characters alone is the empty text."""
         for _ in range(_PASSES):
             before = text
-            text = self.shown(text)
+            text = self.show(text)
             if self._rank and (self.steps.leet or self.steps.spelling):
                 text = re.sub(r"\S+", lambda found: self._read_chunk(found[0]), text)
             if text == before:
                 break
         return text
 
-    def shown(self, text: str) -> str:
+    def show(self, text: str) -> str:
         """What Unicode hides, undone; printable ASCII comes back as it is."""
         if text.isascii() and text.isprintable():
             return text
@@ -106,15 +106,15 @@ class Normaliser:
         if steps.form != "none":
             text = unicodedata.normalize(steps.form, text)
         if steps.invisible:
-            text = unswapped(text)
+            text = undo_swaps(text)
         if steps.deletion == "obey":
-            text = undeleted(text)
+            text = undo_deletions(text)
         if steps.deletion != "keep":
             text = text.replace(DELETION, "")
         if steps.invisible:
-            text = _INVISIBLE.sub(_joined, text)
+            text = _INVISIBLE.sub(_keep_joiners, text)
         if steps.confusables:
-            text = _folded(text if steps.form == "none" else _OVERLAID.sub("", text))
+            text = _fold_lookalikes(text if steps.form == "none" else _OVERLAID.sub("", text))
         return text
 
     def _chunk(self, chunk: str) -> str:
@@ -126,14 +126,14 @@ class Normaliser:
             if read != chunk:
                 return read
         if self.steps.spelling:
-            return _WORD.sub(lambda found: self._spelled(found[0]), chunk)
+            return _WORD.sub(lambda found: self._correct_spelling(found[0]), chunk)
         return chunk
 
     def _unleet(self, chunk: str) -> str:
         """The words of a chunk, read through their signs."""
         if _APART.fullmatch(_bare(chunk)):
-            first, last = _bounds(chunk, "")
-            found = None if chunk.isupper() else self._known(chunk[first:last:2])
+            first, last = _word_bounds(chunk, "")
+            found = None if chunk.isupper() else self._find_known(chunk[first:last:2])
             return chunk[:first] + found + chunk[last:] if found else chunk
         return "".join(part if number % 2 else self._word(part) for number, part in enumerate(_BETWEEN.split(chunk)))
 
@@ -143,7 +143,7 @@ class Normaliser:
         Digits, $ and | are letters wherever a known word comes out; the other signs only where the word is none without
         them. What begins like a handle or a hashtag is one unless the sign itself is a letter.
         """
-        bare, near, wide = (_bounds(part, signs) for signs in ("", _LETTERS_AT_EDGES, "".join(_SIGNS)))
+        bare, near, wide = (_word_bounds(part, signs) for signs in ("", _LETTERS_AT_EDGES, "".join(_SIGNS)))
         if not any(letter.isalpha() for letter in part) or _NUMBER.fullmatch(part[bare[0] : bare[1]]):
             return part
         known, is_name = part[bare[0] : bare[1]].lower() in self._rank, part[0] in "@#"
@@ -155,11 +155,11 @@ class Normaliser:
             core = part[first:last]
             if core.lower() in self._rank:
                 return part
-            if len(core) >= 3 and any(letter in _SIGNS for letter in core) and (found := self._known(core)):
+            if len(core) >= 3 and any(letter in _SIGNS for letter in core) and (found := self._find_known(core)):
                 return part[:first] + found + part[last:]
         return part
 
-    def _known(self, core: str) -> str | None:
+    def _find_known(self, core: str) -> str | None:
         """The most frequent known word that a word in leet can stand for, in its case."""
         options = [
             _SIGNS.get(letter, "") + (letter if letter.isalpha() or letter == "'" else "") for letter in core.lower()
@@ -173,18 +173,18 @@ class Normaliser:
         best = min((word for word in readings if word in self._rank), key=self._rank.__getitem__, default=None)
         return None if best is None else _in_case(best, core)
 
-    def _spelled(self, word: str) -> str:
+    def _correct_spelling(self, word: str) -> str:
         if word.isupper():
             return word
         found = self._speller.nearest(word.lower())
         return word if found is None else _in_case(found, word)
 
 
-def known_words(texts: Iterable[str], steps: Steps, *, most: int, min_count: int) -> tuple[str, ...]:
+def find_known_words(texts: Iterable[str], steps: NormaliserSteps, *, most: int, min_count: int) -> tuple[str, ...]:
     """The words that occur at least so often in texts, most frequent first; in texts as they are shown."""
     reader, counts = Normaliser(steps), Counter[str]()
     for text in texts:
-        shown = reader.shown(text).lower()
+        shown = reader.show(text).lower()
         counts.update(_WORD.findall(shown))
         if any(letter.isdigit() for letter in shown):
             cores = map(_bare, shown.split())
@@ -193,7 +193,7 @@ def known_words(texts: Iterable[str], steps: Steps, *, most: int, min_count: int
     return tuple(ranked[:most])
 
 
-def _bounds(chunk: str, signs: str) -> tuple[int, int]:
+def _word_bounds(chunk: str, signs: str) -> tuple[int, int]:
     """Where a word begins and ends in a chunk, if these signs may belong to it beside letters and digits."""
     first, last = 0, len(chunk)
     while first < last and not (chunk[first].isalnum() or chunk[first] in signs):
@@ -204,7 +204,7 @@ def _bounds(chunk: str, signs: str) -> tuple[int, int]:
 
 
 def _bare(chunk: str) -> str:
-    first, last = _bounds(chunk, "")
+    first, last = _word_bounds(chunk, "")
     return chunk[first:last]
 
 
@@ -215,7 +215,7 @@ def _in_case(word: str, like: str) -> str:
     return word[0].upper() + word[1:] if like[0].isupper() else word
 
 
-def _joined(found: re.Match[str]) -> str:
+def _keep_joiners(found: re.Match[str]) -> str:
     """What stays of a run of invisible characters: joiners between characters that join, selectors of emoji."""
     text, (start, end) = found.string, found.span()
     before = start > 0 and _joins(text[start - 1])
@@ -230,7 +230,7 @@ def _joins(character: str) -> bool:
     return code >= 0x0590 and not 0x1E00 <= code <= 0x206F
 
 
-def _folded(text: str) -> str:
+def _fold_lookalikes(text: str) -> str:
     """Look-alikes as the Latin letters they look like, in Latin words and in words that only look-alikes make up."""
     if text.isascii():
         return text

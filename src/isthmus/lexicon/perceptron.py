@@ -60,7 +60,7 @@ class PerceptronTagger:
     name = "nltk averaged perceptron, universal tags"
 
     def __init__(self, data: Path | str) -> None:
-        weights, self._fixed, classes = (_read(Path(data), part) for part in ("weights", "tagdict", "classes"))
+        weights, self._fixed, classes = (_read_part(Path(data), part) for part in ("weights", "tagdict", "classes"))
         # Backwards: of two equal sums the alphabetically later tag wins, and argmax takes the first.
         self._classes = sorted(classes, reverse=True)
         column = {tag: place for place, tag in enumerate(self._classes)}
@@ -69,7 +69,7 @@ class PerceptronTagger:
         for row, of_tags in enumerate(weights.values(), start=1):
             for tag, weight in of_tags.items():
                 self._weights[row, column[tag]] = weight
-        self._window = functools.lru_cache(_CONTEXTS)(self._known)
+        self._window = functools.lru_cache(_CONTEXTS)(self._tags_in_window)
 
     def tag(self, words: Sequence[str], index: int) -> str:
         """The universal tag of a word of a text."""
@@ -109,7 +109,7 @@ class PerceptronTagger:
         return np.array([self.compatible(old, tag) for tag in new], dtype=bool)
 
     @staticmethod
-    def _known(before: tuple[str, ...], after: tuple[str, ...]) -> _Tags:
+    def _tags_in_window(before: tuple[str, ...], after: tuple[str, ...]) -> _Tags:
         """Tags found so far in one window; the cache around it forgets windows, not words."""
         return {}
 
@@ -136,7 +136,7 @@ class PerceptronTagger:
         tags = [self._fixed.get(row[at], "") for row in rows]
         open_rows = [row for row, tag in enumerate(tags) if not tag]
         if open_rows:
-            names = [_features(rows[row][at], contexts[row], at + 2, *previous[row]) for row in open_rows]
+            names = [_make_features(rows[row][at], contexts[row], at + 2, *previous[row]) for row in open_rows]
             get = self._feature.get
             features = np.array([[get(name, 0) for name in own] for own in names])
             sums = self._weights[features[:, 0]]
@@ -147,7 +147,7 @@ class PerceptronTagger:
         return tags
 
 
-def _features(word: str, context: list[str], at: int, last: str, before_last: str) -> list[str]:
+def _make_features(word: str, context: list[str], at: int, last: str, before_last: str) -> list[str]:
     """The perceptron's features by name; the order is the order in which their weights are added."""
     return [
         "bias",
@@ -177,7 +177,7 @@ def _normal(word: str) -> str:
     return word.lower()
 
 
-def _read(place: Path, part: str) -> Any:
+def _read_part(place: Path, part: str) -> Any:
     name = f"{_DATA}.{part}.json"
     try:
         if place.is_dir():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 
 from isthmus.lexicon.confusables import LEET
-from isthmus.lexicon.normaliser import Normaliser, Steps
+from isthmus.lexicon.normaliser import Normaliser, NormaliserSteps
 from isthmus.lexicon.spelling import SHORTEST, one_edit_apart
 from isthmus.lexicon.stopwords import is_function_word
 from isthmus.lexicon.wordnet import WordNet, load_wordnet
@@ -20,12 +20,12 @@ from isthmus.lexicon.wordnet import WordNet, load_wordnet
 _CACHED = 1 << 18
 
 
-class Reader:
+class DictionaryReader:
     """Reads by one dictionary."""
 
     def __init__(self, wordnet: WordNet) -> None:
         self._wordnet = wordnet
-        self._shown = Normaliser(Steps(leet=False)).shown
+        self._shown = Normaliser(NormaliserSteps(leet=False)).show
         # Bound to the instance: a cache on the method would keep every dictionary alive.
         self._misspelt = functools.lru_cache(_CACHED)(self._misspells)
 
@@ -56,6 +56,6 @@ class Reader:
 
 
 @functools.cache
-def load_reader() -> Reader:
+def load_reader() -> DictionaryReader:
     """By the dictionary among the assets, fetched if need be."""
-    return Reader(load_wordnet())
+    return DictionaryReader(load_wordnet())

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from isthmus.core.errors import DataError
-from isthmus.lexicon.wordnet import Entry, WordNet, load_wordnet
+from isthmus.lexicon.wordnet import WordNet, WordNetEntry, load_wordnet
 
 _SENSES = 3
 _BROAD = 60
@@ -97,7 +97,7 @@ class WordNetSememes:
                     found |= dict.fromkeys(self._alike(self._wordnet.entry(each, place, "@&")))
         return tuple(other for other in found if other.lower() != word)
 
-    def _alike(self, entry: Entry) -> Iterator[str]:
+    def _alike(self, entry: WordNetEntry) -> Iterator[str]:
         yield from self._common(entry)
         for pointer in entry.pointers:
             above = self._wordnet.entry(pointer.pos, pointer.offset, "~&")
@@ -111,7 +111,7 @@ class WordNetSememes:
                     if other.file == entry.file:
                         yield from self._common(other)
 
-    def _common(self, entry: Entry) -> Iterator[str]:
+    def _common(self, entry: WordNetEntry) -> Iterator[str]:
         for lemma in entry.synset.lemmas:
             if "_" not in lemma:
                 places = self._wordnet.places(entry.pos, lemma.lower())
@@ -121,15 +121,15 @@ class WordNetSememes:
 
 def load_sememes(source: str = "wordnet") -> Sememes:
     """``wordnet``, or the user's table; loaded once for the whole process."""
-    return _loaded(source)
+    return _load_sememes(source)
 
 
 @functools.cache
-def _loaded(source: str) -> Sememes:
+def _load_sememes(source: str) -> Sememes:
     if source == "wordnet":
         return WordNetSememes(load_wordnet())
     path = Path(source).expanduser()
-    table = _read(path)
+    table = _read_table(path)
     rows = [row for row in table.values() if row]
     if all(_is_list_of(row, list) and all(_is_list_of(sense, str) for sense in row) for row in rows):
         return SememeTable(table, f"sememes of {path}")
@@ -147,7 +147,7 @@ def _is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_table(path: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()
         table = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)

@@ -39,11 +39,11 @@ def table_of_vectors(
     if components < 0 or vocabulary < 2:
         raise UsageError(f"components cannot be {components}, nor the vocabulary {vocabulary}")
     check_most(most)
-    return _built(source, similarity, most, components, vocabulary)
+    return _build_table(source, similarity, most, components, vocabulary)
 
 
 @functools.lru_cache(maxsize=4)
-def _built(source: str, similarity: float, most: int, components: int, vocabulary: int) -> SynonymTable:
+def _build_table(source: str, similarity: float, most: int, components: int, vocabulary: int) -> SynonymTable:
     from isthmus import assets
     from isthmus.lexicon.neighbours import load_vector_neighbours
 
@@ -68,7 +68,7 @@ def _from_matrix(
     from scipy.sparse.csgraph import connected_components
 
     unit = without_common_directions(matrix, components)
-    first, second = _pairs(unit, similarity)
+    first, second = _find_pairs(unit, similarity)
     links = coo_matrix((np.ones(len(first)), (first, second)), shape=(len(words), len(words)))
     _, component = connected_components(links, directed=False)
     others: list[list[tuple[float, int]]] = [[] for _ in words]
@@ -108,7 +108,7 @@ def without_common_directions(matrix: Any, components: int) -> Any:
     return centred / np.where(lengths > 0, lengths, 1)
 
 
-def _pairs(unit: Any, similarity: float) -> tuple[Any, Any]:
+def _find_pairs(unit: Any, similarity: float) -> tuple[Any, Any]:
     """Pairs a < b with a cosine of at least `similarity`: found in float32, decided in float64."""
     single = unit.astype(np.float32)
     firsts, seconds = [], []

@@ -76,7 +76,7 @@ class SynonymTable:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Eight hex digits over everything that a draw or an attack can see of it."""
-        content = json.dumps([_plain(self.synonyms), _plain(self.perturbations)], sort_keys=True)
+        content = json.dumps([_sets_to_json(self.synonyms), _sets_to_json(self.perturbations)], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
     def replacements(self, word: str) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class SynonymTable:
         if not isinstance(value, dict):
             raise DataError(f"{path} should map words to lists of synonyms, not hold a {type(value).__name__}")
         if value.get("format") == FORMAT:
-            return _decoded(value, path)
+            return _decode_table(value, path)
         for word, others in value.items():
             if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
                 raise DataError(f"{path}: the synonyms of {word!r} should be a list of words, not {others!r}")
@@ -191,11 +191,11 @@ class SynonymTable:
         write_atomic(path, json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")
 
 
-def _plain(sets: Sets) -> dict[str, list[str]]:
+def _sets_to_json(sets: Sets) -> dict[str, list[str]]:
     return {word: list(others) for word, others in sets.items()}
 
 
-def _decoded(value: Mapping[str, Any], path: Path) -> SynonymTable:
+def _decode_table(value: Mapping[str, Any], path: Path) -> SynonymTable:
     try:
         words = [str(word) for word in value["words"]]
         sets = [

@@ -123,11 +123,11 @@ class SpacyTagger(WordTagger):
 
 def load_tagger(name: str = "wordnet") -> WordTagger | PerceptronTagger:
     """``wordnet``, ``spacy`` or ``nltk``; loaded once for the whole process."""
-    return _loaded(name)
+    return _load_tagger(name)
 
 
 @functools.cache
-def _loaded(name: str) -> WordTagger | PerceptronTagger:
+def _load_tagger(name: str) -> WordTagger | PerceptronTagger:
     if name == "wordnet":
         return WordNetTagger(load_wordnet())
     if name == "spacy":

@@ -34,12 +34,12 @@ class WordVectors:
     def load(cls, source: str | Path = "glove") -> WordVectors:
         """An asset's name, a folder of ``words.txt`` and ``vectors.npy``, a ``.npz`` file, or a text file (or .gz)."""
         if str(source) in assets.names("lexicon"):
-            return _from_folder(assets.path(str(source)))
+            return _read_folder(assets.path(str(source)))
         path = Path(source).expanduser()
         if not path.exists():
             raise DataError(f"no word vectors at {path}: give a file, a folder, or the name of an asset (glove)")
         if path.is_dir():
-            return _from_folder(path)
+            return _read_folder(path)
         return _from_npz(path) if path.suffix == ".npz" else _from_text(path)
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class WordVectors:
         return table
 
 
-def _from_folder(folder: Path) -> WordVectors:
+def _read_folder(folder: Path) -> WordVectors:
     try:
         # Mapped: an embedding table of 20,000 words touches a twentieth of the file.
         matrix = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
@@ -117,7 +117,7 @@ def _from_npz(path: Path) -> WordVectors:
     name = next((name for name in _MATRIX_NAMES if name in held), None)
     if "words" not in held or (name is None and not {"q", "scale"} <= held.keys()):
         raise DataError(f"{path} should hold 'words' and 'vectors' (or 'q' and 'scale'), not {', '.join(held)}")
-    words = _words(held["words"])
+    words = _read_words(held["words"])
     if name:
         return _fitting(words, held[name].astype(np.float32, copy=False), path)
     codes, scale = held["q"], held["scale"].reshape(-1, 1)
@@ -132,7 +132,7 @@ def _fitting(words: Sequence[str], matrix: Floats, source: Path) -> WordVectors:
     return WordVectors(words, matrix)
 
 
-def _words(array: np.ndarray[Any, Any]) -> list[str]:
+def _read_words(array: np.ndarray[Any, Any]) -> list[str]:
     """Words as an array of texts, or as newline-joined UTF-8 bytes."""
     if array.dtype == np.uint8:
         return array.tobytes().decode().split("\n")
@@ -144,7 +144,7 @@ def _from_text(path: Path) -> WordVectors:
     rows: list[Floats] = []
     number = width = 0
     try:
-        with _opened(path) as stream:
+        with _open(path) as stream:
             for number, line in enumerate(stream, start=1):
                 fields = line.decode("utf-8", errors="replace").rstrip("\r\n ").split(" ")
                 if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
@@ -164,5 +164,5 @@ def _from_text(path: Path) -> WordVectors:
     return WordVectors(words, np.stack(rows))
 
 
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+def _open(path: Path) -> gzip.GzipFile | BufferedReader:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")

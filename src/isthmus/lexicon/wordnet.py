@@ -77,7 +77,7 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WordNetEntry:
     """One line of a data file."""
 
     pos: str
@@ -94,7 +94,7 @@ class WordNet:
     def __init__(self, folder: Path | str, cache: int = 200_000) -> None:
         self.folder = Path(folder)
         self._cache = cache
-        self._parts = {pos: _Part(self.folder, pos, endings) for pos, endings in _ENDINGS.items()}
+        self._parts = {pos: _PartOfSpeech(self.folder, pos, endings) for pos, endings in _ENDINGS.items()}
         self._cached = functools.lru_cache(maxsize=cache)(self._find_synonyms)
 
     def __reduce__(self) -> tuple[type[WordNet], tuple[Path, int]]:
@@ -120,12 +120,12 @@ class WordNet:
         lowered = word.lower()
         return frozenset(pos for pos, part in self._parts.items() if part.knows(lowered))
 
-    def entries(self, symbols: str) -> Iterator[Entry]:
+    def entries(self, symbols: str) -> Iterator[WordNetEntry]:
         """Every synset with its pointers of some kinds: nouns, verbs, adjectives, adverbs, as the files have them."""
         for part in self._parts.values():
             yield from part.entries(symbols)
 
-    def entry(self, pos: str, offset: int, symbols: str) -> Entry:
+    def entry(self, pos: str, offset: int, symbols: str) -> WordNetEntry:
         """One synset with its pointers of some kinds."""
         return self._parts[pos].entry(offset, symbols)
 
@@ -139,13 +139,13 @@ class WordNet:
             for lemma, offsets in part.senses():
                 yield pos, lemma, offsets
 
-    def inflected(self) -> Iterator[tuple[str, str, str, bool]]:
+    def inflections(self) -> Iterator[tuple[str, str, str, bool]]:
         """Forms that lemmas of one word could have, as (part of speech, lemma, form, whether it is regular).
 
         Most regular forms are no words: the rules are made for taking endings off.
         """
         for pos, part in self._parts.items():
-            for lemma, form, regular in part.inflected():
+            for lemma, form, regular in part.inflections():
                 yield pos, lemma, form, regular
 
     def synonyms(self, word: str) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def _open(folder: Path) -> WordNet:
     return WordNet(folder)
 
 
-class _Part:
+class _PartOfSpeech:
     """One part of speech."""
 
     def __init__(self, folder: Path, pos: str, endings: tuple[tuple[str, str], ...]) -> None:
@@ -184,20 +184,20 @@ class _Part:
     def knows(self, word: str) -> bool:
         return any(lemma.encode(errors="surrogatepass") in self._index for lemma in self.lemmas(word))
 
-    def entries(self, symbols: str) -> Iterator[Entry]:
+    def entries(self, symbols: str) -> Iterator[WordNetEntry]:
         for line in self._data[:].decode().split("\n"):
             if line and line[0] != " ":  # the licence is indented
-                yield _entry(self._pos, line, symbols)
+                yield _parse_entry(self._pos, line, symbols)
 
-    def entry(self, offset: int, symbols: str) -> Entry:
-        return _entry(self._pos, self._line(offset).decode(), symbols)
+    def entry(self, offset: int, symbols: str) -> WordNetEntry:
+        return _parse_entry(self._pos, self._line(offset).decode(), symbols)
 
     def senses(self) -> Iterator[tuple[str, list[int]]]:
         for lemma in self._index:
             if b"_" not in lemma:
                 yield lemma.decode(), self.offsets(lemma.decode())
 
-    def inflected(self) -> Iterator[tuple[str, str, bool]]:
+    def inflections(self) -> Iterator[tuple[str, str, bool]]:
         for form, lemmas in self._irregular.items():
             for lemma in lemmas:
                 if lemma != form and lemma.encode() in self._index:
@@ -265,7 +265,7 @@ class _Part:
         return {fields[0]: fields[1:] for fields in map(str.split, lines) if fields}
 
 
-def _entry(pos: str, line: str, symbols: str) -> Entry:
+def _parse_entry(pos: str, line: str, symbols: str) -> WordNetEntry:
     # place, file, type, words (two digits, hexadecimal), the words, pointers (three digits), the pointers, the gloss.
     fields = line.split(" ")
     after = 4 + 2 * int(fields[3], 16)
@@ -277,4 +277,4 @@ def _entry(pos: str, line: str, symbols: str) -> Entry:
         for symbol, place, kind, ends in pointers
         if symbol in symbols
     )
-    return Entry(pos, Synset(fields[2], int(fields[0]), lemmas), int(fields[1]), tuple(chosen))
+    return WordNetEntry(pos, Synset(fields[2], int(fields[0]), lemmas), int(fields[1]), tuple(chosen))

@@ -19,7 +19,7 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
 from isthmus.data.images import is_image_task, pixels
-from isthmus.measures._features import BATCH
+from isthmus.measures._features import BATCH, to_host
 from isthmus.models.bottleneck import GaussianLatent
 from isthmus.training.encoding import encode_examples
 
@@ -100,11 +100,11 @@ class InputAttack:
         return found
 
 
-Step = Callable[[int], None]
+StepTaken = Callable[[int], None]
 
 
 def read_codes(
-    model: Classifier, data: Dataset, seed: int = 0, attack: InputAttack | None = None, step: Step = lambda _: None
+    model: Classifier, data: Dataset, seed: int = 0, attack: InputAttack | None = None, step: StepTaken = lambda _: None
 ) -> Codes:
     """What the model makes of every input of the data, or of what an attack makes of it.
 
@@ -116,11 +116,11 @@ def read_codes(
     parts: list[dict[str, Tensor]] = []
     ready, unit = None, None
     done = 0
-    for batch in batches_of(model, data, seed):
+    for batch in read_batches(model, data, seed):
         if attack is not None and ready is None:
             unit = None if is_image_task(model.task) else batch.token_length()
             ready = attack.build(unit)
-        inputs = batch.inputs if ready is None else batch.attacked(ready, seed)
+        inputs = batch.inputs if ready is None else batch.attack(ready, seed)
         parts.append(batch.read(inputs))
         rows.append(batch.rows)
         done += len(batch.rows)
@@ -129,7 +129,7 @@ def read_codes(
     return Codes(**{name: torch.cat([part[name] for part in parts])[order] for name in parts[0]})
 
 
-def batches_of(model: Classifier, data: Dataset, seed: int = 0) -> Iterator[PixelBatch | TextBatch]:
+def read_batches(model: Classifier, data: Dataset, seed: int = 0) -> Iterator[PixelBatch | TextBatch]:
     """The data as the model reads it, in batches."""
     if model.answers_questions:
         raise UsageError("this model answers questions: codes are those of a classifier")
@@ -160,7 +160,7 @@ class PixelBatch:
         """One pass of the model."""
         return self.model(inputs)
 
-    def attacked(self, attack: GradientAttack, seed: int) -> Tensor:
+    def attack(self, attack: GradientAttack, seed: int) -> Tensor:
         """What an attack makes of the inputs."""
         target, movable = self.target()
         bounds = (0.0, 1.0) if movable is None and self.model.task.has_pixels else None
@@ -186,16 +186,16 @@ class PixelBatch:
 
     def read(self, inputs: Tensor) -> dict[str, Tensor]:
         """Labels, logits, vectors and codes."""
-        with torch.no_grad(), self.model.keyed(self.keys), _entering(self.model) as seen:
+        with torch.no_grad(), self.model.use_keys(self.keys), _entering(self.model) as seen:
             output = self.forward(inputs)
-        found = {"labels": self.labels, "logits": output.logits, "vectors": seen[0] if seen else self.pooled(inputs)}
+        found = {"labels": self.labels, "logits": output.logits, "vectors": seen[0] if seen else self.pool(inputs)}
         if isinstance(output.latent, GaussianLatent):
             mean = output.latent.mean
             with torch.no_grad():
                 found |= {"mean": mean, "deviation": output.latent.deviation, "logits": self.model.head(mean)}
-        return {name: _host(value) for name, value in found.items()}
+        return {name: to_host(value) for name, value in found.items()}
 
-    def pooled(self, inputs: Tensor) -> Tensor:
+    def pool(self, inputs: Tensor) -> Tensor:
         """The vector of a model without a head of its own."""
         raise AssertionError("an image classifier has a head")
 
@@ -226,13 +226,13 @@ class TextBatch(PixelBatch):
         lengths = self.inputs.norm(dim=-1)
         return float(f"{float((lengths if mask is None else lengths[mask.bool()]).mean()):.2g}")
 
-    def pooled(self, inputs: Tensor) -> Tensor:
+    def pool(self, inputs: Tensor) -> Tensor:
         """The sentence's vector of the last layer."""
         from isthmus.defences.infobert import sentence_vectors
 
         mask = self.tokens.get("attention_mask")
         mask = torch.ones_like(self.tokens["input_ids"]) if mask is None else mask
-        with torch.no_grad(), self.model.keyed(self.keys):
+        with torch.no_grad(), self.model.use_keys(self.keys):
             output = self.model(**self.tokens, inputs_embeds=inputs, hidden=True)
         return sentence_vectors(self.model, output, mask.bool().unsqueeze(-1))
 
@@ -261,8 +261,3 @@ def head_replaced(model: Any, head: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.head = own
-
-
-def _host(values: Tensor) -> Tensor:
-    values = values.detach()
-    return (values.float() if values.is_floating_point() else values).cpu()

@@ -14,7 +14,7 @@ CHANGED = ((1, 1, "1"), (2, 2, "2"), (3, 4, "3–4"), (5, 8, "5–8"), (9, None,
 
 
 @dataclass(frozen=True)
-class Curve:
+class ConsistencyCurve:
     """Top-k overlap by k, or tau by the number of words changed, of one run and outcome."""
 
     name: str
@@ -22,34 +22,34 @@ class Curve:
     means: tuple[Interval, ...]
 
 
-def top_plot(curves: Sequence[Curve]) -> Plot:
+def top_plot(curves: Sequence[ConsistencyCurve]) -> Plot:
     """Overlap by k."""
     return Plot(
         name="interpretation_top_k",
         title="Words among the k heaviest both before and after the attack",
         x_label="k",
         y_label="overlap",
-        series=tuple(_series(curve) for curve in curves),
+        series=tuple(_make_series(curve) for curve in curves),
         percent="y",
         caption="Bands are 95 % bootstrap intervals over texts. By place a replaced word counts as the same one.",
     )
 
 
-def changed_plot(curves: Sequence[Curve]) -> Plot:
+def plot_changes(curves: Sequence[ConsistencyCurve]) -> Plot:
     """Tau by the number of words changed."""
     return Plot(
         name="interpretation_by_changes",
         title="Kendall's tau between the words' weights before and after, by words changed",
         x_label="words changed",
         y_label="tau-b",
-        series=tuple(_series(curve) for curve in curves),
+        series=tuple(_make_series(curve) for curve in curves),
         kind="bars",
         ticks=tuple(name for _, _, name in CHANGED),
         caption="95 % bootstrap intervals over texts.",
     )
 
 
-def _series(curve: Curve) -> Series:
+def _make_series(curve: ConsistencyCurve) -> Series:
     known = [place for place, each in enumerate(curve.means) if not math.isnan(each.estimate)]
     return Series(
         curve.name,

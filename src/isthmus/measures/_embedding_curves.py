@@ -15,7 +15,7 @@ from isthmus.measures.base import Figure, Plot, Series
 Shares = NDArray[np.float64]
 
 
-class Curve:
+class RobustnessCurve:
     """What became of the texts of one run: shares of draws with the right answer [texts, 1 + radii]."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Curve:
         }  # fmt: skip
 
 
-def plot_of(name: str, curves: Sequence[Curve]) -> Plot:
+def plot_of(name: str, curves: Sequence[RobustnessCurve]) -> Plot:
     """All runs in one figure."""
     pairs = [curve.series() for curve in curves]
     return Plot(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BATCH = 32
 
 
-def features_of(
+def read_features(
     model: Classifier, data: Dataset, seed: int = 0, step: Callable[[int], None] = lambda _: None
 ) -> Features:
     """One forward pass over every text."""
@@ -37,7 +37,7 @@ def features_of(
     done = 0
     with torch.no_grad():
         for batch, rows in _batches(model, data):
-            with model.keyed(_keys(rows, seed, model)):
+            with model.use_keys(_make_keys(rows, seed, model)):
                 output: Output = model(**batch.inputs, hidden=True)
             mask = _mask(batch).bool()
             assert output.hidden is not None
@@ -53,14 +53,14 @@ def features_of(
                 found["logits"] = output.logits
             if isinstance(output.latent, GaussianLatent):
                 found |= {"mean": output.latent.mean, "deviation": output.latent.deviation}
-            on_host = {name: _host(value) for name, value in found.items()}
+            on_host = {name: to_host(value) for name, value in found.items()}
             parts.append((rows, on_host, mask.sum(dim=1).cpu()))
             done += len(rows)
             step(done)
-    return _in_order(parts)
+    return _put_in_order(parts)
 
 
-def _in_order(parts: list[tuple[list[int], dict[str, Tensor], Tensor]]) -> Features:
+def _put_in_order(parts: list[tuple[list[int], dict[str, Tensor], Tensor]]) -> Features:
     """The batches put together again, texts and their tokens in the order of the data."""
     rows = torch.tensor([row for numbers, _, _ in parts for row in numbers])
     place = torch.argsort(rows)
@@ -93,14 +93,14 @@ def gradients_of(
     found: dict[int, TokenGradients] = {}
     for batch, rows in _batches(model, data):
         embeddings = model.embed(batch.inputs["input_ids"]).detach().requires_grad_()
-        with model.keyed(_keys(rows, seed, model)), torch.enable_grad():
+        with model.use_keys(_make_keys(rows, seed, model)), torch.enable_grad():
             output: Output = model(**batch.inputs, inputs_embeds=embeddings)
             chosen = output.logits.argmax(dim=-1)
             labels = chosen if of_prediction else batch.labels
             # A mean over the batch scales every text's gradient alike, which no rank notices.
             loss = cross_entropy(output, Batch(batch.inputs, labels))
             (gradient,) = torch.autograd.grad(loss, embeddings)
-        norms, mask = _host(gradient.float().norm(dim=-1)), _mask(batch).bool().cpu()
+        norms, mask = to_host(gradient.float().norm(dim=-1)), _mask(batch).bool().cpu()
         for number, row in enumerate(rows):
             prediction = int(chosen[number]) if chosen.ndim == 1 else None
             found[row] = TokenGradients(norms[number][mask[number]], prediction)
@@ -117,7 +117,7 @@ def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Batch, list[int
     yield from encoded.numbered_batches(BATCH, model.device)
 
 
-def _keys(rows: list[int], seed: int, model: Classifier) -> Tensor:
+def _make_keys(rows: list[int], seed: int, model: Classifier) -> Tensor:
     return torch.tensor([derive(seed, "measure", row) >> 1 for row in rows], dtype=torch.int64, device=model.device)
 
 
@@ -126,6 +126,6 @@ def _mask(batch: Batch) -> Tensor:
     return torch.ones_like(batch.inputs["input_ids"]) if mask is None else mask
 
 
-def _host(values: Tensor) -> Tensor:
+def to_host(values: Tensor) -> Tensor:
     values = values.detach()
     return (values.float() if values.is_floating_point() else values).cpu()

@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING
 
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.types import Texts
-from isthmus.measures.base import Pair
+from isthmus.measures.base import TextPair
 from isthmus.text.words import Words
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
 
 
-def is_aligned(pair: Pair) -> bool:
+def is_aligned(pair: TextPair) -> bool:
     """Whether both texts have as many words in every field, so that they can be compared place by place."""
     return list(pair.original) == list(pair.perturbed) and all(
         len(Words.of(text)) == len(Words.of(pair.perturbed[name])) for name, text in pair.original.items()
     )
 
 
-def words_of(texts: Texts) -> list[str]:
+def pair_words(texts: Texts) -> list[str]:
     """The words of all fields, in reading order."""
     return [word for text in texts.values() for word in Words.of(text)]
 
 
-def count_changes(pair: Pair) -> int:
+def count_changes(pair: TextPair) -> int:
     """Number of places whose word is another."""
-    return sum(a != b for a, b in zip(words_of(pair.original), words_of(pair.perturbed), strict=True))
+    return sum(a != b for a, b in zip(pair_words(pair.original), pair_words(pair.perturbed), strict=True))
 
 
-def replace_at_random(pair: Pair, pool: Sequence[str], seed: int) -> dict[str, str]:
+def replace_at_random(pair: TextPair, pool: Sequence[str], seed: int) -> dict[str, str]:
     """The original with words of `pool` at as many random places as the attack changed."""
     stream = numpy_stream(seed, "replaced at random", pair.id)
-    places = set(stream.permutation(len(words_of(pair.original)))[: count_changes(pair)].tolist())
+    places = set(stream.permutation(len(pair_words(pair.original)))[: count_changes(pair)].tolist())
     found, start = {}, 0
     for name, text in pair.original.items():
         words = Words.of(text)

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.core.types import Texts, Victim
-from isthmus.explanations.base import Weights
+from isthmus.core.types import Doubles, Texts, Victim
 from isthmus.text.words import Words
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -25,7 +24,7 @@ _TEXTS_AT_ONCE = 256
 """Texts whose shortened copies are held together, so that memory does not grow with their number."""
 
 
-def tau_b(a: Weights, b: Weights) -> float:
+def tau_b(a: Doubles, b: Doubles) -> float:
     """Kendall's τ-b of two rows of weights; NaN where one of them ranks nothing."""
     if len(a) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return math.nan
@@ -38,12 +37,12 @@ def tau_b(a: Weights, b: Weights) -> float:
     return min(1.0, max(-1.0, balance / math.sqrt(untied[0]) / math.sqrt(untied[1])))
 
 
-def first_places(weights: Weights, k: int) -> list[int]:
+def first_places(weights: Doubles, k: int) -> list[int]:
     """The k places of largest weight; of equals the first."""
     return [int(place) for place in np.argsort(-weights, kind="stable")[:k]]
 
 
-def overlap(a: Weights, b: Weights, k: int, same: Sequence[bool] | None = None) -> float:
+def overlap(a: Doubles, b: Doubles, k: int, same: Sequence[bool] | None = None) -> float:
     """Share of the first k places of one that are among those of the other; `same` says where the word is the same.
 
     NaN where there are no more than k words: then everything is among the first.
@@ -55,8 +54,8 @@ def overlap(a: Weights, b: Weights, k: int, same: Sequence[bool] | None = None) 
 
 
 def erase(
-    victim: Victim, texts: Sequence[Texts], weights: Sequence[Weights], classes: Sequence[int]
-) -> tuple[Weights, Weights]:
+    victim: Victim, texts: Sequence[Texts], weights: Sequence[Doubles], classes: Sequence[int]
+) -> tuple[Doubles, Doubles]:
     """What the class of each text loses without its first words, and with them alone, each [texts, SHARES].
 
     NaN where a text has no words, or a weight is not a number: then no word is first.
@@ -68,7 +67,7 @@ def erase(
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def _erase(victim: Victim, texts: Any, weights: Any, classes: Any) -> tuple[Weights, Weights]:
+def _erase(victim: Victim, texts: Any, weights: Any, classes: Any) -> tuple[Doubles, Doubles]:
     rows: list[Texts] = []
     for text, row in zip(texts, weights, strict=True):
         order = np.argsort(-row, kind="stable").tolist()
@@ -85,8 +84,8 @@ def _erase(victim: Victim, texts: Any, weights: Any, classes: Any) -> tuple[Weig
 
 
 def faithfulness(
-    victim: Victim, texts: Sequence[Texts], weights: Sequence[Weights], classes: Sequence[int]
-) -> tuple[Weights, Weights]:
+    victim: Victim, texts: Sequence[Texts], weights: Sequence[Doubles], classes: Sequence[int]
+) -> tuple[Doubles, Doubles]:
     """Comprehensiveness and sufficiency of each text for its class: the mean over the shares (AOPC)."""
     comprehensive, sufficient = erase(victim, texts, weights, classes)
     return comprehensive.mean(axis=1), sufficient.mean(axis=1)

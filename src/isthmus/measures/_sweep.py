@@ -13,19 +13,19 @@ def value_of(subject: Subject, over: str) -> Any:
     """What a run has for the parameter `over` of its defence or its training; its name where `over` is empty."""
     if not over:
         return subject.name
-    known = {**_flat(subject.facts.settings), **_flat(subject.facts.parameters)}
+    known = {**_flatten(subject.facts.settings), **_flatten(subject.facts.parameters)}
     if over not in known:
         defence = subject.facts.defence or "not trained here"
         raise UnknownName(f"parameter of {subject.name} ({defence})", over, known)
     return known[over]
 
 
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of a defence inside another one by their own names."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= {inner: each for inner, each in _flat(value).items() if inner not in found}
+            found |= {inner: each for inner, each in _flatten(value).items() if inner not in found}
         else:
             found[key] = value
     return found
@@ -47,7 +47,7 @@ def in_order(values: Sequence[Any]) -> list[int]:
     return sorted(range(len(values)), key=key)
 
 
-def curve(name: str, x: Sequence[float], figures: Sequence[Figure]) -> Series:
+def make_series(name: str, x: Sequence[float], figures: Sequence[Figure]) -> Series:
     """Figures over numbers, with their intervals where all have one."""
     bounds = tuple((each.low, each.high) for each in figures if each.low is not None and each.high is not None)
     return Series(
@@ -85,6 +85,6 @@ def curves_over(
     if len(set(map(str, values))) < 2 or not all(isinstance(value, int | float) for value in values):
         return []
     x = [float(value) for value in values]
-    series = tuple(curve(name, x, figures) for name, figures in rows.items())
+    series = tuple(make_series(name, x, figures) for name, figures in rows.items())
     wide = min(x) > 0 and max(x) / min(x) >= 50
     return [Plot(stem, title, over, unit, series, log="x" if wide else "", **more)]

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isthmus.core.errors import UsageError
-
-Doubles = NDArray[np.float64]
+from isthmus.core.types import Doubles
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,11 @@ class DiscreteToy:
         places = np.sort(stream.uniform(0, 1, inputs))
         # Slopes of the features' log-probabilities: from nearly flat to steep encoders.
         slopes = stream.normal(size=(1, features)) * stream.choice([0.05, 0.5, 5.0, 50.0])
-        encoder = _normalised(np.exp(places[:, None] * slopes + 0.1 * stream.normal(size=(1, features))))
-        labels = _normalised(stream.gamma(0.3, size=(inputs, classes)) + 1e-9)
+        encoder = _normalise(np.exp(places[:, None] * slopes + 0.1 * stream.normal(size=(1, features))))
+        labels = _normalise(stream.gamma(0.3, size=(inputs, classes)) + 1e-9)
         steps = stream.integers(-reach, reach + 1, size=inputs)
         attack = np.clip(np.arange(inputs) + steps, 0, inputs - 1)
-        return cls(places, _normalised(stream.gamma(1.0, size=inputs) + 1e-9), labels, encoder, attack)
+        return cls(places, _normalise(stream.gamma(1.0, size=inputs) + 1e-9), labels, encoder, attack)
 
     @property
     def lipschitz(self) -> float:
@@ -112,7 +111,7 @@ def theorem_2(toy: DiscreteToy) -> Claim:
     Printed is the paper's form with the constants that InfoBERT's proof of the same form has, since the paper gives
     none.
     """
-    first = encoded_size(toy) * psi(toy.lipschitz * toy.radius)
+    first = code_size(toy) * psi(toy.lipschitz * toy.radius)
     clean = _information_terms(information(toy.inputs[:, None] * toy.encoder), toy.inputs, _support(toy.features))
     moved = _information_terms(
         information(toy.attacked_inputs[:, None] * toy.encoder), toy.attacked_inputs, _support(toy.attacked_features)
@@ -126,15 +125,15 @@ def theorem_4(toy: DiscreteToy, first: NDArray[np.int64], second: NDArray[np.int
     Both draws of the features are independent given the input. τ is the larger error of the two heads. The bound is
     never below 1: an answer changes only where one of the two is wrong, hence 1 - δ ≤ 2τ + ½ |T| L ε.
     """
-    delta = 1 - changed(toy, first)
+    delta = 1 - flip_rate(toy, first)
     tau = max(error(toy, first), error(toy, second))
-    bound = delta + 4 * tau + encoded_size(toy) * toy.lipschitz * toy.radius
-    return Claim(1 - changed(toy, second), bound)
+    bound = delta + 4 * tau + code_size(toy) * toy.lipschitz * toy.radius
+    return Claim(1 - flip_rate(toy, second), bound)
 
 
 def infobert_theorem_3_2(toy: DiscreteToy, attacks_per_input: int = 1) -> Claim:
     """The gap for a text of one word, with InfoBERT's printed bound; 2 ln |T| is what holds in any case."""
-    size = encoded_size(toy)
+    size = code_size(toy)
     printed = math.log(attacks_per_input)
     for chances in (toy.inputs, toy.attacked_inputs):
         printed += _information_terms(information(chances[:, None] * toy.encoder), chances, size)
@@ -147,12 +146,12 @@ def label_gap(toy: DiscreteToy) -> float:
     return abs(information(chances.T @ toy.encoder) - information(chances.T @ toy.encoder[toy.attack]))
 
 
-def encoded_size(toy: DiscreteToy) -> int:
+def code_size(toy: DiscreteToy) -> int:
     """|T|: features that occur with or without the attack."""
     return _support(toy.features + toy.attacked_features)
 
 
-def changed(toy: DiscreteToy, head: NDArray[np.int64]) -> float:
+def flip_rate(toy: DiscreteToy, head: NDArray[np.int64]) -> float:
     """How often the attack changes the answer of a head."""
     classes = np.eye(int(head.max()) + 1)[head]  # [features, classes]
     before, after = toy.encoder @ classes, toy.encoder[toy.attack] @ classes
@@ -250,5 +249,5 @@ def _support(chances: Doubles) -> int:
     return int((chances > 0).sum())
 
 
-def _normalised(values: Doubles) -> Doubles:
+def _normalise(values: Doubles) -> Doubles:
     return np.asarray(values / values.sum(axis=-1, keepdims=True), dtype=np.float64)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.measures._theory import DiscreteToy, Doubles, TwoGaussians, infobert_theorem_3_2, merging_toy, theorem_2
+from isthmus.core.types import Doubles
+from isthmus.measures._theory import DiscreteToy, TwoGaussians, infobert_theorem_3_2, merging_toy, theorem_2
 from isthmus.measures.base import Plot, Series
 
 EXAMPLE = TwoGaussians(np.array([[-1.0, -0.4], [1.0, 0.4]]), np.array([[1.0, 0.75], [0.75, 1.0]]))
@@ -18,8 +19,8 @@ def gaussians_plot(gaussians: TwoGaussians = EXAMPLE, n: int = 400, seed: int = 
     spread = 1.1 * float(np.abs(x).max())
     joined = gaussians.means[1] - gaussians.means[0]
     lines = [
-        _line("oracle, the minimal sufficient statistic", gaussians.direction, gaussians.threshold, spread),
-        _line("another statistic", joined, float(joined @ gaussians.means.mean(axis=0)), spread),
+        _make_line("oracle, the minimal sufficient statistic", gaussians.direction, gaussians.threshold, spread),
+        _make_line("another statistic", joined, float(joined @ gaussians.means.mean(axis=0)), spread),
     ]
     told = [gaussians.label_information(direction) for direction in (gaussians.direction, joined)]
     return Plot(
@@ -68,7 +69,7 @@ def theorems_plot(toys_seed: int = 0, number: int = 200) -> Plot:
     )
 
 
-def _line(name: str, direction: Doubles, threshold: float, spread: float) -> Series:
+def _make_line(name: str, direction: Doubles, threshold: float, spread: float) -> Series:
     """The part of aᵀx = c inside a square around 0."""
     along = np.array([-direction[1], direction[0]]) / float(np.abs(direction).max())
     foot = direction * threshold / float(direction @ direction)

@@ -56,7 +56,7 @@ class AdversarialImages(Measure):
         """Attack a sample of the split, by default test, and draw the first that are fooled."""
         import torch
 
-        from isthmus.measures._codes import InputAttack, batches_of
+        from isthmus.measures._codes import InputAttack, read_batches
 
         task: Any = subject.model.task
         if not getattr(task, "has_pixels", False):
@@ -65,8 +65,8 @@ class AdversarialImages(Measure):
         split = subject.split_names(("test",))[0]
         data = subject.sample(split, default=100)
         found: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = []
-        for batch in batches_of(subject.model, data, seed):
-            moved = batch.attacked(attack.build(None), seed)
+        for batch in read_batches(subject.model, data, seed):
+            moved = batch.attack(attack.build(None), seed)
             before, after = (batch.read(inputs)["logits"].softmax(dim=1) for inputs in (batch.inputs, moved))
             found.append((batch.inputs.cpu(), moved.cpu(), before, after, batch.labels.cpu()))
             subject.step(f"{attack.name} on {split}", sum(len(part[4]) for part in found), len(data))
@@ -77,7 +77,7 @@ class AdversarialImages(Measure):
         if not chosen:
             raise UsageError(f"{subject.name} answers none of {len(data)} images correctly: there is nothing to show")
         names = subject.model.labels
-        rows = tuple(_row(clean[row], moved[row], before[row], after[row], names) for row in chosen)
+        rows = tuple(_make_panels(clean[row], moved[row], before[row], after[row], names) for row in chosen)
         share = wilson(int(fooled.sum()), int(right.sum()))
         plot = Plot(
             self.name,
@@ -93,7 +93,9 @@ class AdversarialImages(Measure):
         return Measurement((figure,), (plot,), details={"examples": [data.examples[row].id for row in chosen]})
 
 
-def _row(clean: Tensor, moved: Tensor, before: Tensor, after: Tensor, names: tuple[str, ...]) -> tuple[Panel, ...]:
+def _make_panels(
+    clean: Tensor, moved: Tensor, before: Tensor, after: Tensor, names: tuple[str, ...]
+) -> tuple[Panel, ...]:
     difference = moved - clean
     largest = float(difference.abs().max())
     shown = 0.5 + 0.5 * difference / largest if largest > 0 else 0.5 + 0 * difference

@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval
 from isthmus.measures.anchored_words import band
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class AnchoredInformation(Measure):
         ``isthmus measure runs/augmented --measure anchored_information -P on=textfooler --against runs/plain``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "attacks")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data", "attacks")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "against")
 
     on: str | None = None
@@ -92,7 +92,7 @@ class AnchoredInformation(Measure):
         lowest, highest = band(self, subject)
         critics = self._critics(subject, chunk)
         here = self._values(subject, critics, texts, lowest, highest)
-        figures = [Figure.from_interval(name, _mean(values), of) for (name, of), values in here.items()]
+        figures = [Figure.from_interval(name, _mean_with_interval(values), of) for (name, of), values in here.items()]
         notes = [
             critics.note,
             f"InfoNCE tells {chunk} pairs apart, so it can show at most log {chunk} = {math.log(chunk):.3g} nats.",
@@ -104,13 +104,19 @@ class AnchoredInformation(Measure):
             there = self._values(other, self._critics(other, chunk), texts, lowest, highest)
             shown = {key: here[key] - there[key] for key in here}
             title = f"{subject.name} less {other.name}"
-            figures += [Figure.from_interval(f"{name}, {other.name}", _mean(there[name, of]), of) for name, of in there]
-            figures += [Figure.from_interval(f"difference in {name}", _mean(shown[name, of]), of) for name, of in shown]
+            figures += [
+                Figure.from_interval(f"{name}, {other.name}", _mean_with_interval(there[name, of]), of)
+                for name, of in there
+            ]
+            figures += [
+                Figure.from_interval(f"difference in {name}", _mean_with_interval(shown[name, of]), of)
+                for name, of in shown
+            ]
         details = {
             "n": {of: len(data) for of, data in texts.items()}, "chunk": chunk, "lowest": lowest, "highest": highest,
             "fits": self.fits, "fit_on": critics.texts,
         }  # fmt: skip
-        return Measurement(tuple(figures), (_plot(self.name, title, shown),), notes=tuple(notes), details=details)
+        return Measurement(tuple(figures), (_make_plot(self.name, title, shown),), notes=tuple(notes), details=details)
 
     def _texts(self, subject: Subject) -> Iterator[tuple[str, Dataset]]:
         """Benign and adversarial texts; benign ones are those the adversarial ones came from, where that is known."""
@@ -129,14 +135,14 @@ class AnchoredInformation(Measure):
         """InfoNCE of every text under one model."""
         import torch
 
-        from isthmus.measures._features import features_of, gradients_of
+        from isthmus.measures._features import gradients_of, read_features
         from isthmus.measures.anchored_words import ANCHORED, token_kinds
 
         seed = subject.asked.seed
         found: Values = {}
         for number, (of, data) in enumerate(texts.items()):
-            data = data.aligned(subject.model.labels)
-            features = features_of(subject.model, data, seed)
+            data = data.align_labels(subject.model.labels)
+            features = read_features(subject.model, data, seed)
             kinds = [token_kinds(each.norms, lowest, highest)[0] for each in gradients_of(subject.model, data, seed)]
             anchored = torch.tensor([kind == ANCHORED for text in kinds for kind in text])
             for name, chosen in ((ROBUST, anchored), (NON_ROBUST, ~anchored)):
@@ -146,30 +152,30 @@ class AnchoredInformation(Measure):
 
     def _critics(self, subject: Subject, chunk: int) -> Critics:
         from isthmus.information.fitted_estimators import Critics, Fitting, fit_critics
-        from isthmus.measures._features import features_of
+        from isthmus.measures._features import read_features
 
         if "train" not in subject.splits:
             raise UsageError(f"the critic is fitted on a train split, which the data of {subject.name} lack")
         title, critics = f"fitting the critics of {subject.name}", []
         subject.step(title, 0, self.fits)
-        train = features_of(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
+        train = read_features(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
         for nce in fit_critics(train, subject.asked.seed, Fitting(self.fit_epochs), chunk, self.fits):
             critics.append(nce)
             subject.step(title, len(critics), self.fits)
         return Critics(tuple(critics), len(train))
 
 
-def _mean(values: NDArray[np.float64]) -> Interval:
+def _mean_with_interval(values: NDArray[np.float64]) -> Interval:
     from isthmus.information.fitted_estimators import nce_interval
 
     return nce_interval(values)
 
 
-def _plot(name: str, title: str, values: Values) -> Plot:
+def _make_plot(name: str, title: str, values: Values) -> Plot:
     kinds = dict.fromkeys(of for _, of in values)
     series = []
     for what in (ROBUST, NON_ROBUST):
-        found = [_mean(values[what, of]) for of in kinds]
+        found = [_mean_with_interval(values[what, of]) for of in kinds]
         series.append(
             Series(
                 what.removesuffix(" (nats)"),

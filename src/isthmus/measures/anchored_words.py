@@ -20,7 +20,7 @@ UNUSEFUL, ANCHORED, NON_ROBUST = "unuseful", "anchored", "non-robust"
 BETWEEN = " ||| "
 """Between the two texts of a pair, where one string holds both."""
 
-Piece = tuple[str, str]
+WordPiece = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class AnchoredWords(Measure):
     def measure(self, subject: Subject) -> Measurement:
         """Mark the words of the texts given, or of the first ten of the split."""
         lowest, highest = band(self, subject)
-        _check(subject.model)
+        _check_model(subject.model)
         given = subject.asked.texts
-        data = _given(subject, given) if given else _first(subject)
+        data = _make_dataset(subject, given) if given else _first_texts(subject)
         texts: list[MarkedText] = []
         rows: list[dict[str, Any]] = []
-        for example, read in zip(data, read_words(subject, data, lowest, highest, bool(given)), strict=True):
+        for example, read in zip(data, read_word_list(subject, data, lowest, highest, bool(given)), strict=True):
             truth = None if given else subject.model.labels[int(example.label)]  # type: ignore[arg-type]
             predicted = subject.model.labels[read.prediction]
             title = f"{predicted}" if truth in (None, predicted) else f"{predicted}, truly {truth}"
@@ -106,12 +106,14 @@ def band(given: Any, subject: Subject) -> tuple[float, float]:
 class Read:
     """One text as the model reads it."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[WordPiece, ...]
     words: list[dict[str, Any]]
     prediction: int
 
 
-def read_words(subject: Subject, data: Dataset, lowest: float, highest: float, of_prediction: bool) -> Iterator[Read]:
+def read_word_list(
+    subject: Subject, data: Dataset, lowest: float, highest: float, of_prediction: bool
+) -> Iterator[Read]:
     """The kind of every word of every text."""
     from isthmus.measures._features import gradients_of
 
@@ -119,12 +121,12 @@ def read_words(subject: Subject, data: Dataset, lowest: float, highest: float, o
     found = gradients_of(model, data, subject.asked.seed, of_prediction=of_prediction)
     for number, (example, gradient) in enumerate(zip(data, found, strict=True)):
         kinds, ranks = token_kinds(gradient.norms, lowest, highest)
-        pieces, words = _cut(model, example, kinds, ranks)
+        pieces, words = _cut_words(model, example, kinds, ranks)
         yield Read(tuple(pieces), words, int(gradient.prediction or 0))
         subject.step("reading", number + 1, len(data))
 
 
-def _check(model: Classifier) -> None:
+def _check_model(model: Classifier) -> None:
     if model.task.name != "classification":
         raise UsageError(f"anchored words are those of a classifier's answer; this model's task is {model.task.name}")
     if not model.tokenizer.is_fast:
@@ -137,11 +139,11 @@ def token_kinds(norms: Tensor, lowest: float, highest: float) -> tuple[list[str]
     """Kind and rank of every token of one sentence."""
     import torch
 
-    from isthmus.defences.parts.anchors import anchored, ranks
+    from isthmus.defences.parts.anchors import find_anchored, ranks
 
     gradient, mask = norms.view(1, -1, 1), torch.ones(1, len(norms))
     rank = ranks(gradient, mask)[0]
-    chosen = anchored(gradient, mask, lowest, highest)[0]
+    chosen = find_anchored(gradient, mask, lowest, highest)[0]
     top = int(rank[chosen].max()) if bool(chosen.any()) else -1
     kinds = [
         ANCHORED if inside else NON_ROBUST if place > top else UNUSEFUL
@@ -150,9 +152,9 @@ def token_kinds(norms: Tensor, lowest: float, highest: float) -> tuple[list[str]
     return kinds, rank.tolist()
 
 
-def _cut(
+def _cut_words(
     model: Classifier, example: Example, kinds: Sequence[str], ranks: Sequence[int]
-) -> tuple[list[Piece], list[dict[str, Any]]]:
+) -> tuple[list[WordPiece], list[dict[str, Any]]]:
     """The texts of an example, word by word; a word behind the model's limit has no kind."""
     from isthmus.arithmetic.batching import columns_of
     from isthmus.text.words import Words
@@ -164,7 +166,7 @@ def _cut(
         return_offsets_mapping=True,
     )
     spans, sides = encoded["offset_mapping"][0], encoded.sequence_ids(0)
-    pieces: list[Piece] = []
+    pieces: list[WordPiece] = []
     rows: list[dict[str, Any]] = []
     for side, field in enumerate(model.task.fields):
         text = example.texts[field]
@@ -183,7 +185,7 @@ def _cut(
     return [piece for piece in pieces if piece[0]], rows
 
 
-def _given(subject: Subject, texts: Sequence[str]) -> Dataset:
+def _make_dataset(subject: Subject, texts: Sequence[str]) -> Dataset:
     """The texts that were given as data without labels."""
     from isthmus.data import Dataset
 
@@ -198,7 +200,7 @@ def _given(subject: Subject, texts: Sequence[str]) -> Dataset:
     return Dataset("given", "given", task, tuple(examples))
 
 
-def _first(subject: Subject) -> Dataset:
+def _first_texts(subject: Subject) -> Dataset:
     split = subject.asked.splits[0] if subject.asked.splits else subject.splits.evaluation().split
     data = subject.sample(split, default=10)
     return replace(data, rejected=())

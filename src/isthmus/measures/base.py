@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits
     from isthmus.models import Classifier
 
-Source = Literal["model", "data", "log", "snapshots", "attacks", "evaluations"]
+SourceName = Literal["model", "data", "log", "snapshots", "attacks", "evaluations"]
 """What a measure may read of a run; when it changes, the measurement is taken again."""
 
 Option = Literal["n", "splits", "seed", "every_epoch", "texts", "against"]
@@ -140,35 +140,37 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; what is not a number becomes null."""
-        found = {entry.name: _plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
+        found = {entry.name: _to_json(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
         return {name: value for name, value in found.items() if value}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_json` made; keys of a newer version are left out."""
         return cls(
-            figures=tuple(Figure(**_known(Figure, each)) for each in value.get("figures") or ()),
-            plots=tuple(_plot(each) for each in value.get("plots") or ()),
-            texts=tuple(MarkedText(**_known(MarkedText, each)) for each in value.get("texts") or ()),
+            figures=tuple(Figure(**_select_known(Figure, each)) for each in value.get("figures") or ()),
+            plots=tuple(_read_plot(each) for each in value.get("plots") or ()),
+            texts=tuple(MarkedText(**_select_known(MarkedText, each)) for each in value.get("texts") or ()),
             legend={str(key): str(text) for key, text in (value.get("legend") or {}).items()},
             notes=tuple(str(note) for note in value.get("notes") or ()),
             details=dict(value.get("details") or {}),
         )
 
 
-def _plot(value: Mapping[str, Any]) -> Plot:
+def _read_plot(value: Mapping[str, Any]) -> Plot:
     parts = {
-        "series": tuple(_series(part) for part in value.get("series") or ()),
-        "panels": tuple(tuple(Panel(**_known(Panel, each)) for each in row) for row in value.get("panels") or ()),
+        "series": tuple(_read_series(part) for part in value.get("series") or ()),
+        "panels": tuple(
+            tuple(Panel(**_select_known(Panel, each)) for each in row) for row in value.get("panels") or ()
+        ),
     }
-    return Plot(**{**_known(Plot, value), **parts})
+    return Plot(**{**_select_known(Plot, value), **parts})
 
 
-def _series(value: Mapping[str, Any]) -> Series:
-    return Series(**_known(Series, value))
+def _read_series(value: Mapping[str, Any]) -> Series:
+    return Series(**_select_known(Series, value))
 
 
-def _known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
+def _select_known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {"estimate": math.nan}
     names = {entry.name for entry in dataclasses.fields(kind)}
     return {key: _tuples(numbers.get(key) if part is None else part) for key, part in value.items() if key in names}
@@ -180,13 +182,13 @@ def _tuples(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {entry.name: _plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+        return {entry.name: _to_json(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): _to_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_to_json(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
@@ -204,7 +206,7 @@ class Robustness:
 
 
 @dataclass(frozen=True)
-class Adversarial:
+class AdversarialTexts:
     """Adversarial texts, with their originals if known."""
 
     name: str
@@ -214,7 +216,7 @@ class Adversarial:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TextPair:
     """A text and its adversarial version."""
 
     id: str
@@ -226,11 +228,11 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TextPairs:
     """The texts of an attack, by outcome."""
 
     name: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[TextPair, ...]
     skipped: int = 0
     """Texts that were wrong from the start, and so not attacked."""
 
@@ -261,7 +263,7 @@ class Asked:
     texts: tuple[str, ...] = ()
     """Sentences to look at, in place of the data's."""
 
-    def given(self) -> dict[str, Any]:
+    def non_defaults(self) -> dict[str, Any]:
         """What differs from the defaults."""
         return {
             entry.name: getattr(self, entry.name)
@@ -297,9 +299,9 @@ class Subject:
     asked: Asked = field(default_factory=Asked)
     snapshots: Mapping[int, Callable[[Classifier], None]] = field(default_factory=dict)
     """For every epoch that was kept, what puts its weights into the model."""
-    adversarial: Callable[[str | None], Adversarial] = _no_attack
+    adversarial: Callable[[str | None], AdversarialTexts] = _no_attack
     """Adversarial texts by the name of an attack or of a file; None takes the first attack there is."""
-    pairs: Callable[[str | None], Pairs] = _no_attack
+    pairs: Callable[[str | None], TextPairs] = _no_attack
     """The same with the texts of attacks that failed, as far as those got."""
     robustness: Callable[[str | None], Robustness] = _no_attack
     """The outcome of an attack or an evaluation, by name."""
@@ -327,7 +329,7 @@ class Subject:
     def split_names(self, default: Sequence[str] = ("train", "dev", "test")) -> tuple[str, ...]:
         """The splits asked for, or those of `default` that there are."""
         if self.asked.splits:
-            return tuple(self.splits.named(split).split for split in self.asked.splits)
+            return tuple(self.splits.find_split(split).split for split in self.asked.splits)
         found = tuple(split for split in default if split in self.splits)
         return found or (self.splits.evaluation().split,)
 
@@ -337,8 +339,8 @@ class Subject:
         n is `size`, else what was asked for, else `default`; None takes them all.
         """
         n = next((count for count in (size, self.asked.n, default) if count is not None), None)
-        data = self.splits.named(split).sample(n, self.asked.seed)
-        return data.aligned(self.model.labels) if data.labels else data
+        data = self.splits.find_split(split).sample(n, self.asked.seed)
+        return data.align_labels(self.model.labels) if data.labels else data
 
     def epochs(self) -> tuple[int, ...]:
         """The epochs whose weights were kept; an error that says how to keep them where there are none."""
@@ -353,7 +355,7 @@ class Subject:
 class Measure(ABC):
     """Base class of all measures: a frozen dataclass of parameters with one method to write."""
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed")
     """What it heeds of what is asked; the rest is kept from it, so that it changes no result."""
     compares: ClassVar[bool] = False

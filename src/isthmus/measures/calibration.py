@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from isthmus.core.calibration import Binning, calibration
-from isthmus.core.calibration import Calibration as Found
+from isthmus.core.calibration import CalibrationErrors as Found
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import bootstrap_mean, wilson
@@ -62,7 +62,7 @@ class Calibration(Measure):
         figures: list[Figure] = []
         plots: list[Plot] = []
         for split in subject.split_names(("dev", "test")):
-            confidence, right = _answers(subject, split)
+            confidence, right = _read_answers(subject, split)
             found = calibration(confidence, right, bins=self.bins, binning=self.binning, seed=subject.asked.seed)
             figures += [
                 Figure.from_interval("accuracy", wilson(int(right.sum()), len(right)), split, share=True),
@@ -71,11 +71,11 @@ class Calibration(Measure):
                 Figure.from_interval("maximum calibration error", found.mce, split),
                 Figure("luck explains up to", found.bias, of=split),
             ]
-            plots.append(_plot(split, found))
+            plots.append(_make_plot(split, found))
         return Measurement(tuple(figures), tuple(plots))
 
 
-def _answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
+def _read_answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
     """How sure the model is of each text of a split, and whether it is right."""
     from isthmus.models.victims import wrap
 
@@ -93,7 +93,7 @@ def _answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
     return scores.max(axis=1), np.asarray(scores.argmax(axis=1) == truth)
 
 
-def _plot(split: str, found: Found) -> Plot:
+def _make_plot(split: str, found: Found) -> Plot:
     filled = [each for each in found.bins if each.count]
     series = Series(
         name=split,

@@ -12,14 +12,14 @@ import numpy as np
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Ints, Texts
-from isthmus.measures._embedding_curves import Curve, Shares, plot_of
+from isthmus.measures._embedding_curves import RobustnessCurve, Shares, plot_of
 from isthmus.measures.base import Measure, Measurement, Option, Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from isthmus.arithmetic.transfer import Inputs
-    from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+    from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
     from isthmus.attacks.gradient.parts.embedding_ball import Answering
     from isthmus.data import Dataset
 
@@ -87,15 +87,15 @@ class EmbeddingPGD(Measure):
             raise UsageError(f"radii are positive numbers such as 0.1,0.2,0.4, not {self.radii}")
         self.ascent()
 
-    def ascent(self) -> Ascent:
+    def ascent(self) -> EmbeddingAscent:
         """The attack; an error where its settings make no sense."""
-        from isthmus.attacks.gradient.parts.embedding_ascent import Ascent
+        from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
 
-        return Ascent(self.steps, self.step, self.restarts, self.draws, self.tokens)
+        return EmbeddingAscent(self.steps, self.step, self.restarts, self.draws, self.tokens)
 
     def measure(self, subject: Subject) -> Measurement:
         """Attack the texts of every run, by default of its test split."""
-        curves: list[Curve] = []
+        curves: list[RobustnessCurve] = []
         radii: Sequence[float] = sorted(set(self.radii or ()))
         for each in (subject, *subject.others):
             task = each.model.task.name
@@ -113,34 +113,40 @@ class EmbeddingPGD(Measure):
             details={"runs": [curve.details() for curve in curves]},
         )
 
-    def _curve(self, subject: Subject, name: str, data: Dataset, radii: Sequence[float]) -> Curve:
+    def _curve(self, subject: Subject, name: str, data: Dataset, radii: Sequence[float]) -> RobustnessCurve:
         from isthmus.arithmetic.batching import batches_of, columns_of
         from isthmus.arithmetic.transfer import any_shape, on_device
 
-        reader, model = _reader(subject), subject.model
+        reader, model = _find_reader(subject), subject.model
         if not len(data):
             raise UsageError(f"{name} has no texts to attack")
-        labels, texts = data.label_indices(), _read(subject, data)
+        labels, texts = data.label_indices(), _read_texts(subject, data)
         keys = np.array([derive(subject.asked.seed, self.name, example.id) for example in data], np.uint64)
         drawn = (self.draws, self.fresh) if reader.stochastic else None
-        curve = Curve(name, radii, [example.id for example in data], drawn)
+        curve = RobustnessCurve(name, radii, [example.id for example in data], drawn)
         done = 0
         columns = columns_of(texts, model.task.fields)
         for positions, batch in batches_of(model.tokenizer, columns, model.max_tokens, keys, most=_ROWS):
             subject.step(f"{name}: ascent", done, len(data))
             (inputs,) = on_device([batch], model.device)
             with any_shape():
-                _Group(self, reader, inputs, labels[positions], curve, positions).attack()
+                _BallGroup(self, reader, inputs, labels[positions], curve, positions).attack()
             done += len(positions)
         subject.step(f"{name}: ascent", done, len(data))
         return curve
 
 
-class _Group:
+class _BallGroup:
     """Texts of one length, attacked together in one ball after the other."""
 
     def __init__(
-        self, settings: EmbeddingPGD, reader: Answering, inputs: Inputs, labels: Ints, curve: Curve, positions: Ints
+        self,
+        settings: EmbeddingPGD,
+        reader: Answering,
+        inputs: Inputs,
+        labels: Ints,
+        curve: RobustnessCurve,
+        positions: Ints,
     ) -> None:
         import torch
 
@@ -182,22 +188,22 @@ class _Group:
         import torch
 
         from isthmus.arithmetic.randomness import branch
-        from isthmus.arithmetic.transfer import picked
+        from isthmus.arithmetic.transfer import pick_rows
 
-        chosen = picked(self.inputs, torch.from_numpy(rows).to(self.inputs.ids.device))
+        chosen = pick_rows(self.inputs, torch.from_numpy(rows).to(self.inputs.ids.device))
         assert chosen.keys is not None
         return chosen._replace(keys=branch(chosen.keys, purpose, number))
 
     def _right(self, rows: Ints, offset: Tensor | None, purpose: str, number: int) -> Shares:
         """Shares of fresh draws whose answer is the label."""
-        from isthmus.attacks.gradient.parts.embedding_ball import answers
+        from isthmus.attacks.gradient.parts.embedding_ball import predict_moved
 
-        given = answers(self.reader, self._rows(rows, purpose, number), offset, self.draws)
+        given = predict_moved(self.reader, self._rows(rows, purpose, number), offset, self.draws)
         found: Shares = (given == self.labels[rows][:, None]).mean(axis=1)
         return found
 
 
-def _reader(subject: Subject) -> Answering:
+def _find_reader(subject: Subject) -> Answering:
     """The classifier as it is put to work, if gradients of its embeddings can be had."""
     from isthmus.models.victims import wrap
 
@@ -212,7 +218,7 @@ def _reader(subject: Subject) -> Answering:
     return found
 
 
-def _read(subject: Subject, data: Dataset) -> Sequence[Texts]:
+def _read_texts(subject: Subject, data: Dataset) -> Sequence[Texts]:
     """The texts as the model reads them."""
     deployment = subject.model.deployment
     return data.texts() if deployment is None else deployment.read(data.texts())

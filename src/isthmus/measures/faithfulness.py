@@ -13,14 +13,13 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.statistics import Interval, bootstrap_mean
-from isthmus.core.types import Example
 from isthmus.measures._rankings import SHARES, erase
 from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Subject
-from isthmus.text.words import Words
+from isthmus.text.words import has_words
 
 if TYPE_CHECKING:
-    from isthmus.core.types import Victim
-    from isthmus.explanations.base import Explainer, Explanation, Weights
+    from isthmus.core.types import Doubles, Victim
+    from isthmus.explanations.base import Explainer, Explanation
 
 RANDOM = "random order"
 _TEXTS = 100
@@ -78,7 +77,7 @@ class Faithfulness(Measure):
         explainers, left_out = self._explainers(victim)
         split = subject.split_names(("test", "dev"))[0]
         data = subject.sample(split, _TEXTS)
-        examples = [example for example in data if _has_words(example)]
+        examples = [example for example in data if has_words(example)]
         if not examples:
             raise UsageError(f"none of {len(data)} texts of {split} has a word: there is nothing to leave out")
         found: list[_Faithful] = []
@@ -105,7 +104,7 @@ class Faithfulness(Measure):
         seed = subject.asked.seed
         return Measurement(
             figures=tuple(each.figure(kind, seed) for kind in _KINDS for each in found),
-            plots=tuple(_plot(kind, found, seed) for kind in _KINDS),
+            plots=tuple(_make_plot(kind, found, seed) for kind in _KINDS),
             notes=(*notes, NOT_ACROSS_MODELS),
             details={"split": split, "texts": len(examples), "shares": list(SHARES)},
         )
@@ -135,7 +134,7 @@ class _Faithful:
     """One method: what each text loses, [texts, SHARES]."""
 
     name: str
-    losses: dict[str, Weights]
+    losses: dict[str, Doubles]
 
     @property
     def undefined(self) -> int:
@@ -145,30 +144,27 @@ class _Faithful:
     def figure(self, kind: str, seed: int) -> Figure:
         """The mean over texts and shares."""
         values = self.losses[kind].mean(axis=1)
-        name, interval = f"{kind}, {self.name}", _interval(values, seed)
+        name, interval = f"{kind}, {self.name}", mean_interval(values, seed)
         if (~np.isnan(values)).sum() == 1:  # How much texts differ cannot be told from one.
             return Figure(name, interval.estimate)
         return Figure.from_interval(name, interval)
 
 
-def _has_words(example: Example) -> bool:
-    return any(len(Words.of(text)) for text in example.texts.values())
-
-
-def _measure(name: str, victim: Victim, explained: Sequence[Explanation], weights: Sequence[Weights]) -> _Faithful:
+def _measure(name: str, victim: Victim, explained: Sequence[Explanation], weights: Sequence[Doubles]) -> _Faithful:
     classes = [each.prediction for each in explained]
     found = erase(victim, [each.texts for each in explained], weights, classes)
     return _Faithful(name, dict(zip(_KINDS, found, strict=True)))
 
 
-def _interval(values: Weights, seed: int) -> Interval:
+def mean_interval(values: Doubles, seed: int) -> Interval:
+    """The mean of what is a number, with a bootstrap interval."""
     known = values[~np.isnan(values)]
     return bootstrap_mean(known, seed) if len(known) else Interval(math.nan, math.nan, math.nan, 0.95)
 
 
-def _plot(kind: str, found: Sequence[_Faithful], seed: int) -> Plot:
+def _make_plot(kind: str, found: Sequence[_Faithful], seed: int) -> Plot:
     def series(each: _Faithful) -> Series:
-        means = [_interval(each.losses[kind][:, place], seed) for place in range(len(SHARES))]
+        means = [mean_interval(each.losses[kind][:, place], seed) for place in range(len(SHARES))]
         return Series(
             each.name,
             SHARES,

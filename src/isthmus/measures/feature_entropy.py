@@ -14,8 +14,8 @@ from isthmus.core.errors import UsageError
 from isthmus.core.statistics import bootstrap_mean, wilson
 from isthmus.information import entropy
 from isthmus.measures._sweep import against, curves_over, in_order, label_of, value_of
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Source, Subject
-from isthmus.measures.information_bounds import tell
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, SourceName, Subject
+from isthmus.measures.information_bounds import report_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class FeatureEntropy(Measure):
         ``isthmus measure runs/adv-* --measure feature_entropy -P over=ratio -P attack=fgsm -P epsilon=0.3``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed")
     compares: ClassVar[bool] = True
 
@@ -112,22 +112,22 @@ class FeatureEntropy(Measure):
         data = subject.sample(split, default=2000)
         column = name or split
         seed = subject.asked.seed
-        step = functools.partial(tell, subject, f"reading {subject.name}", len(data))
-        features = features_of(subject.model, data, self.layer, step)
+        step = functools.partial(report_step, subject, f"reading {subject.name}", len(data))
+        features = read_layer(subject.model, data, self.layer, step)
         symbols = quantise(features, self.levels)
         figures = list(self._entropies(symbols, column, seed))
         right = read_codes(subject.model, data, seed).correct
         figures.append(Figure.from_interval(ACCURACY, wilson(int(right.sum()), len(right)), column, share=True))
         if attack is not None:
-            step = functools.partial(tell, subject, f"{attack.name} on {subject.name}", len(data))
+            step = functools.partial(report_step, subject, f"{attack.name} on {subject.name}", len(data))
             held = right & read_codes(subject.model, data, seed, attack, step).correct
             under = wilson(int(held.sum()), len(held))
             figures.append(Figure.from_interval(_under(attack), under, column, share=True))
-        return figures, entropy.unique_share(entropy.count_symbols(_words(symbols))), len(symbols)
+        return figures, entropy.unique_share(entropy.count_symbols(_words_of_rows(symbols))), len(symbols)
 
     def _entropies(self, symbols: NDArray[np.int64], column: str, seed: int) -> Iterator[Figure]:
         scale = 1 / math.log(2) if self.bits else 1.0
-        words = _words(symbols)
+        words = _words_of_rows(symbols)
         counts = entropy.count_symbols(words)
         n, possible = len(words), float(self.levels) ** min(symbols.shape[1], 1000 // self.levels)
         alphabet = max(len(counts), int(min(possible, n)))
@@ -152,11 +152,11 @@ class FeatureEntropy(Measure):
     def _plots(self, values: Sequence[Any], rows: Sequence[Sequence[Figure]], attack: InputAttack | None) -> list[Plot]:
         # Short names, so that they fit beside the title and cover no point.
         kinds = {"MLE": MLE, "JVHW": JVHW, "mean of a unit": UNIT}
-        entropies = {name: [_named(row, self._with_unit(kind)) for row in rows] for name, kind in kinds.items()}
+        entropies = {name: [_find_figure(row, self._with_unit(kind)) for row in rows] for name, kind in kinds.items()}
         over, unit = self.over or "run", "bits" if self.bits else "nats"
         plots = curves_over("entropy", f"Entropy of features over {over}", over, unit, values, entropies)
         shown = [ACCURACY] if attack is None else [ACCURACY, _under(attack)]
-        accuracies = {name: [_named(row, name) for row in rows] for name in shown}
+        accuracies = {name: [_find_figure(row, name) for row in rows] for name in shown}
         plots += curves_over("accuracy", f"Accuracy over {over}", over, "accuracy", values, accuracies, percent="y")
         caption = f"Labels are {over}. Lines are 95 % intervals over inputs; the bias of an estimate is not in them."
         labels = [label_of(value) for value in values]
@@ -166,12 +166,12 @@ class FeatureEntropy(Measure):
         return plots
 
 
-def features_of(model: Any, data: Dataset, layer: str, step: Any = lambda _: None) -> Tensor:
+def read_layer(model: Any, data: Dataset, layer: str, step: Any = lambda _: None) -> Tensor:
     """Features of every input [N, units], in the order of the data."""
     import torch
     from torch import nn
 
-    from isthmus.measures._codes import batches_of, read_codes
+    from isthmus.measures._codes import read_batches, read_codes
 
     convolutions = [part for part in model.backbone.modules() if isinstance(part, nn.Conv2d)]
     if layer == "vector" or not convolutions:
@@ -183,8 +183,8 @@ def features_of(model: Any, data: Dataset, layer: str, step: Any = lambda _: Non
     )
     try:
         with torch.no_grad():
-            for batch in batches_of(model, data):
-                with model.keyed(batch.keys):
+            for batch in read_batches(model, data):
+                with model.use_keys(batch.keys):
                     batch.forward(batch.inputs)
                 rows.append(batch.rows)
                 step(sum(map(len, rows)))
@@ -202,7 +202,7 @@ def quantise(features: Tensor, levels: int) -> NDArray[np.int64]:
     return np.asarray(np.minimum(levels_of, levels - 1), dtype=np.int64)
 
 
-def _words(symbols: NDArray[np.int64]) -> list[bytes]:
+def _words_of_rows(symbols: NDArray[np.int64]) -> list[bytes]:
     """One symbol for each row."""
     return [row.tobytes() for row in np.ascontiguousarray(symbols.astype(np.uint16))]
 
@@ -217,5 +217,5 @@ def _under(attack: InputAttack) -> str:
     return f"accuracy under {attack.title}"
 
 
-def _named(row: Sequence[Figure], name: str) -> Figure:
+def _find_figure(row: Sequence[Figure], name: str) -> Figure:
     return next(figure for figure in row if figure.name == name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import bootstrap_mean
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,7 @@ class Information(Measure):
         ``isthmus measure runs/vib --measure information --n 512``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "log", "snapshots")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data", "log", "snapshots")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     chunk: int = 64
@@ -97,7 +97,7 @@ class Information(Measure):
             plots = _over_epochs(by_epoch)
             notes.append(f"The table has the weights that the run ended with; those of {len(epochs)} epochs are drawn.")
             details["epochs"] = {
-                str(epoch): [_plain(each) for each in each_epoch] for epoch, each_epoch in by_epoch.items()
+                str(epoch): [_figure_to_json(each) for each in each_epoch] for epoch, each_epoch in by_epoch.items()
             }
         return Measurement(found.figures, tuple(plots), notes=tuple(notes), details=details)
 
@@ -105,7 +105,7 @@ class Information(Measure):
         """The figures of the weights that are in the model now."""
         from isthmus.information.fitted_estimators import BELOW_ZERO
 
-        features = dict(_features(subject, what))
+        features = dict(_read_features(subject, what))
         fits = self._fit(subject, what) if self.fitted else None
         figures = [figure for split in features for figure in self._of_split(subject, split, features[split], fits)]
         notes = []
@@ -127,13 +127,13 @@ class Information(Measure):
 
     def _fit(self, subject: Subject, what: str) -> Fits:
         from isthmus.information.fitted_estimators import Critics, Fitting, fit_club, fit_critics
-        from isthmus.measures._features import features_of
+        from isthmus.measures._features import read_features
 
         if "train" not in subject.splits:
             raise UsageError(
                 "CLUB and InfoNCE are fitted on a train split, which these data lack: leave both out with -P fitted=no"
             )
-        train = features_of(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
+        train = read_features(subject.model, subject.sample("train", size=self.fit_on), subject.asked.seed)
         fitting, seed = Fitting(self.fit_epochs), subject.asked.seed
         subject.step(f"fitting CLUB, {what}", 0, 1 + self.fits)
         club = fit_club(train.words, train.tokens, train.owner, seed, fitting, self.width)
@@ -150,7 +150,7 @@ class Information(Measure):
     def _of_split(self, subject: Subject, split: str, found: Features, fits: Fits | None) -> Iterator[Figure]:
         import torch
 
-        from isthmus.information.fitted_estimators import bootstrap_spread, entropy, nce_interval
+        from isthmus.information.fitted_estimators import bootstrap_spread, label_entropy, nce_interval
 
         seed = subject.asked.seed
 
@@ -162,7 +162,7 @@ class Information(Measure):
             yield mean(CLUB, found.per_text(fits.club.values(found.words, found.tokens)))
             likelihood = fits.club.likelihoods(found.words, found.tokens)
             yield mean(GAP, found.per_text(fits.likelihood - likelihood))
-            yield Figure(WORDS, entropy(found.ids), of=split)
+            yield Figure(WORDS, label_entropy(found.ids), of=split)
             values = fits.critics.values(found, torch.ones_like(found.owner, dtype=torch.bool), seed)
             yield Figure.from_interval(NCE, nce_interval(values.numpy(), fits.critics.bound(found)), split)
         if found.mean is not None and found.deviation is not None:
@@ -173,10 +173,10 @@ class Information(Measure):
     def _of_labels(
         self, subject: Subject, found: Features, split: str, mean: Callable[[str, Tensor], Figure]
     ) -> Iterator[Figure]:
-        from isthmus.information.fitted_estimators import entropy
+        from isthmus.information.fitted_estimators import label_entropy
 
         likelihood = self._likelihoods(subject, found)
-        of_labels = entropy(found.labels)
+        of_labels = label_entropy(found.labels)
         yield mean(LABEL, likelihood + of_labels)
         yield mean(LOSS, -likelihood)
         yield Figure(LABEL_ENTROPY, of_labels, of=split)
@@ -228,18 +228,18 @@ def code_stream(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(derive(seed, "code") >> 1)
 
 
-def _features(subject: Subject, what: str) -> Iterator[tuple[str, Features]]:
-    from isthmus.measures._features import features_of
+def _read_features(subject: Subject, what: str) -> Iterator[tuple[str, Features]]:
+    from isthmus.measures._features import read_features
 
     for split in subject.split_names():
         data = subject.sample(split, default=256)
         if not len(data):
             raise UsageError(f"the {split} split of {data.name} is empty")
-        step = functools.partial(_told, subject, f"reading {split}, {what}", len(data))
-        yield split, features_of(subject.model, data, subject.asked.seed, step)
+        step = functools.partial(_report_step, subject, f"reading {split}, {what}", len(data))
+        yield split, read_features(subject.model, data, subject.asked.seed, step)
 
 
-def _told(subject: Subject, title: str, total: int, done: int) -> None:
+def _report_step(subject: Subject, title: str, total: int, done: int) -> None:
     subject.step(title, done, total)
 
 
@@ -264,7 +264,7 @@ def _of_code(found: Features, seed: int, mean: Callable[[str, Tensor], Figure]) 
 LOGGED = {"spread": SPREAD, "rate": RATE, "entropy_rate": ENTROPY_RATE, "label_information": LABEL}
 
 
-def logged(subject: Subject) -> dict[str, list[tuple[int, dict[str, float]]]]:
+def read_logged(subject: Subject) -> dict[str, list[tuple[int, dict[str, float]]]]:
     """What the training log says of every epoch, by split: (epoch, figures)."""
     found: dict[str, list[tuple[int, dict[str, float]]]] = {"train": [], "dev": []}
     for row in subject.facts.log:
@@ -277,7 +277,7 @@ def logged(subject: Subject) -> dict[str, list[tuple[int, dict[str, float]]]]:
 
 def from_log(subject: Subject) -> list[Plot]:
     """One plot over epochs for each quantity of the training log."""
-    found = logged(subject)
+    found = read_logged(subject)
     plots = []
     head = subject.facts.settings.get("trains") == "head"
     for key, name in LOGGED.items():
@@ -325,5 +325,5 @@ def _over_epochs(by_epoch: Mapping[int, tuple[Figure, ...]]) -> list[Plot]:
     return plots
 
 
-def _plain(figure: Figure) -> dict[str, Any]:
+def _figure_to_json(figure: Figure) -> dict[str, Any]:
     return {"name": figure.name, "of": figure.of, "estimate": figure.estimate, "low": figure.low, "high": figure.high}

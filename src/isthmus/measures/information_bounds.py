@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import bootstrap_mean, wilson
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 from isthmus.measures.information import AMONG, LABEL, OTHERS, RATE, RATE_BITS, code_stream
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class InformationBounds(Measure):
         ``isthmus measure runs/vib --measure information_bounds -P attack=fgsm -P epsilon=0.3 --n 1000``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "snapshots", "attacks")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data", "snapshots", "attacks")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     attack: str = ""
@@ -103,7 +103,7 @@ class InformationBounds(Measure):
             data = subject.sample(split, default=1000)
             for each in (None, attack) if attack is not None else (None,):
                 name = split if each is None else f"{split}, {each.title}"
-                step = functools.partial(tell, subject, f"reading {name}, {what}", len(data))
+                step = functools.partial(report_step, subject, f"reading {name}, {what}", len(data))
                 codes = read_codes(subject.model, data, subject.asked.seed, each, step)
                 yield from bounds_of(codes, subject.model.head, name, subject.asked.seed, self.batch, self.draws)
         if self.attack and attack is None:
@@ -127,7 +127,7 @@ def is_gradient_attack(name: str) -> bool:
     return any(entry.name == name and entry.kind == "gradient" for entry in catalog.entries("attacks"))
 
 
-def tell(subject: Subject, title: str, total: int, done: int) -> None:
+def report_step(subject: Subject, title: str, total: int, done: int) -> None:
     """Say how far a pass over the data is."""
     subject.step(title, done, total)
 
@@ -138,7 +138,7 @@ def bounds_of(
     """All bounds of one set of codes, in nats; rate and label information in bits too."""
     import torch
 
-    from isthmus.information.fitted_estimators import entropy
+    from isthmus.information.fitted_estimators import label_entropy
     from isthmus.information.mutual_information import rate
 
     mean, deviation = codes.gaussian
@@ -158,7 +158,7 @@ def bounds_of(
         for title, values in ((AMONG, among), (PAIRWISE_LOW, low), (PAIRWISE_HIGH, high), (OTHERS, others)):
             yield figure(title, values)
         yield Figure(CEILING, math.log(len(parts[0])), of=name)
-    labels = entropy(codes.labels)
+    labels = label_entropy(codes.labels)
     told = labels + label_likelihoods(codes, head, seed, draws)
     yield figure(LABEL, told)
     yield figure(LABEL_BITS, told / math.log(2))

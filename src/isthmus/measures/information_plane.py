@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from isthmus.core.errors import UsageError
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
-from isthmus.measures.information import logged
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
+from isthmus.measures.information import read_logged
 
 if TYPE_CHECKING:
     from isthmus.information.features import Features
     from isthmus.measures._codes import Codes
 
-Rows = dict[str, list[tuple[int, dict[str, float]]]]
+LoggedRows = dict[str, list[tuple[int, dict[str, float]]]]
 """By split (epoch, figures by name)."""
 
 
@@ -44,7 +44,7 @@ class InformationPlane(Measure):
         ``isthmus measure runs/vub --measure information_plane``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("log", "snapshots")
+    reads: ClassVar[tuple[SourceName, ...]] = ("log", "snapshots")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     across: Literal["auto", "rate", "spread", "entropy_rate"] = "auto"
@@ -56,7 +56,7 @@ class InformationPlane(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """Draw the plane of the training log, or of the snapshots."""
-        rows = _snapshots(subject) if subject.asked.every_epoch else logged(subject)
+        rows = _snapshots(subject) if subject.asked.every_epoch else read_logged(subject)
         if not rows:
             raise UsageError(
                 f"the training log of {subject.name} has no information values: train again with -S information=256, "
@@ -90,7 +90,7 @@ class InformationPlane(Measure):
         }
         return Measurement(tuple(figures), (plot,), notes=_notes(across, subject), details=details)
 
-    def _across(self, rows: Rows, subject: Subject) -> str:
+    def _across(self, rows: LoggedRows, subject: Subject) -> str:
         known = next(iter(rows.values()))[0][1]
         across = self.across if self.across != "auto" else "rate" if "rate" in known else "spread"
         if across == "spread" and across not in known:
@@ -131,18 +131,18 @@ def _notes(across: str, subject: Subject) -> tuple[str, ...]:
     return ()
 
 
-def _snapshots(subject: Subject) -> Rows:
+def _snapshots(subject: Subject) -> LoggedRows:
     """The figures of every snapshot, as the training log would have them."""
     from isthmus.data.images import is_image_task
     from isthmus.measures._codes import read_codes
-    from isthmus.measures._features import features_of
+    from isthmus.measures._features import read_features
 
-    found: Rows = {}
+    found: LoggedRows = {}
     epochs = subject.epochs()
     for number, epoch in enumerate(epochs):
         subject.snapshots[epoch](subject.model)
         for split in subject.split_names(("train", "dev")):
-            read = read_codes if is_image_task(subject.model.task) else features_of
+            read = read_codes if is_image_task(subject.model.task) else read_features
             features = read(subject.model, subject.sample(split, default=256), subject.asked.seed)
             found.setdefault(split, []).append((epoch, dict(plane_figures(features))))
         subject.step("measuring epochs", number + 1, len(epochs))
@@ -154,16 +154,16 @@ def plane_figures(features: Features | Codes) -> Mapping[str, float]:
     import torch
 
     from isthmus.information.features import Features
-    from isthmus.information.fitted_estimators import entropy, log_likelihoods
-    from isthmus.information.mutual_information import entropy_rate, rate, spread
+    from isthmus.information.fitted_estimators import label_entropy, log_likelihoods
+    from isthmus.information.mutual_information import entropy_rate, mean_spread, rate
 
     found = {}
     if isinstance(features, Features):
-        found["spread"] = float(spread(features.tokens.double(), torch.ones(len(features.tokens))))
+        found["mean_spread"] = float(mean_spread(features.tokens.double(), torch.ones(len(features.tokens))))
     if features.mean is not None and features.deviation is not None:
         found["rate"] = float(rate(features.mean, features.deviation).mean())
         found["entropy_rate"] = float(entropy_rate(features.deviation).mean())
     if features.logits is not None:
         loss = -float(log_likelihoods(features.logits, features.labels).mean())
-        found |= {"label_information": entropy(features.labels) - loss, "loss": loss}
+        found |= {"label_information": label_entropy(features.labels) - loss, "loss": loss}
     return found

@@ -13,16 +13,17 @@ import numpy as np
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, numpy_stream
-from isthmus.core.statistics import Interval, bootstrap_mean
+from isthmus.core.statistics import Interval
 from isthmus.core.types import Example
-from isthmus.measures._consistency_plots import CHANGED, Curve, changed_plot, top_plot
-from isthmus.measures._pairs import count_changes, is_aligned, replace_at_random, with_random_weights, words_of
+from isthmus.measures._consistency_plots import CHANGED, ConsistencyCurve, plot_changes, top_plot
+from isthmus.measures._pairs import count_changes, is_aligned, pair_words, replace_at_random, with_random_weights
 from isthmus.measures._rankings import faithfulness, overlap, tau_b
-from isthmus.measures.base import Figure, Measure, Measurement, Source, Subject
-from isthmus.measures.faithfulness import NOT_ACROSS_MODELS
+from isthmus.measures.base import Figure, Measure, Measurement, SourceName, Subject
+from isthmus.measures.faithfulness import NOT_ACROSS_MODELS, mean_interval
 
 if TYPE_CHECKING:
-    from isthmus.explanations.base import Explainer, Explanation, Weights
+    from isthmus.core.types import Doubles
+    from isthmus.explanations.base import Explainer, Explanation
 
 _PAIRS = 200
 _TOP = range(1, 11)
@@ -68,7 +69,7 @@ class InterpretationConsistency(Measure):
         ``isthmus measure runs/demo --measure interpretation_consistency -P attack=textfooler``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "attacks")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "attacks")
     compares: ClassVar[bool] = True
 
     attack: str | None = None
@@ -83,14 +84,14 @@ class InterpretationConsistency(Measure):
     def measure(self, subject: Subject) -> Measurement:
         """Compare the pairs of every run."""
         explainer: Explainer = catalog.build("explanations", self.method)
-        found = [_Run(self, explainer, each).measured() for each in (subject, *subject.others)]
+        found = [_ConsistencyRun(self, explainer, each).measure_all() for each in (subject, *subject.others)]
         notes = [note for run in found for note in run.notes]
         notes.append(f"Comprehensiveness and sufficiency: {NOT_ACROSS_MODELS[0].lower()}{NOT_ACROSS_MODELS[1:]}")
         return Measurement(
             figures=tuple(figure for run in found for figure in run.figures),
             plots=(
                 top_plot([curve for run in found for curve in run.top]),
-                changed_plot([curve for run in found for curve in run.changed]),
+                plot_changes([curve for run in found for curve in run.changed]),
             ),
             notes=tuple(notes),
             details={"runs": [run.details for run in found], "method": self.method, "absolute": self.absolute},
@@ -98,23 +99,23 @@ class InterpretationConsistency(Measure):
 
 
 @dataclass
-class _Found:
+class _ConsistencyFigures:
     """What was found of one run."""
 
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    top: list[Curve] = field(default_factory=list)
-    changed: list[Curve] = field(default_factory=list)
+    top: list[ConsistencyCurve] = field(default_factory=list)
+    changed: list[ConsistencyCurve] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class _Run:
+class _ConsistencyRun:
     """One run while it is measured."""
 
     def __init__(self, measure: InterpretationConsistency, explainer: Explainer, subject: Subject) -> None:
         self.measure, self.explainer, self.subject = measure, explainer, subject
         self.seed = subject.asked.seed
-        self.found = _Found()
+        self.found = _ConsistencyFigures()
         given = subject.pairs(measure.attack)
         kept = [pair for pair in given.pairs if is_aligned(pair)]
         most = subject.asked.n if subject.asked.n is not None else _PAIRS
@@ -142,17 +143,17 @@ class _Run:
 
         return wrap(self.subject.model)
 
-    def measured(self) -> _Found:
+    def measure_all(self) -> _ConsistencyFigures:
         """All figures of the run."""
-        before = self._explained("originals", [(pair.id, pair.original) for pair in self.pairs])
-        after = self._explained("attacked texts", [(pair.id, pair.perturbed) for pair in self.pairs])
+        before = self._explain("originals", [(pair.id, pair.original) for pair in self.pairs])
+        after = self._explain("attacked texts", [(pair.id, pair.perturbed) for pair in self.pairs])
         taus = self._taus(before, after)
         self._check(before, after, taus)
         self.found.details["texts"] = {
             "ids": [pair.id for pair in self.pairs],
             "outcomes": [pair.outcome for pair in self.pairs],
-            "tau": [_short(tau) for tau in taus.tolist()],
-            "top-5": [_short(self._overlap(one, two, 5, False)) for one, two in zip(before, after, strict=True)],
+            "tau": [_json_number(tau) for tau in taus.tolist()],
+            "top-5": [_json_number(self._overlap(one, two, 5, False)) for one, two in zip(before, after, strict=True)],
         }
         for outcome, words in _OUTCOMES.items():
             chosen = [place for place, pair in enumerate(self.pairs) if pair.outcome == outcome]
@@ -166,7 +167,7 @@ class _Run:
             self._controls(before)
         return self.found
 
-    def _explained(
+    def _explain(
         self, title: str, texts: Sequence[tuple[str, Any]], victim: Any = None, seed: int = 0
     ) -> list[Explanation]:
         examples = [Example(key, dict(text), 0) for key, text in texts]
@@ -181,11 +182,13 @@ class _Run:
         self.subject.step(f"{self.subject.name}: {title}", len(examples), len(examples))
         return found
 
-    def _weights(self, each: Explanation) -> Weights:
+    def _weights(self, each: Explanation) -> Doubles:
         return np.abs(each.weights) if self.measure.absolute else each.weights
 
     def _tau(self, a: Explanation, b: Explanation) -> float:
-        return _mean([tau_b(one, other) for one, other in zip(self._weights(a), self._weights(b), strict=True)])
+        return _mean_of_numbers(
+            [tau_b(one, other) for one, other in zip(self._weights(a), self._weights(b), strict=True)]
+        )
 
     def _compare(
         self,
@@ -193,7 +196,7 @@ class _Run:
         chosen: Sequence[int],
         before: Sequence[Explanation],
         after: Sequence[Explanation],
-        taus: Weights,
+        taus: Doubles,
     ) -> None:
         own = taus[chosen]
         self._add(f"tau, {words}", own)
@@ -208,18 +211,20 @@ class _Run:
         for k in _TOP:
             for by, found in intervals.items():
                 values = [self._overlap(before[at], after[at], k, by == "word") for at in chosen]
-                found.append(_interval(np.array(values), self.seed))
+                found.append(mean_interval(np.array(values), self.seed))
                 if k == 5:
                     name = f"top-5 overlap{' by word' if by == 'word' else ''}, {words}"
                     self._add(name, np.array(values))
         for by, found in intervals.items():
             self.found.top.append(
-                Curve(f"{self.subject.name}: {words}, by {by}", tuple(map(float, _TOP)), tuple(found))
+                ConsistencyCurve(f"{self.subject.name}: {words}, by {by}", tuple(map(float, _TOP)), tuple(found))
             )
         changed = np.array([count_changes(self.pairs[at]) for at in chosen])
         bins = [own[(changed >= low) & (changed <= (high or 10**9))] for low, high, _ in CHANGED]
-        curve = tuple(_interval(values, self.seed) for values in bins)
-        self.found.changed.append(Curve(f"{self.subject.name}: {words}", tuple(map(float, range(len(bins)))), curve))
+        curve = tuple(mean_interval(values, self.seed) for values in bins)
+        self.found.changed.append(
+            ConsistencyCurve(f"{self.subject.name}: {words}", tuple(map(float, range(len(bins)))), curve)
+        )
 
     def _compare_classes(
         self,
@@ -227,7 +232,7 @@ class _Run:
         chosen: Sequence[int],
         before: Sequence[Explanation],
         after: Sequence[Explanation],
-        taus: Weights,
+        taus: Doubles,
     ) -> None:
         """The same by class: of the weights for a class in all texts, and of the texts whose true class it is."""
         labels = before[0].labels
@@ -243,13 +248,13 @@ class _Run:
                 f"top-5 overlap of texts of {label}": tops[truth == number],
             }
             for name, each in values.items():
-                interval = _interval(each, self.seed)
+                interval = mean_interval(each, self.seed)
                 rows[name] = [interval.estimate, interval.low, interval.high, int((~np.isnan(each)).sum())]
                 if name.startswith("tau") and len(labels) <= _CLASSES_SHOWN:
                     self._add(f"{name}, {words}", each)
         self.found.details.setdefault("by class", {})[words] = rows
 
-    def _check(self, before: Sequence[Explanation], after: Sequence[Explanation], taus: Weights) -> None:
+    def _check(self, before: Sequence[Explanation], after: Sequence[Explanation], taus: Doubles) -> None:
         """Say how many pairs have no tau and no top-5 and why; refuse where none has a tau."""
         both = list(zip(before, after, strict=True))
         unknown = [not all(np.isfinite(each.weights).all() for each in pair) for pair in both]
@@ -281,7 +286,7 @@ class _Run:
     def _overlap(self, a: Explanation, b: Explanation, k: int, by_word: bool) -> float:
         same = [one == other for one, other in zip(a.words, b.words, strict=True)] if by_word else None
         pairs = zip(self._weights(a), self._weights(b), strict=True)
-        return _mean([overlap(one, other, k, same) for one, other in pairs])
+        return _mean_of_numbers([overlap(one, other, k, same) for one, other in pairs])
 
     def _faithful(self, before: Sequence[Explanation]) -> None:
         classes = [each.prediction for each in before]
@@ -295,46 +300,41 @@ class _Run:
 
     def _controls(self, before: Sequence[Explanation]) -> None:
         """What noise alone does to tau."""
-        pool = sorted({word for pair in self.pairs for word in words_of(pair.original)})
+        pool = sorted({word for pair in self.pairs for word in pair_words(pair.original)})
         texts = [(pair.id, replace_at_random(pair, pool, self.seed)) for pair in self.pairs]
-        others = self._explained("words replaced at random", texts)
+        others = self._explain("words replaced at random", texts)
         self._add("tau, as many words replaced at random", self._taus(before, others))
         if self.explainer.draws:
-            again = self._explained("another seed", [(pair.id, pair.original) for pair in self.pairs], seed=1)
+            again = self._explain("another seed", [(pair.id, pair.original) for pair in self.pairs], seed=1)
             self._add("tau, the same text and another seed", self._taus(before, again))
         from isthmus.models import wrap
 
         texts = [(pair.id, dict(pair.original)) for pair in self.pairs]
         one, two = (
-            self._explained(
+            self._explain(
                 "random weights", texts, wrap(with_random_weights(self.subject.model, derive(self.seed, "weights", n)))
             )
             for n in range(2)
         )
         self._add("tau, two models with random weights", self._taus(one, two))
 
-    def _taus(self, a: Sequence[Explanation], b: Sequence[Explanation]) -> Weights:
+    def _taus(self, a: Sequence[Explanation], b: Sequence[Explanation]) -> Doubles:
         return np.array([self._tau(one, other) for one, other in zip(a, b, strict=True)])
 
-    def _add(self, name: str, values: Weights) -> None:
-        interval = _interval(values, self.seed)
+    def _add(self, name: str, values: Doubles) -> None:
+        interval = mean_interval(values, self.seed)
         if (~np.isnan(values)).sum() == 1:  # How much texts differ cannot be told from one.
             self.found.figures.append(Figure(name, interval.estimate, of=self.subject.name))
         elif not math.isnan(interval.estimate):
             self.found.figures.append(Figure.from_interval(name, interval, self.subject.name))
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean_of_numbers(values: Sequence[float]) -> float:
     """The mean of what is a number."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
 
 
-def _short(value: float) -> float | None:
+def _json_number(value: float) -> float | None:
     """As JSON has it, which knows no NaN."""
     return None if math.isnan(value) else round(value, 4)
-
-
-def _interval(values: Weights, seed: int) -> Interval:
-    known = values[~np.isnan(values)] if len(values) else values
-    return bootstrap_mean(known, seed) if len(known) else Interval(math.nan, math.nan, math.nan, 0.95)

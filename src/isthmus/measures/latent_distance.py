@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, numpy_stream
 from isthmus.core.statistics import Interval, bootstrap_mean, bootstrap_ratio
-from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Plot, Series, SourceName, Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ class LatentDistance(Measure):
         ``isthmus measure runs/standard runs/rsmi --measure latent_distance -P attack=textfooler``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "attacks")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "attacks")
     compares: ClassVar[bool] = True
 
     attack: str | None = None
@@ -70,7 +70,7 @@ class LatentDistance(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """Compare the pairs of every run."""
-        found = [self._compared(each) for each in (subject, *subject.others)]
+        found = [self._compare_run(each) for each in (subject, *subject.others)]
         notes = [
             f"{run.name}: {len(run.distance['sentence'])} texts that fooled it under {run.attack}" for run in found
         ]
@@ -78,12 +78,12 @@ class LatentDistance(Measure):
             notes.append("one pair alone has no other text to be compared with: attack more examples")
         return Measurement(
             figures=tuple(figure for run in found for figure in run.figures()),
-            plots=tuple(_plot(found, of, what) for of in _OF for what in _DRAWN),
+            plots=tuple(_make_plot(found, of, what) for of in _OF for what in _DRAWN),
             notes=tuple(notes),
             details={"runs": [run.details() for run in found]},
         )
 
-    def _compared(self, subject: Subject) -> _Compared:
+    def _compare_run(self, subject: Subject) -> _Compared:
         given = subject.adversarial(self.attack)
         if given.benign is None:
             raise UsageError(
@@ -95,19 +95,19 @@ class LatentDistance(Measure):
             raise UsageError(f"latent_distance compares texts of a classifier; this model's task is {model.task.name}")
         most = subject.asked.n if subject.asked.n is not None else _PAIRS
         order = numpy_stream(seed, "pairs").permutation(len(given.adversarial))[:most]
-        clean, changed = _rows(given.benign, order), _rows(given.adversarial, order)
+        clean, changed = _take_rows(given.benign, order), _take_rows(given.adversarial, order)
         # Each text's neighbour in a random order is some other text.
-        others = _rows(given.benign, np.roll(order, 1))
+        others = _take_rows(given.benign, np.roll(order, 1))
         states = {}
         for number, (name, data) in enumerate({"clean": clean, "changed": changed, "other": others}.items()):
             subject.step(f"{subject.name}: hidden states", number, 3)
-            states[name] = hidden_states(model, data, seed, "" if self.same_draws else name)
+            states[name] = compute_hidden_states(model, data, seed, "" if self.same_draws else name)
         subject.step(f"{subject.name}: hidden states", 3, 3)
         alone = len(order) < 2
         return _Compared(
             subject.name, given.name, alone, seed,
-            *_compare(states["clean"], states["changed"]),
-            *_compare(states["clean"], states["other"]),
+            *_compare_vectors(states["clean"], states["changed"]),
+            *_compare_vectors(states["clean"], states["other"]),
         )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ class _Compared:
         return kept
 
 
-def hidden_states(model: Classifier, data: Dataset, seed: int, name: str) -> dict[str, Vectors]:
+def compute_hidden_states(model: Classifier, data: Dataset, seed: int, name: str) -> dict[str, Vectors]:
     """The vector of every text at every layer, two ways: [texts, layers, width of the widest]."""
     import torch
 
@@ -173,20 +173,20 @@ def hidden_states(model: Classifier, data: Dataset, seed: int, name: str) -> dic
     with torch.inference_mode():
         for batch, rows in encoded.numbered_batches(BATCH, model.device):
             keys = torch.tensor([derive(seed, "latent", name, row) >> 1 for row in rows], device=model.device)
-            with model.keyed(keys):
+            with model.use_keys(keys):
                 output = model(**batch.inputs, hidden=True)
             if output.hidden is None:
                 raise UsageError("this model shows no hidden states, so that there is nothing to compare")
             mask = batch.inputs["attention_mask"]
-            mean = _beside([mean_pool(layer.float(), mask) for layer in output.hidden])
-            first = _beside([layer[:, 0].float() for layer in output.hidden])
+            mean = _stack_layers([mean_pool(layer.float(), mask) for layer in output.hidden])
+            first = _stack_layers([layer[:, 0].float() for layer in output.hidden])
             whole = first if starts_with_cls(model.tokenizer) else mean
             for number, row in enumerate(rows):
                 sentence[row], tokens[row] = whole[number].cpu().numpy(), mean[number].cpu().numpy()
     return {"sentence": np.stack(sentence).astype(np.float64), "tokens": np.stack(tokens).astype(np.float64)}
 
 
-def _beside(layers: Sequence[Tensor]) -> Tensor:
+def _stack_layers(layers: Sequence[Tensor]) -> Tensor:
     """Vectors [texts, width] of layers as [texts, layers, widest]: zeros behind a narrow one change nothing here."""
     import torch
     from torch.nn.functional import pad
@@ -195,7 +195,7 @@ def _beside(layers: Sequence[Tensor]) -> Tensor:
     return torch.stack([pad(layer, (0, widest - layer.shape[-1])) for layer in layers], dim=1)
 
 
-def _compare(clean: dict[str, Vectors], other: dict[str, Vectors]) -> tuple[dict[str, Vectors], ...]:
+def _compare_vectors(clean: dict[str, Vectors], other: dict[str, Vectors]) -> tuple[dict[str, Vectors], ...]:
     """Distance, relative distance and cosine, [pairs, layers], for each kind of vector."""
     distance, relative, cosine = {}, {}, {}
     for of in _OF:
@@ -207,11 +207,11 @@ def _compare(clean: dict[str, Vectors], other: dict[str, Vectors]) -> tuple[dict
     return distance, relative, cosine
 
 
-def _plot(found: Sequence[_Compared], of: str, what: str) -> Plot:
+def _make_plot(found: Sequence[_Compared], of: str, what: str) -> Plot:
     title, label = _DRAWN[what]
-    series = [_series(run, run.name, getattr(run, what)[of]) for run in found]
+    series = [_make_series(run, run.name, getattr(run, what)[of]) for run in found]
     series += [
-        replace(_series(run, f"{run.name}: another text", getattr(run, f"other_{what}")[of]), reference=True)
+        replace(_make_series(run, f"{run.name}: another text", getattr(run, f"other_{what}")[of]), reference=True)
         for run in found
         if not run.alone
     ]
@@ -226,7 +226,7 @@ def _plot(found: Sequence[_Compared], of: str, what: str) -> Plot:
     )
 
 
-def _series(run: _Compared, name: str, values: Vectors) -> Series:
+def _make_series(run: _Compared, name: str, values: Vectors) -> Series:
     intervals = run.interval(values)
     return Series(
         name,
@@ -236,5 +236,5 @@ def _series(run: _Compared, name: str, values: Vectors) -> Series:
     )
 
 
-def _rows(data: Dataset, order: NDArray[np.int64]) -> Dataset:
+def _take_rows(data: Dataset, order: NDArray[np.int64]) -> Dataset:
     return replace(data, examples=tuple(data.examples[row] for row in order.tolist()), rejected=())

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.attacks.parts.synonyms import Synonyms
 from isthmus.core.errors import AssetError, ModelError, UsageError
 from isthmus.core.seeds import numpy_stream
 from isthmus.core.statistics import Interval, bootstrap_mean, pearson
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
+from isthmus.core.types import Doubles
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 from isthmus.text.words import Words
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset
     from isthmus.models import Classifier
 
-Array = NDArray[np.float64]
-Synonyms = Callable[[str], Sequence[str]]
 _LISTED, _DRAWN, _NAMED = 5_000, 1_000, 12
 """Words that are kept, that a plot shows, and that it names."""
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -57,7 +57,7 @@ class LearnedImportance(Measure):
         ``isthmus measure runs/flat --measure learned_importance -P synonyms=wordnet``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "attacks")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data", "attacks")
     takes: ClassVar[tuple[Option, ...]] = ("seed",)
     compares: ClassVar[bool] = True
 
@@ -77,7 +77,7 @@ class LearnedImportance(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """Look at every run."""
-        found = [_Run(self, each) for each in (subject, *subject.others)]
+        found = [_ImportanceRun(self, each) for each in (subject, *subject.others)]
         plots = [plot for run in found for plot in run.scatters(len(found) > 1)]
         if any(run.differences for run in found):
             plots.append(_histogram(found))
@@ -93,20 +93,20 @@ COLUMNS = ("word", "importance", "frequency", "replaced")
 """What `details` says of every word."""
 
 
-class _Run:
+class _ImportanceRun:
     """One run while it is measured."""
 
     def __init__(self, measure: LearnedImportance, subject: Subject) -> None:
         self.measure, self.subject, self.seed = measure, subject, subject.asked.seed
         self.notes: list[str] = []
         self.figures: list[Figure] = []
-        self.differences: dict[str, Array] = {}
+        self.differences: dict[str, Doubles] = {}
         model = self._model()
         subject.step(f"{subject.name}: counting words", 0, 3)
         fold = _folds_case(model)
         counts = _count(subject.splits.train, fold)
         words = sorted(counts, key=lambda word: (-counts[word], word))
-        values, unknown = _importance(model, words)
+        values, unknown = _importance_of_words(model, words)
         known = np.flatnonzero(~np.isnan(values) & ~unknown)
         if not len(known):
             raise UsageError(f"{subject.name}: its vocabulary holds no word of the training data: nothing to list")
@@ -173,7 +173,7 @@ class _Run:
             others = [each for each in own if each != self.words[place]][: self.measure.synonyms_each]
             looked_at += bool(others)
             pairs += [(place, each) for each in others]
-        values, unknown = _importance(model, [each for _, each in pairs])
+        values, unknown = _importance_of_words(model, [each for _, each in pairs])
         usable = ~np.isnan(values) & ~unknown
         if not usable.any():
             found = f"the model knows none of {len(pairs)}" if pairs else "no word of the training data has any"
@@ -214,7 +214,7 @@ class _Run:
             across["replacements"] = (self.replaced, "times replaced by attacks (log₁₀ of 1 + count)")
         return [self._scatter(name, values, label, named) for name, (values, label) in across.items()]
 
-    def _scatter(self, name: str, values: Array, label: str, named: bool) -> Plot:
+    def _scatter(self, name: str, values: Doubles, label: str, named: bool) -> Plot:
         order = np.argsort(-values, kind="stable")[:_DRAWN]
         far = np.argsort(-np.abs(self.importance[order] - np.median(self.importance)), kind="stable")[:_NAMED]
         shown = set(order[far].tolist())
@@ -260,7 +260,7 @@ def _count(data: Dataset, fold: Callable[[str], str]) -> Counter[str]:
     return Counter(fold(word) for example in data for text in example.texts.values() for word in Words.of(text))
 
 
-def _importance(model: Classifier, words: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:
+def _importance_of_words(model: Classifier, words: Sequence[str]) -> tuple[Doubles, NDArray[np.bool_]]:
     """φ of every word, and whether the model has no other name for it than unknown."""
     from isthmus.models import importance_of
     from isthmus.models.importance import pieces_of
@@ -270,13 +270,13 @@ def _importance(model: Classifier, words: Sequence[str]) -> tuple[Array, NDArray
     return values, np.array([unknown in own for own in pieces_of(model, words)], np.bool_)
 
 
-def _by_word(places: NDArray[np.int64], values: Array) -> Array:
+def _by_word(places: NDArray[np.int64], values: Doubles) -> Doubles:
     """The mean of every word over its synonyms."""
     _, which, counts = np.unique(places, return_inverse=True, return_counts=True)
     return np.asarray(np.bincount(which, values) / counts)
 
 
-def _histogram(found: Sequence[_Run]) -> Plot:
+def _histogram(found: Sequence[_ImportanceRun]) -> Plot:
     every = np.concatenate([values for run in found for values in run.differences.values()])
     step = next((step for step in _STEPS if 10 * step >= np.quantile(every, 0.95)), _STEPS[-1])
     edges = [round(step * number, 4) for number in range(11)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import bootstrap_mean
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
-from isthmus.measures.information_bounds import tell
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
+from isthmus.measures.information_bounds import report_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ class Lipschitz(Measure):
         ``isthmus measure runs/vib --measure lipschitz --n 64``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data", "snapshots")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data", "snapshots")
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     local: bool = True
@@ -73,7 +73,7 @@ class Lipschitz(Measure):
         if constants is not None:
             notes += _notes(constants)
             least = _least(subject, constants.code)
-            figures += _figures(constants, least)
+            figures += _make_figures(constants, least)
         splits = subject.split_names(("train", "test")) if self.local else ()
         for split in splits:
             figures += self._local(subject, split)
@@ -95,7 +95,7 @@ class Lipschitz(Measure):
 
     def _local(self, subject: Subject, split: str) -> Iterator[Figure]:
         data = subject.sample(split, default=64)
-        step = functools.partial(tell, subject, f"Jacobians of {split}", len(data))
+        step = functools.partial(report_step, subject, f"Jacobians of {split}", len(data))
         norms = local_norms(subject.model, data, step).numpy()
         yield Figure.from_interval(LOCAL, bootstrap_mean(norms, subject.asked.seed, 2000), split)
         yield Figure(LARGEST, float(norms.max()), of=split)
@@ -105,12 +105,12 @@ def local_norms(model: Any, data: Dataset, step: Any = lambda _: None) -> Tensor
     """Spectral norm of the Jacobian of the logits at every input, at the mean of the code where there is one."""
     import torch
 
-    from isthmus.measures._codes import batches_of
+    from isthmus.measures._codes import read_batches
     from isthmus.measures._network_stretch import jacobian_norms
     from isthmus.models.bottleneck import GaussianLatent
 
     rows, norms = [], []
-    for batch in batches_of(model, data):
+    for batch in read_batches(model, data):
 
         def logits(inputs: Tensor, batch: Any = batch) -> Tensor:
             output = batch.forward(inputs)
@@ -119,7 +119,7 @@ def local_norms(model: Any, data: Dataset, step: Any = lambda _: None) -> Tensor
             )
             return found
 
-        with model.keyed(batch.keys):
+        with model.use_keys(batch.keys):
             norms.append(jacobian_norms(logits, batch.inputs).cpu())
         rows.append(batch.rows)
         step(sum(len(each) for each in rows))
@@ -136,7 +136,7 @@ def _if_any(subject: Subject) -> tuple[ModelConstants | None, list[str]]:
         return None, [f"No product: {error}."]
 
 
-def _figures(constants: ModelConstants, least: tuple[float, bool] | None) -> Iterator[Figure]:
+def _make_figures(constants: ModelConstants, least: tuple[float, bool] | None) -> Iterator[Figure]:
     from isthmus.measures._network_stretch import log_density_constant, log_printed_density_constant
 
     column = f"from the {constants.start}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from isthmus.core.errors import UsageError
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, SourceName, Subject
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Theorems(Measure):
         ``isthmus measure runs/vib --measure theorems``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ()
+    reads: ClassVar[tuple[SourceName, ...]] = ()
     takes: ClassVar[tuple[Option, ...]] = ("seed",)
 
     points: int = 400

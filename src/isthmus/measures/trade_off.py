@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.statistics import Interval, wilson
 from isthmus.core.types import Bools
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TradeOff(Measure):
         ``isthmus measure runs/infobert-* --measure trade_off -P over=beta -P attack=textfooler``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("attacks", "evaluations")
+    reads: ClassVar[tuple[SourceName, ...]] = ("attacks", "evaluations")
     takes: ClassVar[tuple[Option, ...]] = ()
     compares: ClassVar[bool] = True
 
@@ -55,10 +55,10 @@ class TradeOff(Measure):
         names = {run.attack for run in runs}
         if len(names) > 1:
             raise UsageError(f"the runs were attacked by {', '.join(sorted(names))}: say which with -P attack=NAME")
-        groups: dict[tuple[str, Any], list[Run]] = {}
+        groups: dict[tuple[str, Any], list[TradeOffRun]] = {}
         for run in runs:
             groups.setdefault((run.method, run.value), []).append(run)
-        points = [Point.of(method, value, found) for (method, value), found in sorted(groups.items(), key=_order)]
+        points = [Point.of(method, value, found) for (method, value), found in sorted(groups.items(), key=_order_key)]
         figures = []
         for point in points:
             name = f"{point.method}, {self.over} {point.label}"
@@ -75,7 +75,7 @@ class TradeOff(Measure):
             details={"over": self.over, "attack": next(iter(names)), "runs": rows},
         )
 
-    def _read(self, subject: Subject) -> Run:
+    def _read(self, subject: Subject) -> TradeOffRun:
         facts = subject.facts
         known = {**facts.settings, **facts.parameters}
         if self.over not in known:
@@ -87,7 +87,9 @@ class TradeOff(Measure):
                 f"{found.name} of {subject.name} does not hold the texts unattacked: name an evaluation that has the "
                 "clean accuracy with -P clean=NAME"
             )
-        return Run(subject.name, facts.defence or "?", known[self.over], facts.seed, found.name, clean, found.robust)
+        return TradeOffRun(
+            subject.name, facts.defence or "?", known[self.over], facts.seed, found.name, clean, found.robust
+        )
 
     def _plot(self, points: Sequence[Point], attack: str) -> Plot:
         series = []
@@ -120,7 +122,7 @@ class TradeOff(Measure):
 
 
 @dataclass(frozen=True)
-class Run:
+class TradeOffRun:
     """One run: which method, which value, and what became of its examples."""
 
     name: str
@@ -145,27 +147,27 @@ class Point:
 
     method: str
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[TradeOffRun, ...]
     clean: Interval
     robust: Interval
 
     @classmethod
-    def of(cls, method: str, value: Any, runs: Sequence[Run]) -> Point:
+    def of(cls, method: str, value: Any, runs: Sequence[TradeOffRun]) -> Point:
         """Pool the runs of one value."""
         label = f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
-        clean, robust = pooled([run.clean for run in runs]), pooled([run.robust for run in runs])
+        clean, robust = pool_rates([run.clean for run in runs]), pool_rates([run.robust for run in runs])
         return cls(method, label, tuple(runs), clean, robust)
 
 
-def _clean(run: Run) -> Bools:
+def _clean(run: TradeOffRun) -> Bools:
     return run.clean
 
 
-def _robust(run: Run) -> Bools:
+def _robust(run: TradeOffRun) -> Bools:
     return run.robust
 
 
-def pooled(outcomes: Sequence[Bools], level: float = 0.95) -> Interval:
+def pool_rates(outcomes: Sequence[Bools], level: float = 0.95) -> Interval:
     """A rate over several seeds, with the wider of the intervals over examples and over seeds.
 
     The examples are the same for every seed, so that many seeds do not narrow the luck of the sample: its interval is
@@ -184,13 +186,13 @@ def pooled(outcomes: Sequence[Bools], level: float = 0.95) -> Interval:
     return Interval(rate, max(0.0, low), min(1.0, high), level)
 
 
-def _order(item: tuple[tuple[str, Any], Any]) -> tuple[str, int, float, str]:
+def _order_key(item: tuple[tuple[str, Any], Any]) -> tuple[str, int, float, str]:
     (method, value), _ = item
     is_number = isinstance(value, int | float)
     return method, 0 if is_number else 1, float(value) if is_number else 0.0, str(value)
 
 
-def _notes(runs: Sequence[Run], points: Sequence[Point]) -> tuple[str, ...]:
+def _notes(runs: Sequence[TradeOffRun], points: Sequence[Point]) -> tuple[str, ...]:
     notes = []
     sizes = sorted({len(run.robust) for run in runs})
     if len(sizes) > 1:

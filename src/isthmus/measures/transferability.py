@@ -15,8 +15,8 @@ from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.statistics import Interval, bootstrap_mean
 from isthmus.measures._sweep import in_order, label_of, value_of
-from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, Source, Subject
-from isthmus.measures.information_bounds import tell
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
+from isthmus.measures.information_bounds import report_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class Transferability(Measure):
         ``isthmus measure runs/vib-* --measure transferability -P over=beta -P attack=fgsm -P epsilon=0.3``
     """
 
-    reads: ClassVar[tuple[Source, ...]] = ("model", "data")
+    reads: ClassVar[tuple[SourceName, ...]] = ("model", "data")
     takes: ClassVar[tuple[Option, ...]] = ("n", "seed")
     compares: ClassVar[bool] = True
 
@@ -89,24 +89,26 @@ class Transferability(Measure):
         attack = InputAttack(self.attack, self.epsilon, self.steps)
         runs = (subject, *subject.others)
         values = [value_of(each, self.over) for each in runs]
-        pairs: list[Pair] = []
+        pairs: list[HeadPair] = []
         for place in in_order(values):
             pairs += self._of_run(runs[place], label_of(values[place]), attack)
-        figures = [figure for name in dict.fromkeys(pair.run for pair in pairs) for figure in _figures(pairs, name)]
+        figures = [
+            figure for name in dict.fromkeys(pair.run for pair in pairs) for figure in _make_figures(pairs, name)
+        ]
         notes = [f"The attack is {attack.title}, made on one of {self.heads} heads of each encoder."]
         plots = []
         for name, side in ((PRODUCT, "lipschitz"), (TAU, "error")):
             points = [(pair, getattr(pair, side)) for pair in pairs if getattr(pair, side) is not None]
             if len({pair.run for pair, _ in points}) > 1:
                 figures += _correlations(points, name)
-                plots.append(_plot(self.name if side == "lipschitz" else side, name, points, attack))
+                plots.append(_make_plot(self.name if side == "lipschitz" else side, name, points, attack))
         if any(pair.lipschitz is None for pair in pairs):
             notes.append("An encoder whose layers have no known Lipschitz constant has no product of norms.")
         return Measurement(
             tuple(figures), tuple(plots), notes=tuple(notes), details={"pairs": [pair.row() for pair in pairs]}
         )
 
-    def _of_run(self, subject: Subject, value: str, attack: InputAttack) -> list[Pair]:
+    def _of_run(self, subject: Subject, value: str, attack: InputAttack) -> list[HeadPair]:
         from isthmus.measures._codes import head_replaced, read_codes
         from isthmus.measures._constants import model_constants
 
@@ -123,7 +125,9 @@ class Transferability(Measure):
         clean = read_codes(model, test, seed)
         moved = []
         for number, head in enumerate(heads):
-            step = functools.partial(tell, subject, f"{subject.name}: {attack.name} on head {number + 1}", len(test))
+            step = functools.partial(
+                report_step, subject, f"{subject.name}: {attack.name} on head {number + 1}", len(test)
+            )
             with head_replaced(model, head.to(model.device)):
                 moved.append(read_codes(model, test, seed, attack, step))
         try:
@@ -132,9 +136,9 @@ class Transferability(Measure):
             lipschitz = None
         found = []
         for first, second in itertools.permutations(range(self.heads), 2):
-            own, other = (_kept(heads[each], clean, moved[first]) for each in (first, second))
-            error = max(_error(heads[each], clean) for each in (first, second))
-            found.append(Pair(subject.name, value, first, second, own, other, error, lipschitz, seed))
+            own, other = (_find_kept(heads[each], clean, moved[first]) for each in (first, second))
+            error = max(_error_rate(heads[each], clean) for each in (first, second))
+            found.append(HeadPair(subject.name, value, first, second, own, other, error, lipschitz, seed))
         return found
 
     def _fit(self, codes: Codes, classes: int, seed: int) -> Head:
@@ -142,12 +146,12 @@ class Transferability(Measure):
         import torch
         from torch.nn import functional
 
-        from isthmus.arithmetic.randomness import seeded
+        from isthmus.arithmetic.randomness import seed_initialisation
 
         rows = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed >> 1))[: -(-len(codes) // 2)]
         mean = read_by_heads(codes)[rows]
         deviation = None if codes.deviation is None else codes.deviation[rows]
-        with seeded(seed, "head"):
+        with seed_initialisation(seed, "head"):
             head = make_head(mean.shape[1], self.width, classes)
         stream = torch.Generator().manual_seed(derive(seed, "draws") >> 1)
         optimizer = torch.optim.Adam(head.parameters(), lr=1e-2)
@@ -178,7 +182,7 @@ def read_by_heads(codes: Codes) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class HeadPair:
     """An attack that was made on one head, and tried on another."""
 
     run: str
@@ -204,17 +208,17 @@ class Pair:
         }  # fmt: skip
 
 
-def _kept(head: Head, clean: Codes, moved: Codes) -> NDArray[np.float64]:
+def _find_kept(head: Head, clean: Codes, moved: Codes) -> NDArray[np.float64]:
     """Where a head answers the same before and after."""
-    same = _answers(head, clean) == _answers(head, moved)
+    same = _predict(head, clean) == _predict(head, moved)
     return np.asarray(same.double().numpy(), dtype=np.float64)
 
 
-def _error(head: Head, clean: Codes) -> float:
-    return float((_answers(head, clean) != clean.labels).double().mean())
+def _error_rate(head: Head, clean: Codes) -> float:
+    return float((_predict(head, clean) != clean.labels).double().mean())
 
 
-def _answers(head: Head, codes: Codes) -> Tensor:
+def _predict(head: Head, codes: Codes) -> Tensor:
     import torch
 
     place = next(head.parameters()).device
@@ -223,7 +227,7 @@ def _answers(head: Head, codes: Codes) -> Tensor:
     return found
 
 
-def _figures(pairs: Sequence[Pair], run: str) -> list[Figure]:
+def _make_figures(pairs: Sequence[HeadPair], run: str) -> list[Figure]:
     """Means over the pairs of a run, with intervals over inputs."""
     own = [pair for pair in pairs if pair.run == run]
     column = own[0].value
@@ -239,7 +243,7 @@ def _figures(pairs: Sequence[Pair], run: str) -> list[Figure]:
     return found
 
 
-def _correlations(points: Sequence[tuple[Pair, float]], name: str) -> list[Figure]:
+def _correlations(points: Sequence[tuple[HeadPair, float]], name: str) -> list[Figure]:
     """Over pairs, as the paper has it, and over the means of runs."""
     gaps, values = np.array([pair.gap for pair, _ in points]), np.array([value for _, value in points])
     runs = np.array([pair.run for pair, _ in points])
@@ -270,7 +274,7 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Interval, f
     return Interval(r, low, high), float(2 * stdtr(n - 2, -t))
 
 
-def _plot(stem: str, name: str, points: Sequence[tuple[Pair, float]], attack: InputAttack) -> Plot:
+def _make_plot(stem: str, name: str, points: Sequence[tuple[HeadPair, float]], attack: InputAttack) -> Plot:
     """The paper's Figure 3: a colour for every value of the parameter."""
     series = []
     for value in dict.fromkeys(pair.value for pair, _ in points):

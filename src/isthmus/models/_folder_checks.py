@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import ModelError, RunError
-from isthmus.core.files import explain, read_json
+from isthmus.core.files import explain_error, read_json
 
 NO_LIMIT = -1
 """What a model without a limit on positions (XLNet) gives as their number; also a padding id that there is not."""
@@ -33,19 +33,19 @@ def check_config(folder: Path) -> None:
     for name in _SIZES:
         value = config.get(name)
         if value is not None and not isinstance(value, list) and not _is_whole(value, least=1):
-            raise _wrong(file, name, value, "a positive whole number")
+            raise _describe_wrong(file, name, value, "a positive whole number")
     positions = config.get("max_position_embeddings")
     if positions is not None and positions != NO_LIMIT and not _is_whole(positions, least=1):
-        raise _wrong(file, "max_position_embeddings", positions, "a positive whole number")
+        raise _describe_wrong(file, "max_position_embeddings", positions, "a positive whole number")
     classes = config.get("architectures")
     if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
-        raise _wrong(file, "architectures", classes, "a list of class names, or null")
+        raise _describe_wrong(file, "architectures", classes, "a list of class names, or null")
     padding, words = config.get("pad_token_id"), config.get("vocab_size")
     if padding is not None and (
         not _is_whole(padding, least=NO_LIMIT) or (_is_whole(words, least=1) and padding >= words)
     ):
         among = f"one of the {words} tokens of the vocabulary" if _is_whole(words, least=1) else "a token's number"
-        raise _wrong(file, "pad_token_id", padding, f"{among}, or null")
+        raise _describe_wrong(file, "pad_token_id", padding, f"{among}, or null")
 
 
 def label_names(file: Path, config: Mapping[str, Any] | None = None) -> tuple[str, ...] | None:
@@ -55,13 +55,13 @@ def label_names(file: Path, config: Mapping[str, Any] | None = None) -> tuple[st
         return None
     expected = 'an object such as {"0": "negative", "1": "positive"}, one name of its own for every output from 0'
     if not isinstance(names, dict) or not all(isinstance(name, (str, int)) for name in names.values()):
-        raise _wrong(file, "id2label", names, expected)
+        raise _describe_wrong(file, "id2label", names, expected)
     try:
         pairs = sorted((int(key), str(name)) for key, name in names.items())
     except ValueError:
-        raise _wrong(file, "id2label", names, expected) from None
+        raise _describe_wrong(file, "id2label", names, expected) from None
     if [key for key, _ in pairs] != list(range(len(pairs))) or len({name for _, name in pairs}) < len(pairs):
-        raise _wrong(file, "id2label", names, expected)
+        raise _describe_wrong(file, "id2label", names, expected)
     return tuple(name for _, name in pairs)
 
 
@@ -73,7 +73,9 @@ def check_tokenizer_files(folder: Path) -> None:
     if (folder / "tokenizer_config.json").exists():
         length = _json_object(folder / "tokenizer_config.json").get("model_max_length")
         if length is not None and (isinstance(length, bool) or not isinstance(length, (int, float)) or not length > 0):
-            raise _wrong(folder / "tokenizer_config.json", "model_max_length", length, "a positive number, or null")
+            raise _describe_wrong(
+                folder / "tokenizer_config.json", "model_max_length", length, "a positive number, or null"
+            )
 
 
 def check_vocabulary(tokenizer: Any, source: str, folder: Path) -> None:
@@ -111,7 +113,7 @@ def _knows(tokenizer: Any, words: Sequence[str]) -> bool:
     )
 
 
-def damaged_weights(folder: Path) -> str | None:
+def find_damaged_weights(folder: Path) -> str | None:
     """The first file of weights that cannot be read, and why; None where all can."""
     from safetensors import SafetensorError, safe_open
 
@@ -120,7 +122,7 @@ def damaged_weights(folder: Path) -> str | None:
             with safe_open(file, framework="np"):
                 pass
         except OSError as error:
-            return f"cannot read {file}: {explain(error)}"
+            return f"cannot read {file}: {explain_error(error)}"
         except SafetensorError as error:
             return f"{file} is damaged or cut short ({error}): copy or download it again"
     return None
@@ -136,7 +138,7 @@ def _json_object(file: Path) -> dict[str, Any]:
     return value
 
 
-def _wrong(file: Path, entry: str, value: Any, expected: str) -> ModelError:
+def _describe_wrong(file: Path, entry: str, value: Any, expected: str) -> ModelError:
     return ModelError(f"{entry} in {file} is {value!r:.80}; it should be {expected}")
 
 

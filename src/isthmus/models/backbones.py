@@ -124,7 +124,7 @@ class StockBackbone(Backbone):
     @property
     def table(self) -> nn.Embedding:
         """The word embeddings."""
-        return _table(self.model)
+        return _find_table(self.model)
 
     def blocks(self) -> list[nn.Module]:
         """The encoder's blocks."""
@@ -164,8 +164,8 @@ class StockBackbone(Backbone):
         if self.tokens_first and mask is not None and embeddings is not None:
             # Its summary is the last token, which must not be padding: padding goes to the left, where it belongs.
             order = mask.argsort(dim=1, stable=True)
-            embeddings, mask = _in_order(embeddings, order), _in_order(mask, order)
-            types = None if types is None else _in_order(types, order)
+            embeddings, mask = _reorder(embeddings, order), _reorder(mask, order)
+            types = None if types is None else _reorder(types, order)
         inputs = _inputs(ids, embeddings, types if self.accepts_types else None, hidden)
         output = self.model(attention_mask=attention_mask(self.model, mask), **inputs)
         states = output.hidden_states if hidden else None
@@ -173,7 +173,7 @@ class StockBackbone(Backbone):
             return Encoded(self._logits(output), states)
         back = order.argsort(dim=1)
         return Encoded(
-            self._logits(output, back), None if states is None else tuple(_in_order(each, back) for each in states)
+            self._logits(output, back), None if states is None else tuple(_reorder(each, back) for each in states)
         )
 
     def _logits(self, output: Any, back: Tensor | None = None) -> Tensor:
@@ -211,7 +211,7 @@ class EncoderBackbone(Backbone):
     @property
     def table(self) -> nn.Embedding:
         """The word embeddings."""
-        return _table(self.model)
+        return _find_table(self.model)
 
     def blocks(self) -> list[nn.Module]:
         """The encoder's blocks."""
@@ -227,21 +227,21 @@ class EncoderBackbone(Backbone):
         """The mean of the last hidden states."""
         inputs = _inputs(ids, embeddings, types if self.accepts_types else None, hidden)
         output = self.model(attention_mask=mask, **inputs)
-        pooled = self._pooled(output.last_hidden_state, mask)
+        pooled = self._pool(output.last_hidden_state, mask)
         return Encoded(self.dropout(pooled), output.hidden_states if hidden else None)
 
-    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+    def _pool(self, states: Tensor, mask: Tensor | None) -> Tensor:
         return mean_pool(states, mask)
 
 
 class SpanEncoderBackbone(EncoderBackbone):
     """An encoder whose last hidden states are kept token by token."""
 
-    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+    def _pool(self, states: Tensor, mask: Tensor | None) -> Tensor:
         return states
 
 
-def _in_order(values: Tensor, order: Tensor) -> Tensor:
+def _reorder(values: Tensor, order: Tensor) -> Tensor:
     """Rows [batch, length, ...] with their tokens in another order."""
     places = order if values.dim() == 2 else order.unsqueeze(-1).expand(-1, -1, values.shape[-1])
     return values.gather(1, places)
@@ -276,7 +276,7 @@ def encoder_blocks(encoder: nn.Module, config: PretrainedConfig) -> list[nn.Modu
     raise ModelError(f"cannot find the {depth} blocks of {type(encoder).__name__}, so noise cannot be put on them")
 
 
-def _table(model: PreTrainedModel) -> nn.Embedding:
+def _find_table(model: PreTrainedModel) -> nn.Embedding:
     table = model.get_input_embeddings()
     if not isinstance(table, nn.Embedding):
         raise ModelError(f"{type(model).__name__} has no plain table of word embeddings")

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from isthmus.arithmetic.batching import columns_of
-from isthmus.arithmetic.randomness import keyed, seeded
+from isthmus.arithmetic.randomness import seed_initialisation, use_keys
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import OUTSIDE, Output, QuestionAnswering, Task, Texts
 from isthmus.models.backbones import Backbone
-from isthmus.models.copying import Copies, Watch, are_several, number_of, repeated
+from isthmus.models.copying import Copies, Watch, are_several, number_of, repeat_rows
 from isthmus.models.slots import EMBEDDINGS, Bottleneck, Noise, Slots, WordMask
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Classifier(nn.Module):
         self.deployment: Deployment | None = None
         self.head: nn.Linear | None = None
         if not backbone.has_head:
-            with seeded(seed, "head"):
+            with seed_initialisation(seed, "head"):
                 self.head = nn.Linear(backbone.pooled_size, 2 if self.answers_questions else len(task.labels))
         self._entrances = backbone.entrances()
         self._parts_early = False
@@ -131,12 +131,12 @@ class Classifier(nn.Module):
     @property
     def is_stock(self) -> bool:
         """Whether it is exactly a stock transformers classifier, or question answerer."""
-        return self.backbone.has_head and not self.slots.filled()
+        return self.backbone.has_head and not self.slots.by_name()
 
     @property
     def stochastic(self) -> bool:
         """Whether the same input may be scored differently twice outside training."""
-        return any(slot.stochastic for slot in self.slots.filled().values())
+        return any(slot.stochastic for slot in self.slots.by_name().values())
 
     def fill(
         self,
@@ -161,7 +161,7 @@ class Classifier(nn.Module):
         if bottleneck is not None:
             if self.backbone.has_head:
                 self.backbone.take_head_away()
-            with seeded(self.seed, "head", "bottleneck"):
+            with seed_initialisation(self.seed, "head", "bottleneck"):
                 self.head = nn.Linear(bottleneck.latent_size, len(self.labels)).to(self.device)
         return self
 
@@ -214,13 +214,13 @@ class Classifier(nn.Module):
         several = are_several(copies)
         if several and not self._share(copies, input_ids if inputs_embeds is None else inputs_embeds, attention_mask):
             given = (input_ids, attention_mask, token_type_ids, inputs_embeds)
-            whole: Output = self(*(repeated(value, copies) for value in given), hidden=hidden)
+            whole: Output = self(*(repeat_rows(value, copies) for value in given), hidden=hidden)
             return whole
-        entered, embeddings = self._entered(input_ids, attention_mask, inputs_embeds)
-        with self._watched(input_ids, attention_mask, copies) as watch:
+        entered, embeddings = self._enter(input_ids, attention_mask, inputs_embeds)
+        with self._watch(input_ids, attention_mask, copies) as watch:
             encoded = self.backbone(input_ids, embeddings, attention_mask, token_type_ids, hidden)
         if several:
-            rows = encoded.vector if watch.split else repeated(encoded.vector, copies)
+            rows = encoded.vector if watch.split else repeat_rows(encoded.vector, copies)
             if len(rows) != number_of(copies, len(watch.entered if entered is None else entered)):
                 self._parts_early = True
                 again: Output = self(
@@ -236,11 +236,11 @@ class Classifier(nn.Module):
         if self.answers_questions:
             logits = logits if self.head is None else logits.transpose(1, 2)
             if attention_mask is not None:
-                own = repeated(attention_mask, copies) if several else attention_mask
+                own = repeat_rows(attention_mask, copies) if several else attention_mask
                 logits = logits.masked_fill(own.unsqueeze(1) == 0, OUTSIDE)
         return Output(logits, watch.entered if entered is None else entered, encoded.hidden, latent)
 
-    def _entered(
+    def _enter(
         self, input_ids: Tensor | None, attention_mask: Tensor | None, given: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """The word embeddings as they entered, and after noise and word mask; None leaves them to the backbone."""
@@ -250,12 +250,12 @@ class Classifier(nn.Module):
             word_mask = None
         if word_mask is None and not on_words:
             return given, given
-        entered = self.embed(_needed(input_ids)) if given is None else given
+        entered = self.embed(_require_ids(input_ids)) if given is None else given
         embeddings = entered
         if on_words and noise is not None:
             embeddings = noise(EMBEDDINGS, embeddings, attention_mask)
         if word_mask is not None:
-            ids = _needed(input_ids)
+            ids = _require_ids(input_ids)
             embeddings = word_mask(embeddings, attention_mask, self.special_mask(ids), ids)
         return entered, embeddings
 
@@ -277,13 +277,13 @@ class Classifier(nn.Module):
         return not (early or self._parts_early or self.training)
 
     @contextlib.contextmanager
-    def _watched(self, input_ids: Tensor | None, attention_mask: Tensor | None, copies: Copies = 1) -> Iterator[Watch]:
+    def _watch(self, input_ids: Tensor | None, attention_mask: Tensor | None, copies: Copies = 1) -> Iterator[Watch]:
         """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
         watch = Watch(self.slots.noise, attention_mask, copies)
         hooks = self.on_embeddings(watch.enter)
         word_mask, block = self.slots.word_mask, self.backbone.embedding_block()
         if word_mask is not None and word_mask.after_block and block is not None:
-            ids = _needed(input_ids)
+            ids = _require_ids(input_ids)
             hooks.append(block.register_forward_hook(word_mask.behind(attention_mask, self.special_mask(ids), ids)))
         if watch.noise is not None and set(watch.noise.layers) - {EMBEDDINGS}:
             # First in line, so that recorded hidden states contain the noise.
@@ -302,9 +302,9 @@ class Classifier(nn.Module):
         return [module.register_forward_hook(hook, **how) for module in self._entrances]
 
     @contextlib.contextmanager
-    def keyed(self, keys: Tensor | None) -> Iterator[None]:
+    def use_keys(self, keys: Tensor | None) -> Iterator[None]:
         """Inside the block each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
-        with keyed(self, keys):
+        with use_keys(self, keys):
             yield
 
     def encode(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
@@ -334,7 +334,7 @@ class Classifier(nn.Module):
         save(self, Path(folder))
 
 
-def _needed(input_ids: Tensor | None) -> Tensor:
+def _require_ids(input_ids: Tensor | None) -> Tensor:
     if input_ids is None:
         raise UsageError(
             "the word mask must know which tokens are special: pass input_ids, also where inputs_embeds are given"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import ModelError, RunError, UsageError
-from isthmus.core.files import explain, replacing_folder, write_json
+from isthmus.core.files import explain_error, replacing_folder, write_json
 from isthmus.models._weights import PICKLE, PICKLE_INDEX, PICKLES, SAFE, SAFE_INDEX, check_inside, is_bare, shards
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def convert(source: Path | str, out: Path | str) -> Converted:
         raise UsageError(f"{out} is there already: name a new folder")
     files = _pickles(source)
     with replacing_folder(out) as fresh:
-        tensors, size = _write(files, fresh)
-        copied = _copy(source, fresh)
+        tensors, size = _write_files(files, fresh)
+        copied = _copy_rest(source, fresh)
     return Converted(out, tuple(file.name for file in files), tensors, size, copied)
 
 
@@ -77,7 +77,7 @@ def _pickles(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _write(files: list[Path], out: Path) -> tuple[int, int]:
+def _write_files(files: list[Path], out: Path) -> tuple[int, int]:
     """One file of safetensors for each pickle, and an index of several. The number of tensors, and of their bytes."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -87,7 +87,7 @@ def _write(files: list[Path], out: Path) -> tuple[int, int]:
     for number, file in enumerate(files, start=1):
         name = SAFE if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
         # Tied weights are one tensor under several names, which safetensors does not have.
-        tensors = {key: tensor.detach().clone().contiguous() for key, tensor in _read(file).items()}
+        tensors = {key: tensor.detach().clone().contiguous() for key, tensor in _read_pickle(file).items()}
         again = next((key for key in tensors if key in weight_map), None)
         if again is not None:
             raise ModelError(f"{again!r} is in {file} and in another file as well")
@@ -103,14 +103,14 @@ def _write(files: list[Path], out: Path) -> tuple[int, int]:
     return len(weight_map), size
 
 
-def _read(file: Path) -> Mapping[str, Tensor]:
+def _read_pickle(file: Path) -> Mapping[str, Tensor]:
     """The tensors of a pickle by name."""
     import torch
 
     try:
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise ModelError(f"cannot read {file}: {explain(error)}") from error
+        raise ModelError(f"cannot read {file}: {explain_error(error)}") from error
     except Exception as error:  # A pickle that is damaged, or that holds something else, fails in many ways.
         first = next((line.strip() for line in str(error).splitlines() if "nsupported" in line), None)
         first = first or next(iter(str(error).splitlines()), type(error).__name__)
@@ -129,7 +129,7 @@ def _read(file: Path) -> Mapping[str, Tensor]:
     return content
 
 
-def _copy(source: Path, out: Path) -> tuple[str, ...]:
+def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
     """Copy what belongs to a model beside its weights; links that lead out of the folder, and code, stay behind."""
     copied = []
     for file in sorted([*source.glob("*"), *source.glob("*/config.json")]):

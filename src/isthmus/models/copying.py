@@ -52,11 +52,11 @@ class Watch:
         """Repeat what belongs to the rows as they were before they were split."""
         if not self.split or self.rows == 1:  # What belongs to a single row is broadcast.
             return None
-        return tuple(self._repeated(value) for value in given), {
-            name: self._repeated(value) for name, value in named.items()
+        return tuple(self._repeat(value) for value in given), {
+            name: self._repeat(value) for name, value in named.items()
         }
 
-    def _repeated(self, value: Any) -> Any:
+    def _repeat(self, value: Any) -> Any:
         # Matrices of numbers may be tables that all rows share (relative positions); integers are masks.
         per_row = (
             isinstance(value, Tensor)
@@ -64,7 +64,7 @@ class Watch:
             and len(value) == self.rows
             and (value.dim() > 2 or not value.is_floating_point())
         )
-        return repeated(value, self.copies) if per_row else value
+        return repeat_rows(value, self.copies) if per_row else value
 
     def after(self, _module: nn.Module, _given: Any, output: Any) -> Any:
         """Perturb the output of a chosen block."""
@@ -72,17 +72,17 @@ class Watch:
         if self.noise is None or self.layer not in self.noise.layers:
             return output
         if isinstance(output, tuple):
-            return (self._perturbed(output[0]), *output[1:])
-        return self._perturbed(output)
+            return (self._perturb(output[0]), *output[1:])
+        return self._perturb(output)
 
-    def _perturbed(self, hidden: Tensor) -> Tensor:
+    def _perturb(self, hidden: Tensor) -> Tensor:
         assert self.noise is not None
         if are_several(self.copies) and not self.split:
             self.rows = len(hidden)
-            hidden = repeated(hidden, self.copies)
+            hidden = repeat_rows(hidden, self.copies)
         mask = self.attention_mask
         if mask is not None and self.split:
-            mask = repeated(mask, self.copies)
+            mask = repeat_rows(mask, self.copies)
         perturbed: Tensor = self.noise(self.layer, hidden, mask)
         return perturbed
 
@@ -97,7 +97,7 @@ def number_of(copies: Copies, rows: int) -> int:
     return rows * copies if isinstance(copies, int) else len(copies)
 
 
-def repeated(value: Tensor | None, copies: Copies) -> Any:
+def repeat_rows(value: Tensor | None, copies: Copies) -> Any:
     """Every row as many times as it has copies; nothing of nothing."""
     if value is None:
         return None

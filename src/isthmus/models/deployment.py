@@ -55,7 +55,7 @@ class Deployment(ABC):
         """The same with what `write_beside` wrote."""
         return self
 
-    def changed(self, options: Mapping[str, Any]) -> Self:
+    def change(self, options: Mapping[str, Any]) -> Self:
         """The same with other settings; one it does not have is an error."""
         known = [field.name for field in dataclasses.fields(self) if not field.metadata.get("beside")]
         for name in options:

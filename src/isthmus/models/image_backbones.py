@@ -52,7 +52,7 @@ class MLP(ImageBackbone):
         super().__init__()
         self.widths = _sizes("widths", self.usual if widths is None else widths)
         self.pooled_size = self.widths[-1]
-        self.layers = nn.Sequential(nn.Flatten(), *_linear(math.prod(shape), self.widths))
+        self.layers = nn.Sequential(nn.Flatten(), *_make_linear(math.prod(shape), self.widths))
 
     def options(self) -> dict[str, Any]:
         """The widths."""
@@ -80,9 +80,9 @@ class CNNMLP(ImageBackbone):
         channels, height, width = _image(shape, self.form)
         parts: list[nn.Module] = []
         for own in self.filters:
-            parts += [_convolution(channels, own, 3, stride=2), nn.ReLU()]
+            parts += [_make_convolution(channels, own, 3, stride=2), nn.ReLU()]
             channels, height, width = own, -(-height // 2), -(-width // 2)
-        self.layers = nn.Sequential(*parts, nn.Flatten(), *_linear(channels * height * width, self.widths))
+        self.layers = nn.Sequential(*parts, nn.Flatten(), *_make_linear(channels * height * width, self.widths))
 
     def options(self) -> dict[str, Any]:
         """Filters and widths."""
@@ -102,7 +102,7 @@ class AllCNN(ImageBackbone):
         plan += [(wide, 3, 1), (wide, 3, 1), (wide, 3, 2), (wide, 3, 1), (wide, 1, 1)]
         parts: list[nn.Module] = []
         for filters, size, stride in plan:
-            parts += [_convolution(channels, filters, size, stride), nn.ReLU()]
+            parts += [_make_convolution(channels, filters, size, stride), nn.ReLU()]
             channels = filters
         self.layers = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.pooled_size = wide
@@ -112,7 +112,7 @@ class AllCNN(ImageBackbone):
         return {"width": self.width}
 
 
-class Features(ImageBackbone):
+class FeatureBackbone(ImageBackbone):
     """Vectors as they are."""
 
     form = "features"
@@ -149,7 +149,7 @@ class LibraryNetwork(ImageBackbone):
 
 
 FORMS: dict[str, type[ImageBackbone]] = {
-    kind.form: kind for kind in (MLP, CNNMLP, VIBMLP, AllCNN, Features, LibraryNetwork)
+    kind.form: kind for kind in (MLP, CNNMLP, VIBMLP, AllCNN, FeatureBackbone, LibraryNetwork)
 }
 NAMES = tuple(name for name in FORMS if name != LibraryNetwork.form)
 
@@ -173,7 +173,7 @@ def build_backbone(form: str, shape: Sequence[int], options: Mapping[str, Any]) 
         raise ModelError(f"the network {form} cannot be built from {dict(options)!r}: {error}") from error
 
 
-def _linear(size: int, widths: Sequence[int]) -> list[nn.Module]:
+def _make_linear(size: int, widths: Sequence[int]) -> list[nn.Module]:
     parts: list[nn.Module] = []
     for width in widths:
         parts += [initialise(nn.Linear(size, width)), nn.ReLU()]
@@ -181,7 +181,7 @@ def _linear(size: int, widths: Sequence[int]) -> list[nn.Module]:
     return parts
 
 
-def _convolution(channels: int, filters: int, size: int, stride: int = 1) -> nn.Module:
+def _make_convolution(channels: int, filters: int, size: int, stride: int = 1) -> nn.Module:
     return initialise(nn.Conv2d(channels, filters, size, stride, padding=size // 2))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.arithmetic.randomness import seeded
+from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.errors import IsthmusError, ModelError
 from isthmus.core.files import read_json
 from isthmus.core.types import ImageClassification
@@ -26,12 +26,12 @@ from isthmus.models.slots import build_slot
 
 def load(folder: Path) -> ImageClassifier:
     """Read a classifier of images."""
-    described = _description(folder)
+    described = _read_description(folder)
     task = ImageClassification(
         tuple(described["labels"]), tuple(described["fields"]), tuple(int(size) for size in described["shape"])
     )
     built: dict[str, Any] = {name: build_slot(slot) for name, slot in described["slots"].items()}
-    with seeded(0, "loading"):
+    with seed_initialisation(0, "loading"):
         try:
             network = build_backbone(described["form"], task.shape, described["options"])
             model = ImageClassifier(network, task, seed=described["seed"]).fill(**built)
@@ -41,7 +41,7 @@ def load(folder: Path) -> ImageClassifier:
     return model.eval()
 
 
-def _description(folder: Path) -> Mapping[str, Any]:
+def _read_description(folder: Path) -> Mapping[str, Any]:
     described = read_json(folder / DESCRIPTION)
     if isinstance(described.get("format"), int) and described["format"] > IMAGE_FORMAT:
         raise ModelError(
@@ -49,8 +49,8 @@ def _description(folder: Path) -> Mapping[str, Any]:
             "upgrade isthmus to read it"
         )
     checks = {
-        "labels": _names(described.get("labels"), 2),
-        "fields": _names(described.get("fields"), 1),
+        "labels": _are_names(described.get("labels"), 2),
+        "fields": _are_names(described.get("fields"), 1),
         "shape": _sizes(described.get("shape")),
         "form": isinstance(described.get("form"), str),
         "options": isinstance(described.get("options"), dict),
@@ -63,7 +63,7 @@ def _description(folder: Path) -> Mapping[str, Any]:
     return described  # type: ignore[no-any-return]
 
 
-def _names(value: Any, least: int) -> bool:
+def _are_names(value: Any, least: int) -> bool:
     return isinstance(value, list) and len(value) >= least and all(isinstance(name, str) for name in value)
 
 

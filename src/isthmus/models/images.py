@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.arithmetic.randomness import keyed, seeded
+from isthmus.arithmetic.randomness import seed_initialisation, use_keys
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Output
 from isthmus.models.image_backbones import ImageBackbone, create_backbone, initialise
@@ -52,12 +52,12 @@ class ImageClassifier(nn.Module):
         """A new, untrained classifier; `backbone` is one of `image_backbones.NAMES`, torchvision:NAME or timm:NAME."""
         if len(task.labels) < 2:
             raise UsageError(f"a classifier needs at least two classes, not {', '.join(task.labels) or 'none'}")
-        with seeded(seed, "backbone"):
+        with seed_initialisation(seed, "backbone"):
             network = create_backbone(backbone, task.shape)
         return ImageClassifier(network, task, seed=seed).eval()
 
     def _make_head(self, size: int, *key: str) -> nn.Linear:
-        with seeded(self.seed, *key):
+        with seed_initialisation(self.seed, *key):
             head = nn.Linear(size, len(self.labels))
             initialise(head)
         return head
@@ -80,7 +80,7 @@ class ImageClassifier(nn.Module):
     @property
     def stochastic(self) -> bool:
         """Whether the same input may be scored differently twice outside training."""
-        return any(slot.stochastic for slot in self.slots.filled().values())
+        return any(slot.stochastic for slot in self.slots.by_name().values())
 
     def fill(
         self,
@@ -118,9 +118,9 @@ class ImageClassifier(nn.Module):
         return Output(self.head(vector), latent=latent)
 
     @contextlib.contextmanager
-    def keyed(self, keys: Tensor | None) -> Iterator[None]:
+    def use_keys(self, keys: Tensor | None) -> Iterator[None]:
         """Inside the block each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
-        with keyed(self, keys):
+        with use_keys(self, keys):
             yield
 
     def save(self, folder: str | Path) -> None:
@@ -129,6 +129,6 @@ class ImageClassifier(nn.Module):
 
         save_images(self, Path(folder))
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """How to build it again, untrained."""
         return {"form": self.backbone.form, "options": self.backbone.options(), "shape": list(self.task.shape)}

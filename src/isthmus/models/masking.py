@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.arithmetic.products import laid_out
-from isthmus.arithmetic.randomness import keyed_uniform
+from isthmus.arithmetic.products import lay_out
+from isthmus.arithmetic.randomness import draw_uniform
 from isthmus.core.errors import ModelError
 from isthmus.core.seeds import derive
 
@@ -30,7 +30,7 @@ _SENTINEL = "<extra_id_0>"
 _CHOICE = derive(0, "masked positions")
 
 
-class Gradient(NamedTuple):
+class MaskGradient(NamedTuple):
     """A gradient with respect to word embeddings, and the logits it was taken at."""
 
     values: Tensor  # [rows, length, width], float32
@@ -42,7 +42,7 @@ class Gradient(NamedTuple):
         return norms
 
 
-class Candidates(NamedTuple):
+class MaskCandidates(NamedTuple):
     """Positions that may be masked, the most salient first."""
 
     positions: Tensor  # [rows, N] int64
@@ -59,7 +59,7 @@ def embedding_gradient(
     rival: Tensor | None = None,
     replaced: Tensor | None = None,
     as_read: bool = False,
-) -> Gradient:
+) -> MaskGradient:
     """Gradient of each row's cross-entropy, for `target` or for the model's own prediction.
 
     With a `rival` it is that of the margin f_rival - f_target between two logits. What is differentiated is summed over
@@ -80,7 +80,7 @@ def embedding_gradient(
     hooks: list[Any] = []
     word_mask = model.slots.word_mask
     try:
-        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"), laid_out(model, inputs=True):
+        with torch.enable_grad(), cudnn.flags(enabled=model.backbone.form != "lstm"), lay_out(model, inputs=True):
             if as_read and word_mask is not None and word_mask.scales_words:
                 hooks = [word_mask.register_forward_hook(leaf)]
                 logits = model(ids, mask, types, replaced).logits.float()
@@ -99,35 +99,35 @@ def embedding_gradient(
     finally:
         for handle in hooks:
             handle.remove()
-    return Gradient(values, logits.detach())
+    return MaskGradient(values, logits.detach())
 
 
-def words_of(model: Classifier, ids: Tensor, mask: Tensor | None) -> Tensor:
+def mask_of_words(model: Classifier, ids: Tensor, mask: Tensor | None) -> Tensor:
     """True at tokens that may be masked: neither special nor padding [rows, length]."""
     words = ~model.special_mask(ids)
     return words if mask is None else words & mask.bool()
 
 
-def most_salient(saliency: Tensor, words: Tensor, count: int) -> Candidates:
+def most_salient(saliency: Tensor, words: Tensor, count: int) -> MaskCandidates:
     """The `count` most salient words of each row; of equals the first, and what is not a number comes last."""
     ranked = torch.nan_to_num(saliency, nan=-1.0).masked_fill(~words, -2.0)
     order = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-    return Candidates(order, words.gather(1, order))
+    return MaskCandidates(order, words.gather(1, order))
 
 
-def drawn(candidates: Candidates, keys: Tensor, count: int) -> Candidates:
+def draw_candidates(candidates: MaskCandidates, keys: Tensor, count: int) -> MaskCandidates:
     """`count` of each row's candidates, without replacement; the draw comes from the row's key."""
-    return picked(candidates, _choice(candidates, keys, count))
+    return pick_candidates(candidates, _choice(candidates, keys, count))
 
 
-def picked(candidates: Candidates, chosen: Tensor) -> Candidates:
+def pick_candidates(candidates: MaskCandidates, chosen: Tensor) -> MaskCandidates:
     """Of each row the candidates with these numbers [rows, count]."""
-    return Candidates(candidates.positions.gather(1, chosen), candidates.valid.gather(1, chosen))
+    return MaskCandidates(candidates.positions.gather(1, chosen), candidates.valid.gather(1, chosen))
 
 
-def _choice(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
+def _choice(candidates: MaskCandidates, keys: Tensor, count: int) -> Tensor:
     """Numbers of the candidates that keys draw [rows, count]."""
-    order = keyed_uniform(keys, candidates.positions.shape, _CHOICE).masked_fill(~candidates.valid, -1.0)
+    order = draw_uniform(keys, candidates.positions.shape, _CHOICE).masked_fill(~candidates.valid, -1.0)
     return order.sort(dim=-1, descending=True, stable=True).indices[:, :count]
 
 
@@ -142,8 +142,8 @@ def subsets(width: int, count: int, device: torch.device) -> Tensor:
     return torch.tensor(every, dtype=torch.int64, device=device).view(len(every), -1)
 
 
-def drawn_subset(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
-    """Which of the `subsets` a row's key draws, as `drawn` does [rows]; of at most `MOST_NUMBERED` candidates."""
+def draw_subset(candidates: MaskCandidates, keys: Tensor, count: int) -> Tensor:
+    """Which of the `subsets` a row's key draws [rows], as `draw_candidates`; of at most `MOST_NUMBERED` candidates."""
     if candidates.positions.shape[1] > MOST_NUMBERED:
         raise ValueError(f"sets of more than {MOST_NUMBERED} candidates have no number of 64 bits")
     every = subsets(candidates.positions.shape[1], count, keys.device)
@@ -151,18 +151,18 @@ def drawn_subset(candidates: Candidates, keys: Tensor, count: int) -> Tensor:
     return torch.searchsorted((one << every).sum(dim=1), (one << _choice(candidates, keys, count)).sum(dim=1))
 
 
-def drawn_from_all(words: Tensor, keys: Tensor, count: int) -> Candidates:
+def draw_from_all(words: Tensor, keys: Tensor, count: int) -> MaskCandidates:
     """`count` of each row's words, without replacement."""
     places = torch.arange(words.shape[1], device=words.device).expand_as(words)
-    return drawn(Candidates(places, words), keys, count)
+    return draw_candidates(MaskCandidates(places, words), keys, count)
 
 
-def first(candidates: Candidates, count: int) -> Candidates:
+def first(candidates: MaskCandidates, count: int) -> MaskCandidates:
     """The `count` most salient."""
-    return Candidates(candidates.positions[:, :count], candidates.valid[:, :count])
+    return MaskCandidates(candidates.positions[:, :count], candidates.valid[:, :count])
 
 
-def flags(chosen: Candidates, length: int) -> Tensor:
+def flags(chosen: MaskCandidates, length: int) -> Tensor:
     """True at the chosen positions [rows, length]."""
     places = torch.zeros(len(chosen.positions), length, dtype=torch.bool, device=chosen.positions.device)
     return places.scatter(1, chosen.positions, chosen.valid)
@@ -175,21 +175,21 @@ class Masked(NamedTuple):
     embeddings: Tensor | None
 
 
-def masked(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Masked:
+def mask_rows(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Masked:
     """The rows with the chosen positions masked; read them with ``model(ids, mask, types, embeddings)``.
 
     `embeddings` are what stands at the other positions, if not the table's rows.
     """
     if embeddings is not None:
-        return Masked(ids, embeddings.where(~chosen.unsqueeze(-1), masked_embeddings(model, ids, chosen)))
+        return Masked(ids, embeddings.where(~chosen.unsqueeze(-1), mask_embeddings(model, ids, chosen)))
     if _by_zeros(model):
         return Masked(ids, model.embed(ids).masked_fill(chosen.unsqueeze(-1), 0.0))
     return Masked(ids.masked_fill(chosen, mask_id(model)), None)
 
 
-def masked_embeddings(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Tensor:
+def mask_embeddings(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Tensor:
     """Word embeddings of the rows with the chosen positions masked."""
-    text = masked(model, ids, chosen, embeddings)
+    text = mask_rows(model, ids, chosen, embeddings)
     return model.embed(text.ids) if text.embeddings is None else text.embeddings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.arithmetic.randomness import seeded
+from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
@@ -49,7 +49,7 @@ def find_parts(
     _refuse_other_folders(Path(backbone))
     config = read_config(backbone, outputs_of(task))
     tokenizer = read_tokenizer(backbone)
-    with seeded(seed, "backbone"):
+    with seed_initialisation(seed, "backbone"):
         build = encoder_backbone if has_decoder(config) else stock_backbone
         body = build(backbone, config, task)
     longest = token_limit(tokenizer, config)

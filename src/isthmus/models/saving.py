@@ -47,7 +47,7 @@ def _write_model(model: Classifier, folder: Path) -> None:
         "fields": list(model.task.fields),
         "max_tokens": model.max_tokens,
         "seed": model.seed,
-        "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
+        "slots": {name: describe_slot(slot) for name, slot in model.slots.by_name().items()},
     }
     if isinstance(model.task, QuestionAnswering):
         description |= {"format": FORMAT, "task": model.task.name, "stride": model.task.stride}
@@ -120,10 +120,10 @@ def save_images(model: ImageClassifier, folder: Path) -> None:
             "format": IMAGE_FORMAT,
             "isthmus": version(),
             "task": TASK,
-            **model.described(),
+            **model.describe(),
             "labels": list(model.labels),
             "fields": list(model.task.fields),
             "seed": model.seed,
-            "slots": {name: describe_slot(slot) for name, slot in model.slots.filled().items()},
+            "slots": {name: describe_slot(slot) for name, slot in model.slots.by_name().items()},
         }
         write_json(fresh / DESCRIPTION, description)

@@ -22,7 +22,7 @@ from isthmus.core.errors import ModelError, UsageError
 if TYPE_CHECKING:
     from isthmus.models.backbones import Backbone
 
-Hook = Callable[[nn.Module, Any, Tensor], Any]
+ConsoleHook = Callable[[nn.Module, Any, Tensor], Any]
 _PACKAGE = __name__.split(".", 1)[0]
 _CLASS_PATH = re.compile(rf"({_PACKAGE}(?:\.(?!__)[a-z_][a-z0-9_]*)+):([A-Z][A-Za-z0-9]*)")
 _registered: dict[str, type[Slot]] = {}
@@ -62,7 +62,7 @@ class WordMask(Slot):
                 "put behind it: mask the words' own embeddings"
             )
 
-    def behind(self, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor) -> Hook:
+    def behind(self, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor) -> ConsoleHook:
         """A hook that masks what the embedding block hands on."""
         return lambda _module, _given, output: self(output, attention_mask, special_mask, input_ids)
 
@@ -132,7 +132,7 @@ class Slots(nn.Module):
         super().__init__()
         self.word_mask = self.noise = self.bottleneck = None
 
-    def filled(self) -> dict[str, Slot]:
+    def by_name(self) -> dict[str, Slot]:
         """The filled slots by name."""
         return {name: slot for name in self.names if (slot := getattr(self, name)) is not None}
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from isthmus.arithmetic.randomness import seeded
+from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.files import read_json
 from isthmus.core.types import Classification, QuestionAnswering, Task
@@ -61,11 +61,11 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
     else:
         model = load_stock(folder if folder.is_dir() else str(source))
     if labels is not None:
-        model = renamed(model, labels, str(source))
+        model = rename_labels(model, labels, str(source))
     return model.to(device).eval() if device else model.eval()
 
 
-def renamed(model: Classifier, labels: Sequence[str], source: str = "given") -> Classifier:
+def rename_labels(model: Classifier, labels: Sequence[str], source: str = "given") -> Classifier:
     """The same classifier with other class names."""
     if len(labels) != len(model.labels):
         raise UsageError(
@@ -78,11 +78,11 @@ def renamed(model: Classifier, labels: Sequence[str], source: str = "given") -> 
 
 
 def _load_own(folder: Path) -> Classifier:
-    described = _description(folder)
-    task = _described_task(described)
+    described = _read_description(folder)
+    task = _read_task(described)
     tokenizer = read_tokenizer(folder)
     built: dict[str, Any] = {name: build_slot(slot) for name, slot in described["slots"].items()}
-    with seeded(0, "loading"):
+    with seed_initialisation(0, "loading"):
         body = _load_backbone(folder, described, task, len(tokenizer))
         model = Classifier(
             body, tokenizer, task, max_tokens=int(described["max_tokens"]), seed=int(described["seed"])
@@ -105,14 +105,14 @@ def _load_backbone(folder: Path, described: Mapping[str, Any], task: Task, vocab
     return stock_backbone(folder, config, task, complete=not described["slots"])
 
 
-def _described_task(described: Mapping[str, Any]) -> Task:
+def _read_task(described: Mapping[str, Any]) -> Task:
     fields = tuple(described["fields"])
     if described.get("task") == "qa":
         return QuestionAnswering(fields, int(described["stride"]))
     return Classification(tuple(described["labels"]), fields)
 
 
-def _description(folder: Path) -> dict[str, Any]:
+def _read_description(folder: Path) -> dict[str, Any]:
     described = read_json(folder / DESCRIPTION)
     needed = {"format": int, "form": str, "labels": list, "fields": list, "max_tokens": int, "seed": int, "slots": dict}
     if not isinstance(described, dict):
@@ -122,13 +122,15 @@ def _description(folder: Path) -> dict[str, Any]:
             f"{folder} was written by isthmus {described.get('isthmus', '?')}, which is newer than this one "
             f"({version()}): upgrade isthmus to read it"
         )
-    wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)] or _wrong(described)
+    wrong = [name for name, kind in needed.items() if not isinstance(described.get(name), kind)] or _make_error(
+        described
+    )
     if wrong:
         raise ModelError(f"{folder / DESCRIPTION} is damaged: no valid {wrong[0]!r} in it")
     return described
 
 
-def _wrong(described: Mapping[str, Any]) -> list[str]:
+def _make_error(described: Mapping[str, Any]) -> list[str]:
     form, answers = described["form"], described.get("task") == "qa"
     named = len(described["labels"]) > 1 and all(isinstance(name, str) for name in described["labels"])
     checks = {

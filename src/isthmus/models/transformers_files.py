@@ -19,7 +19,7 @@ from isthmus.models._folder_checks import (
     check_config,
     check_tokenizer_files,
     check_vocabulary,
-    damaged_weights,
+    find_damaged_weights,
     label_names,
 )
 from isthmus.models._weights import ADAPTER, SAFE, SAFE_INDEX, check_index, check_name_in, check_weights, is_adapter
@@ -67,7 +67,7 @@ def _complaint(source: str, error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     folder = Path(locate(source))
     if folder.is_dir():
-        return damaged_weights(folder) or (
+        return find_damaged_weights(folder) or (
             f"cannot read a model from the folder {source!r}: {first} "
             "(needed: config.json, the tokenizer's files, and weights as safetensors)"
         )

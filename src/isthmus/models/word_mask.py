@@ -90,7 +90,7 @@ class VariationalWordMask(WordMask):
     def gap_of(self, ids: Tensor) -> Tensor:
         """The same of words by id, with the graph to the network's weights."""
         # Not by calling the table: whoever listens there would take it for the words of a text.
-        return self.gap(nn.functional.embedding(ids, self._attached().weight.detach()))
+        return self.gap(nn.functional.embedding(ids, self._require_table().weight.detach()))
 
     def factors(self) -> Tensor:
         """φ of every entry of the vocabulary, as it is used outside training."""
@@ -113,7 +113,7 @@ class VariationalWordMask(WordMask):
         hard = (soft.detach() > 0.5).to(soft.dtype)
         return hard + (soft - soft.detach())
 
-    def _attached(self) -> nn.Embedding:
+    def _require_table(self) -> nn.Embedding:
         if not self._table:
             raise UsageError("word masks read a classifier's word embeddings: put them in by Classifier.fill first")
         return self._table[0]
@@ -121,7 +121,7 @@ class VariationalWordMask(WordMask):
     @torch.no_grad()
     def _refresh(self) -> None:
         if not self.after_block:
-            self.importance.copy_(torch.sigmoid(self.gap(self._attached().weight.detach())))
+            self.importance.copy_(torch.sigmoid(self.gap(self._require_table().weight.detach())))
         self._is_current = True
 
     # What is stored is always that of the weights it lies beside; what is read is used as it is, to the last bit.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.arithmetic.randomness import seeded
+from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.errors import AssetError, UnknownName, UsageError
 from isthmus.models.backbones import Backbone, Encoded, Parts
 from isthmus.models.copying import rows_of
@@ -165,12 +165,13 @@ class Convolutions(nn.Module):
             embeddings = embeddings * mask.unsqueeze(-1).to(embeddings.dtype)
         columns = embeddings.transpose(1, 2)
         outputs = [
-            torch.relu(layer(_centred(columns, size))) for layer, size in zip(self.filters, self.widths, strict=True)
+            torch.relu(layer(_pad_to_centre(columns, size)))
+            for layer, size in zip(self.filters, self.widths, strict=True)
         ]
         return torch.cat(outputs, dim=1).transpose(1, 2)
 
 
-def _centred(columns: Tensor, size: int) -> Tensor:
+def _pad_to_centre(columns: Tensor, size: int) -> Tensor:
     return nn.functional.pad(columns, ((size - 1) // 2, size // 2))
 
 
@@ -232,10 +233,10 @@ def find_parts(
     sizes = sizes_of(options)
     known = _word_vectors(sizes)
     tokenizer = word_tokenizer(texts, sizes.vocabulary, sizes.least, _more(known, sizes.more), sizes.more)
-    vectors = None if known is None else _table(known, tokenizer, seed)
+    vectors = None if known is None else _read_table(known, tokenizer, seed)
     if vectors is not None:
         sizes = sizes_of({**asdict(sizes), "width": vectors.shape[1]})
-    with seeded(seed, "backbone"):
+    with seed_initialisation(seed, "backbone"):
         backbone = FORMS[form](len(tokenizer), sizes)
     if vectors is not None:
         with torch.no_grad():
@@ -303,7 +304,7 @@ def _more(vectors: WordVectors | None, count: int) -> Sequence[str]:
     return vectors.words if count and vectors is not None else ()
 
 
-def _table(vectors: WordVectors, tokenizer: PreTrainedTokenizerBase, seed: int) -> Tensor:
+def _read_table(vectors: WordVectors, tokenizer: PreTrainedTokenizerBase, seed: int) -> Tensor:
     """Vectors of the vocabulary."""
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     return torch.from_numpy(vectors.matrix_for(words, seed=seed))

@@ -29,12 +29,12 @@ def svg(plot: Plot) -> str:
     label = escape(visible(plot.title, everything=True), quote=True)
     parts = [
         f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
-        _text(_GAP, _LINE, plot.title, "start", 13),
+        _svg_text(_GAP, _LINE, plot.title, "start", 13),
     ]
     for row, panels in enumerate(columns):
         for column, panel in enumerate(panels):
             x, y = _GAP + column * (_SIDE + _GAP), 2 * _LINE + row * (_SIDE + _GAP + _LINE)
-            parts += [_text(x + _SIDE / 2, y + 12, panel.title, "middle", 11), _squares(panel, x, y + _LINE)]
+            parts += [_svg_text(x + _SIDE / 2, y + 12, panel.title, "middle", 11), _squares(panel, x, y + _LINE)]
     return "".join([*parts, "</svg>"])
 
 
@@ -49,11 +49,11 @@ def row_svg(panels: Sequence[Panel], told: str) -> str:
     ]
     for column, panel in enumerate(panels):
         x = column * (_LARGE + _GAP)
-        parts += [_text(x, 12, panel.title, "start", 12), _squares(panel, x, _LINE, _LARGE)]
+        parts += [_svg_text(x, 12, panel.title, "start", 12), _squares(panel, x, _LINE, _LARGE)]
     return "".join([*parts, "</svg>"])
 
 
-def _text(x: float, y: float, text: str, anchor: str, size: int) -> str:
+def _svg_text(x: float, y: float, text: str, anchor: str, size: int) -> str:
     shown = escape(visible(text, everything=True))
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="var(--ink)">{shown}</text>'
 

@@ -19,7 +19,7 @@ from isthmus.core.visible import visible
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult, Edit
 
-__all__ = ["Marked", "Piece", "Sides", "Span", "compared", "mark", "odd_ones", "visible"]
+__all__ = ["Marked", "Piece", "Sides", "Span", "compare_sides", "mark", "odd_ones", "visible"]
 
 Span = tuple[int, int]
 
@@ -51,8 +51,10 @@ class Marked:
 def mark(result: AttackResult, context: int = 160) -> tuple[Marked, ...]:
     """Every field of a result; `context` unchanged characters are shown beside each change."""
     return tuple(
-        Marked(sides.field, _cut(sides.before, sides.gone, context), _cut(sides.after, sides.new, context))
-        for sides in compared(result)
+        Marked(
+            sides.field, _cut_pieces(sides.before, sides.gone, context), _cut_pieces(sides.after, sides.new, context)
+        )
+        for sides in compare_sides(result)
     )
 
 
@@ -67,12 +69,12 @@ class Sides:
     new: list[Span]
 
 
-def compared(result: AttackResult) -> Iterator[Sides]:
+def compare_sides(result: AttackResult) -> Iterator[Sides]:
     """Every field of a result with the positions that changed."""
     for field, before in result.original.items():
         after = result.perturbed.get(field, before)
         edits = [edit for edit in result.edits if edit.field == field]
-        gone, new = _spans(edits, before, after) or _compare(before, after)
+        gone, new = _spans(edits, before, after) or _compare_words(before, after)
         yield Sides(field, before, after, sorted(gone), sorted(new))
 
 
@@ -82,12 +84,12 @@ def _spans(edits: Sequence[Edit], before: str, after: str) -> tuple[list[Span], 
     second: list[Span] = [(edit.new_start, edit.new_end) for edit in edits]
     if not all(0 <= a <= b <= len(before) for a, b in first) or not all(0 <= a <= b <= len(after) for a, b in second):
         return None
-    if _outside(before, first) != _outside(after, second):
+    if _text_outside(before, first) != _text_outside(after, second):
         return None
     return first, second
 
 
-def _outside(text: str, spans: Iterable[Span]) -> str:
+def _text_outside(text: str, spans: Iterable[Span]) -> str:
     kept, position = [], 0
     for start, end in sorted(spans):
         kept.append(text[position:start])
@@ -96,9 +98,9 @@ def _outside(text: str, spans: Iterable[Span]) -> str:
     return re.sub(r"\s+", "", "".join([*kept, text[position:]]))
 
 
-def _compare(before: str, after: str) -> tuple[list[Span], list[Span]]:
+def _compare_words(before: str, after: str) -> tuple[list[Span], list[Span]]:
     """Changed words found by comparison, for results without usable offsets."""
-    old, new = _words(before), _words(after)
+    old, new = _word_spans(before), _word_spans(after)
     matcher = difflib.SequenceMatcher(None, [before[a:b] for a, b in old], [after[a:b] for a, b in new], autojunk=False)
     first: list[Span] = []
     second: list[Span] = []
@@ -109,12 +111,12 @@ def _compare(before: str, after: str) -> tuple[list[Span], list[Span]]:
     return first, second
 
 
-def _words(text: str) -> list[Span]:
+def _word_spans(text: str) -> list[Span]:
     # Beyond this a comparison takes too long for a page, and nobody reads that far.
     return [match.span() for match in re.finditer(r"\w+|[^\w\s]+", text)][:5_000]
 
 
-def _cut(text: str, spans: Iterable[Span], context: int) -> tuple[Piece, ...]:
+def _cut_pieces(text: str, spans: Iterable[Span], context: int) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     position = 0
     for start, end in sorted(spans):

@@ -19,7 +19,7 @@ def bare_percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.1f}"
 
 
-def bounds(interval: Interval, unit: bool = True) -> str:
+def percent_bounds(interval: Interval, unit: bool = True) -> str:
     """``77.2 – 87.6 %``, or ``77.2–87.6`` without the unit."""
     if math.isnan(interval.estimate):
         return ""
@@ -36,10 +36,10 @@ def decimal(value: float) -> str:
 
 def short_bounds(interval: Interval) -> str:
     """``38.0–44.9``, or ``1.2k–1.4k`` from a thousand on."""
-    return "" if math.isnan(interval.estimate) else f"{_short(interval.low)}–{_short(interval.high)}"
+    return "" if math.isnan(interval.estimate) else f"{_shorten_number(interval.low)}–{_shorten_number(interval.high)}"
 
 
-def _short(value: float) -> str:
+def _shorten_number(value: float) -> str:
     if value < 999.5:
         return decimal(value)
     return f"{value / 1e3:.1f}k" if value < 99_950 else f"{value / 1e3:.0f}k"

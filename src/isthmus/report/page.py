@@ -21,24 +21,24 @@ from isthmus.report.attack import figure as attack_figure
 from isthmus.report.attack.images import ImageGallery
 from isthmus.report.attack.sentences import (
     coverage,
+    describe_moved_pixels,
+    describe_resources,
+    describe_unbounded,
     is_large,
-    moved_pixels,
     of_embeddings,
     provenance,
-    resources,
     settings_line,
     subtitle,
-    unbounded,
     warnings,
     without_result,
 )
 from isthmus.report.attack.view import AttackView, RunView, read_run
 from isthmus.report.certificate import page as certificate_page
-from isthmus.report.evaluation.figure import diagrams, grouped, of_run, reliability
+from isthmus.report.evaluation.figure import diagrams, group_panels, of_run, reliability
 from isthmus.report.evaluation.questions import question_lines
 from isthmus.report.evaluation.speed import HOW_FAST, speed_lines
-from isthmus.report.evaluation.view import EvaluationView, pooled
-from isthmus.report.explanation.page import explained_html
+from isthmus.report.evaluation.view import EvaluationView, pool_splits
+from isthmus.report.explanation.page import render_explained
 from isthmus.report.marks import Marked, mark, visible
 from isthmus.report.measure import page as measure_page
 from isthmus.report.measure import view as measure_view
@@ -46,7 +46,7 @@ from isthmus.report.numerals import read_interval
 from isthmus.report.tables import label_cells
 from isthmus.report.training import figure as training_figure
 from isthmus.report.training.shares import shares_line
-from isthmus.runs.explained import kept_explanations
+from isthmus.runs.explained import read_explanations
 from isthmus.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def render(run: RunView) -> str:
         environment.filters[name] = getattr(numerals, name)
     environment.filters["described"] = settings_line
     environment.filters |= {
-        "measured": measure_view.shown,
-        "measured_bounds": measure_view.bounds,
+        "measured": measure_view.format_figure,
+        "measured_bounds": measure_view.format_bounds,
         "shade": measure_page.shade,
     }
     attacked = [view for view in run.attacks if view.results]
@@ -136,7 +136,7 @@ def render(run: RunView) -> str:
     drawn = {
         "robust_accuracy": attack_figure.robust_accuracy(run) if attacked else "",
         "query_budget": attack_figure.query_budget(run) if attacked else "",
-        "words_changed": attack_figure.words_changed(run) if attacked else "",
+        "words_changed": attack_figure.draw_words_changed(run) if attacked else "",
         "training": training_figure.training(run.log),
         "reliability": diagrams("run", of_run(run)),
     }
@@ -158,12 +158,12 @@ def render(run: RunView) -> str:
         any_trouble=any(view.summary.errors + view.summary.timed_out for view in attacked),
         compared=any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
         is_large=is_large,
-        balanced=balance.balanced(run),
+        balanced=balance.list_lines(run),
         weakest=balance.weakest,
         majority=balance.majority,
-        resources=resources(run),
+        resources=describe_resources(run),
         coverage=coverage(run) if run.together is not None else "",
-        unbounded=unbounded(run, run.attacks),
+        unbounded=describe_unbounded(run, run.attacks),
         of_images=any(view.is_of_images for view in run.attacks),
         left_out=run.left_out,
         figures={name: Markup(svg) for name, svg in drawn.items()},
@@ -176,8 +176,8 @@ def render(run: RunView) -> str:
         embeddings=[view for view in run.embeddings if view.results],
         of_embeddings=of_embeddings(run.embeddings),
         explanations=[
-            {"title": visible(each.title, everything=True), "html": Markup(explained_html(each.explained))}
-            for each in kept_explanations(run.folder)
+            {"title": visible(each.title, everything=True), "html": Markup(render_explained(each.explained))}
+            for each in read_explanations(run.folder)
         ],
         troubles=_troubles(attacked),
         measures=measure_page.sections(run.folder),
@@ -198,13 +198,13 @@ def evaluations_page(views: Sequence[EvaluationView], markup: Any) -> dict[str, 
     finished = [view for view in views if view.is_finished]
     drawn = [
         {"svg": markup(reliability(group)), "title": visible(group[0].key, everything=True) if len(group) == 1 else ""}
-        for group in grouped(finished)
+        for group in group_panels(finished)
     ]
     return {
         "views": finished,
         "figures": [each for each in drawn if each["svg"]],
         "warnings": [warning for view in views for warning in view.warnings()],
-        "pooled": [str(each) for each in pooled(finished)],
+        "pooled": [str(each) for each in pool_splits(finished)],
         "stochastic": any(len(view.ways) > 1 for view in views),
     }
 
@@ -247,15 +247,15 @@ def item(view: AttackView, result: AttackResult) -> Item:
         fields=mark(result),
         before=_verdict("original", view, result.prediction_before, result.score_before),
         after=_verdict("adversarial", view, result.prediction_after, result.score_after),
-        words=moved_pixels(result) or (f"{changed} of {words} words changed" if words else "words changed"),
+        words=describe_moved_pixels(result) or (f"{changed} of {words} words changed" if words else "words changed"),
         similarity=result.similarity,
         queries=result.logical_queries,
     )
 
 
 def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> Verdict:
-    said, score = terms.verdict(view, prediction, scores)
-    score_of = terms.detected(view) if terms.is_evasion(view) else ""
+    said, score = terms.describe_verdict(view, prediction, scores)
+    score_of = terms.name_detected_class(view) if terms.is_evasion(view) else ""
     return Verdict(name, visible(said, everything=True), score, visible(score_of, everything=True))
 
 
@@ -275,7 +275,7 @@ def _troubles(views: Sequence[AttackView]) -> list[dict[str, Any]]:
 
 def _detection(view: AttackView, figure: Any) -> dict[str, Any]:
     found = dict(view.detection or {})
-    label = terms.detected(view)
+    label = terms.name_detected_class(view)
     negatives = int(found.get("negatives") or 0)
     without = int(found.get("negatives_without_answer") or 0)
     silent = f" ({without} more had no answer)" if without else ""

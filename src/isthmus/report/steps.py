@@ -17,7 +17,7 @@ from isthmus.report.attack.view import AttackView, RunView
 from isthmus.report.certificate.view import certificates
 from isthmus.verbs.measure import measurements
 
-Step = tuple[str, str]
+NextStep = tuple[str, str]
 """A command and why."""
 
 _ON_IMAGES = ("pgd", "fgsm", "cw", "deepfool")
@@ -30,7 +30,7 @@ def commands(run: RunView) -> list[str]:
     """The commands that reproduce a run, as far as the folder knows them."""
     given = [
         run.record.command,
-        *(_given(view) for view in run.attacks),
+        *(_command_of(view) for view in run.attacks),
         *(view.header.get("command") for view in run.evaluations),
         *(view.header.get("command") for view in certificates(run.folder)),
         *(each.command for each in measurements(run.folder)),
@@ -48,7 +48,7 @@ def first_attack(run: RunView) -> str | None:
     return f"isthmus attack {_path(run)} --attack deepwordbug,pwws --n 200"
 
 
-def next_steps(run: RunView, after: str = "report") -> list[Step]:
+def next_steps(run: RunView, after: str = "report") -> list[NextStep]:
     """What to run next and why, after ``train``, ``attack``, ``evaluate`` or ``report``."""
     path = _path(run)
     if after == "evaluate":
@@ -59,36 +59,37 @@ def next_steps(run: RunView, after: str = "report") -> list[Step]:
     return steps if after == "train" else [*steps, ("isthmus list", "every attack, defence and data set")]
 
 
-def _of_own_model(run: RunView, path: str, after: str) -> list[Step]:
+def _of_own_model(run: RunView, path: str, after: str) -> list[NextStep]:
     if _answers_questions(run):
         return [(f"isthmus evaluate {path}", "exact match and F1 with their intervals")]
     attack = first_attack(run)
     assert attack is not None
     if after == "train":
+        kind = "images" if _reads_images(run) else "texts"
         return [
             (attack, "how easily it is fooled"),
-            (f"isthmus evaluate {path}", f"accuracy and calibration on unseen {_kind(run)}"),
+            (f"isthmus evaluate {path}", f"accuracy and calibration on unseen {kind}"),
         ]
     attacked = any(view.results for view in run.attacks)
-    return [*(_further(path, run) if attacked else [(attack, "how easily it is fooled")]), *_defended(run)]
+    return [*(_further(path, run) if attacked else [(attack, "how easily it is fooled")]), *_suggest_defence(run)]
 
 
-def _of_other_model(run: RunView) -> list[Step]:
+def _of_other_model(run: RunView) -> list[NextStep]:
     if run.record.training is not None:
         made = run.record.command
         return [(made, "finish the training")] if made is not None and is_command(made) else []
-    views = [view for view in run.attacks if view.results and _given(view)]
+    views = [view for view in run.attacks if view.results and _command_of(view)]
     more = _larger(run, views)
-    return [] if more is None else [(_with_n(_given(views[0]), more), _MORE)]
+    return [] if more is None else [(_with_n(_command_of(views[0]), more), _MORE)]
 
 
-def _further(path: str, run: RunView) -> list[Step]:
+def _further(path: str, run: RunView) -> list[NextStep]:
     """The same attacks on more examples, if there are more; else another attack."""
     views = [view for view in run.attacks if view.results]
     names = list(dict.fromkeys(view.attack for view in views))
     more = _larger(run, views)
     if more is not None:
-        given = {_given(view) for view in views}
+        given = {_command_of(view) for view in views}
         if len(given) == 1 and _names_folder(made := given.pop(), run):
             return [(_with_n(made, more), _MORE)]  # Only with the options they were made with do rows go on.
         return [(f"isthmus attack {path} --attack {','.join(names)} --n {more}", "narrower intervals")]
@@ -97,7 +98,7 @@ def _further(path: str, run: RunView) -> list[Step]:
     return [(f"isthmus attack {path} --attack {others[0]}", "another attack")] if others else []
 
 
-def _given(view: AttackView) -> str:
+def _command_of(view: AttackView) -> str:
     """The command that made the rows; empty if unknown."""
     command = view.header.get("command")
     return command if isinstance(command, str) and is_command(command) else ""
@@ -128,7 +129,7 @@ def _with_n(command: str, n: int) -> str:
     return f"{command} --n {n}"  # The last one counts.
 
 
-def _defended(run: RunView) -> list[Step]:
+def _suggest_defence(run: RunView) -> list[NextStep]:
     """The same training with a defence, if it had none."""
     record = run.record
     if record.training is None or record.defence is None or record.defence.name != "standard":
@@ -149,10 +150,6 @@ def _answers_questions(run: RunView) -> bool:
 
 def _reads_images(run: RunView) -> bool:
     return tuple(run.record.data.fields) == ("image",)
-
-
-def _kind(run: RunView) -> str:
-    return "images" if _reads_images(run) else "texts"
 
 
 def _path(run: RunView) -> str:

@@ -18,15 +18,15 @@ _CELL = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
 
 def label_cells(page: str) -> str:
     """A page with header scopes and column names added to its tables."""
-    return _TABLE.sub(_labelled, page)
+    return _TABLE.sub(_label_cells, page)
 
 
-def _labelled(table: re.Match[str]) -> str:
+def _label_cells(table: re.Match[str]) -> str:
     parts = _PARTS.fullmatch(table[1])
     if parts is None:
         return table[0]
     head, body = parts[1] or "", parts[2]
-    names = [_plain(found[1]) for found in _HEADING.finditer(head)]
+    names = [_heading_text(found[1]) for found in _HEADING.finditer(head)]
     head = re.sub(r"<th\b", '<th scope="col"', head)
 
     def row(found: re.Match[str]) -> str:
@@ -44,7 +44,7 @@ def _cell(cell: re.Match[str], place: int, names: list[str]) -> str:
     return f'<td data-name="{name}"{cell[1]}>{cell[2]}</td>' if name else f"<td{cell[1]}>{cell[2]}</td>"
 
 
-def _plain(heading: str) -> str:
+def _heading_text(heading: str) -> str:
     """The words of a heading on one line, without hyphenation."""
     words = html.unescape(re.sub(r"<br>", "\n", heading))
     words = re.sub(r"(?<=\bcan)-\n|(?<=\bcross-)\n", "", re.sub(r"<[^>]*>", "", words))

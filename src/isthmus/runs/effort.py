@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def measured(effort: dict[str, float]) -> Iterator[None]:
+def measure_effort(effort: dict[str, float]) -> Iterator[None]:
     """Add the seconds that the block takes to `effort`, where it may note those of other processes."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
@@ -17,7 +17,7 @@ def measured(effort: dict[str, float]) -> Iterator[None]:
     effort["cpu_s"] += time.process_time() - cpu
 
 
-def summed(before: Any, effort: Mapping[str, float]) -> dict[str, float]:
+def sum_effort(before: Any, effort: Mapping[str, float]) -> dict[str, float]:
     """Effort of all sessions that ended; one that was killed is not known."""
     total = dict(before) if isinstance(before, Mapping) else {}
     for key, value in effort.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 from isthmus.core.errors import RunError
 
-Scores = Mapping[str, tuple[float, ...]]
+ScoresByWay = Mapping[str, tuple[float, ...]]
 """Class probabilities by the way in which the model was seen."""
 
 
@@ -17,12 +17,12 @@ class OriginalText:
     """The text that an adversarial text was made from, and the model's answer to it."""
 
     texts: Mapping[str, str]
-    scores: Scores | None = None
+    scores: ScoresByWay | None = None
     reason: str | None = None
 
     def to_row(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"texts": dict(self.texts), **_answer(self.scores, self.reason)}
+        return {"texts": dict(self.texts), **_scores_row(self.scores, self.reason)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Evaluated:
     label: int | None = None
     """None where the data hold no example."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    scores: Scores | None = None
+    scores: ScoresByWay | None = None
     reason: str | None = None
     prediction: int | None = None
     original: OriginalText | None = None
@@ -45,7 +45,7 @@ class Evaluated:
         row: dict[str, Any] = {"id": self.id, "outcome": self.outcome, "label": self.label, "texts": dict(self.texts)}
         if self.label is None:
             return {**row, "reason": self.reason}
-        row |= _answer(self.scores, self.reason)
+        row |= _scores_row(self.scores, self.reason)
         if self.scores is not None:
             row["prediction"] = self.prediction
         if self.original is not None:
@@ -98,10 +98,10 @@ class AnsweredQuestion:
             raise RunError(f"this is not a record of an answer: {error}") from error
 
 
-def _answer(scores: Scores | None, reason: str | None) -> dict[str, Any]:
+def _scores_row(scores: ScoresByWay | None, reason: str | None) -> dict[str, Any]:
     shown = None if scores is None else {way: list(each) for way, each in scores.items()}
     return {"scores": shown} if reason is None else {"scores": shown, "reason": reason}
 
 
-def _scores(value: Mapping[str, Any] | None) -> Scores | None:
+def _scores(value: Mapping[str, Any] | None) -> ScoresByWay | None:
     return {str(way): tuple(each) for way, each in value.items()} if value else None

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import isthmus
 from isthmus.core.errors import RunError
-from isthmus.core.lock import serialised
+from isthmus.core.lock import serialise
 from isthmus.core.records import read_record, write_record
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.settings import short_hash, to_plain
 
 if TYPE_CHECKING:
     from isthmus.explanations.base import Explanation
@@ -91,7 +91,7 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptExplanations:
     """Explanations that a run folder holds."""
 
     folder: RunFolder
@@ -108,33 +108,33 @@ class Kept:
 
 def keep(
     folder: RunFolder, name: str, settings: Mapping[str, Any], explained: Sequence[Explained], command: str | None
-) -> Kept:
+) -> KeptExplanations:
     """Write explanations into a run folder; those of the same settings are replaced."""
     folder.record()
     code = short_hash(settings)
     entry = {
-        "settings": plain(settings),
+        "settings": to_plain(settings),
         "hash": code,
         "isthmus": isthmus.__version__,
         "command": command,
         "explained": _without_nan([each.to_json() for each in explained]),
     }
-    with folder.hold("explain"), serialised(folder.explanations_path, "explain"):
-        known = _entries(folder)
+    with folder.hold("explain"), serialise(folder.explanations_path, "explain"):
+        known = _read_entries(folder)
         key = name if name not in known or known[name].get("hash") == code else f"{name}@{code}"
         write_record(folder.explanations_path, {**known, key: entry})
-    return Kept(folder, key, settings, tuple(explained))
+    return KeptExplanations(folder, key, settings, tuple(explained))
 
 
 def check_kept(folder: RunFolder) -> None:
     """Refuse a folder whose file of explanations cannot be added to."""
-    _entries(folder)
+    _read_entries(folder)
 
 
-def kept_explanations(folder: RunFolder) -> list[Kept]:
+def read_explanations(folder: RunFolder) -> list[KeptExplanations]:
     """What a run folder holds, by name."""
     found = []
-    for key, entry in sorted(_entries(folder).items()):
+    for key, entry in sorted(_read_entries(folder).items()):
         try:
             explained = tuple(Explained.from_json(each) for each in entry["explained"])
             settings = dict(entry.get("settings") or {})
@@ -142,11 +142,11 @@ def kept_explanations(folder: RunFolder) -> list[Kept]:
             raise RunError(
                 f"{folder.explanations_path}: {key} holds no explanations ({error}): move the file away"
             ) from error
-        found.append(Kept(folder, key, settings, explained))
+        found.append(KeptExplanations(folder, key, settings, explained))
     return found
 
 
-def _entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
+def _read_entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
     if not folder.explanations_path.is_file():
         return {}
     value = read_record(folder.explanations_path)

@@ -38,7 +38,7 @@ from isthmus.core.lock import hold
 from isthmus.core.records import read_record, write_record
 from isthmus.runs.journal import is_being_written, read_rows
 from isthmus.runs.provenance import machine, now, versions
-from isthmus.runs.settings import differences, plain, short_hash
+from isthmus.runs.settings import differences, short_hash, to_plain
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
@@ -115,7 +115,7 @@ class RunRecord:
             "training": self.training,
             "seed": self.seed,
         }
-        settings = plain(parts)
+        settings = to_plain(parts)
         assert isinstance(settings, dict)
         return settings
 
@@ -125,10 +125,12 @@ class RunRecord:
         try:
             record = cls(
                 **{
-                    **_known(cls, value),
-                    "model": ModelRecord(**_known(ModelRecord, value["model"])),
-                    "data": DataRecord(**_known(DataRecord, value["data"])),
-                    "defence": MethodRecord(**_known(MethodRecord, value["defence"])) if value.get("defence") else None,
+                    **_select_known(cls, value),
+                    "model": ModelRecord(**_select_known(ModelRecord, value["model"])),
+                    "data": DataRecord(**_select_known(DataRecord, value["data"])),
+                    "defence": MethodRecord(**_select_known(MethodRecord, value["defence"]))
+                    if value.get("defence")
+                    else None,
                 }
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -136,7 +138,7 @@ class RunRecord:
         return record
 
 
-def _known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
+def _select_known(kind: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
     names = {entry.name for entry in dataclasses.fields(kind)}
     return {key: tuple(part) if isinstance(part, list) else part for key, part in value.items() if key in names}
 
@@ -181,7 +183,7 @@ class AttackFile:
 
     def header(self) -> dict[str, Any]:
         """What the header holds, checked for its version."""
-        return _versioned(self.header_path)
+        return _read_versioned(self.header_path)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows written so far, as the journal holds them."""
@@ -306,12 +308,12 @@ class RunFolder:
             raise RunError(f"no run folder {self.path}: make one with `isthmus train --out {self.path}`")
         if not self.exists:
             raise RunError(f"{self.path} is not a run folder: it has no run.json")
-        return RunRecord.from_json(_versioned(self.record_path), self.record_path)
+        return RunRecord.from_json(_read_versioned(self.record_path), self.record_path)
 
     def write(self, record: RunRecord) -> None:
         """Write run.json; the folder is made if need be."""
         make_folder(self.path)
-        write_record(self.record_path, plain(record))
+        write_record(self.record_path, to_plain(record))
 
     def hold(self, verb: str, *, exclusive: bool = False) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from training in the folder; with `exclusive`, from writing anything in it."""
@@ -344,11 +346,11 @@ class RunFolder:
 
     def attack_files(self) -> tuple[AttackFile, ...]:
         """Every attack that has a header, plain names before other settings of the same attack."""
-        return _files(self.attacks_path)
+        return _list_files(self.attacks_path)
 
     def evaluation_files(self) -> tuple[AttackFile, ...]:
         """Every evaluation that has a header."""
-        return _files(self.evaluations_path)
+        return _list_files(self.evaluations_path)
 
     def attack_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of `attack` with these settings belong.
@@ -360,7 +362,7 @@ class RunFolder:
 
     def embedding_files(self) -> tuple[AttackFile, ...]:
         """Every attack on embeddings that has a header."""
-        return _files(self.embeddings_path)
+        return _list_files(self.embeddings_path)
 
     def embedding_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of an attack on embeddings with these settings belong, by the same rule."""
@@ -372,14 +374,14 @@ class RunFolder:
 
     def certificate_files(self) -> tuple[AttackFile, ...]:
         """Every certificate that has a header."""
-        return _files(self.certificates_path)
+        return _list_files(self.certificates_path)
 
     def certificate_file(self, certificate: str, settings: Mapping[str, Any]) -> AttackFile:
         """Where rows of `certificate` with these settings belong, by the same rule."""
         return _file(self.certificates_path, certificate, settings)
 
 
-def _files(folder: Path) -> tuple[AttackFile, ...]:
+def _list_files(folder: Path) -> tuple[AttackFile, ...]:
     return tuple(AttackFile(folder, key) for key in sorted(path.stem for path in folder.glob("*.json")))
 
 
@@ -404,7 +406,7 @@ def _owner(file: AttackFile) -> str | None:
     return str(file.header().get("hash")) if file.header_path.exists() else None
 
 
-def _versioned(path: Path) -> dict[str, Any]:
+def _read_versioned(path: Path) -> dict[str, Any]:
     value = read_record(path)
     schema = value.get("schema")
     if not isinstance(schema, int):

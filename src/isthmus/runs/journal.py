@@ -21,9 +21,9 @@ from typing import Any, Self
 
 from isthmus.core.errors import RunError
 from isthmus.core.files import appending, is_same_file, read_whole, replacing, writing
-from isthmus.core.lines import PlacedLine, damaged, encode, seal, sealed, whole_lines
+from isthmus.core.lines import PlacedLine, encode, make_damage_error, seal, seal_row, whole_lines
 
-Row = Mapping[str, Any]
+JournalRow = Mapping[str, Any]
 
 _SYNC_EVERY_S = 0.5
 
@@ -66,14 +66,14 @@ def _scan(path: Path, remedy: str = "") -> Iterator[tuple[dict[str, Any], Placed
             blank = blank or line.number
             continue
         if blank is not None:
-            raise damaged(path, blank, "is not a JSON object", remedy)
+            raise make_damage_error(path, blank, "is not a JSON object", remedy)
         if line.is_damaged:
-            raise damaged(path, line.number, "does not match its checksum", remedy)
+            raise make_damage_error(path, line.number, "does not match its checksum", remedy)
         if line.row is None:
-            raise damaged(path, line.number, "is not a JSON object", remedy)
+            raise make_damage_error(path, line.number, "is not a JSON object", remedy)
         if sealed_before is not None and sealed_before != line.is_sealed:
             fault = f"has {'a' if line.is_sealed else 'no'} checksum, unlike those before"
-            raise damaged(path, line.number, fault, remedy)
+            raise make_damage_error(path, line.number, fault, remedy)
         sealed_before = line.is_sealed
         yield line.row, line
 
@@ -120,7 +120,7 @@ class Journal:
             self._unread = {}
         return self._rows
 
-    def append(self, row: Row) -> None:
+    def append(self, row: JournalRow) -> None:
         """Write one row; it is safe from a kill when this returns, and from a power cut half a second later."""
         if not self._is_sealed:  # Written before there were checksums: all of its lines get theirs now.
             self._rewrite(list(self.rows))
@@ -168,7 +168,7 @@ class Journal:
     def _rewrite(self, keys: Sequence[str]) -> None:
         rows = self.rows
         self._rows = {key: rows[key] for key in keys}
-        content = b"".join(sealed(row) for row in self.rows.values())
+        content = b"".join(seal_row(row) for row in self.rows.values())
         fresh = -1
         try:
             with replacing(self.path) as stream:

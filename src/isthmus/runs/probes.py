@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import RunError, UsageError, VictimError, VictimUnreachable
 from isthmus.core.files import read_json, write_atomic
-from isthmus.core.lock import serialised
+from isthmus.core.lock import serialise
 from isthmus.core.seeds import derive
 from isthmus.runs.settings import short_hash
 
@@ -47,7 +47,7 @@ REPEATABLE = 5e-4
 _DIGITS = 3
 _INSTALLED = {"site-packages", "dist-packages"}
 
-Scores = tuple[tuple[float, ...] | None, ...]
+ProbeScores = tuple[tuple[float, ...] | None, ...]
 """One row per probe; None where the model had no answer."""
 
 
@@ -67,16 +67,16 @@ def choose_probes(data: Dataset) -> tuple[Texts, ...]:
 
 
 @dataclass(frozen=True)
-class Answered:
+class ProbeAnswers:
     """What a model said to the probes."""
 
-    scores: Scores
+    scores: ProbeScores
     queries: int
     reason: str | None = None
     """Why it had no answer, where there is a text without one."""
 
 
-def ask(victim: Victim, probes: Sequence[Texts]) -> Answered:
+def ask(victim: Victim, probes: Sequence[Texts]) -> ProbeAnswers:
     """The scores of every probe. A model that answers none of the first, the middle and the last is down: its error.
 
     A randomised model draws the same numbers each time, where it takes a key for them.
@@ -112,10 +112,10 @@ def ask(victim: Victim, probes: Sequence[Texts]) -> Answered:
         rows.append(None if row is None else tuple(float(score) for score in row))
     if every and not any(rows):
         raise VictimError(f"no example had an answer: {reason}, for each of the {len(every)} it was asked for")
-    return Answered(tuple(rows), asked, reason)
+    return ProbeAnswers(tuple(rows), asked, reason)
 
 
-def change(before: Scores, after: Scores) -> float:
+def change(before: ProbeScores, after: ProbeScores) -> float:
     """The largest difference of two scores; infinite where one of them is missing or has other classes."""
     worst = 0.0
     for old, new in itertools.zip_longest(before, after):
@@ -134,7 +134,7 @@ class Probed:
     asked: Mapping[str, Any]
     """Fields, class names, options and precision: other ones are another way of asking, with an entry of its own."""
     texts: tuple[Texts, ...]
-    scores: Scores
+    scores: ProbeScores
     repeats: bool = True
     """Whether it gives the same answer twice."""
     source: str | None = None
@@ -179,7 +179,7 @@ class Probed:
         }
 
 
-def rounded(scores: Scores) -> Scores:
+def round_scores(scores: ProbeScores) -> ProbeScores:
     """As scores are kept."""
     return tuple(None if row is None else tuple(round(score, _DIGITS) for score in row) for row in scores)
 
@@ -199,7 +199,7 @@ def read_probes(path: Path) -> dict[str, Probed]:
 
 def keep(path: Path, entry: Probed) -> Probed:
     """Write an entry; where another process has just written one for the same model, that one stays."""
-    with serialised(path, "probes"):
+    with serialise(path, "probes"):
         known = read_probes(path)
         there = known.get(entry.key)
         if there is not None and is_same(there, entry):
@@ -280,7 +280,7 @@ class Stranger:
             raise self._random(differ, second.reason or first.reason)
         # A version stands for the module as well.
         source = self.source() if self.version is None else None
-        entry = Probed(self.asked, texts, rounded(first.scores), repeats, source)
+        entry = Probed(self.asked, texts, round_scores(first.scores), repeats, source)
         return Recognised(entry, first.queries + second.queries)
 
     def _meet_again(self, kept: Probed, folder: Path) -> Recognised:
@@ -291,11 +291,11 @@ class Stranger:
             queries += again.queries
             differ = change(now.scores, again.scores)
             if differ <= REPEATABLE:
-                raise self._changed(folder, _what_changed(kept.scores, now))
+                raise self._make_changed_error(folder, _what_changed(kept.scores, now))
             if self.version is None:
                 raise self._random(differ, again.reason or now.reason)
         elif self.version is None and kept.source != self.source():
-            raise self._changed(folder, "the source of its module, or of one that it imports, has changed")
+            raise self._make_changed_error(folder, "the source of its module, or of one that it imports, has changed")
         return Recognised(kept, queries)
 
     def _random(self, differ: float, reason: str | None) -> UsageError:
@@ -311,7 +311,7 @@ class Stranger:
             "version of it this is, such as -V version=1, and give another version when it changes"
         )
 
-    def _changed(self, folder: Path, what: str) -> RunError:
+    def _make_changed_error(self, folder: Path, what: str) -> RunError:
         remedy = (
             "Choose another --out for the new one, or mark it with -V version=…"
             if self.version is None
@@ -323,7 +323,7 @@ class Stranger:
         )
 
 
-def _what_changed(before: Scores, now: Answered) -> str:
+def _what_changed(before: ProbeScores, now: ProbeAnswers) -> str:
     pairs = list(zip(before, now.scores, strict=True))
     lost = sum(old is not None and new is None for old, new in pairs)
     if lost:

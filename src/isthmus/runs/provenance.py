@@ -94,7 +94,9 @@ def fingerprint(path: Path) -> str | None:
     tokenizer and configuration beside it. None where `path` is not a local file or folder.
     """
     if path.is_dir():
-        files = {file.name: file for file in _model_files(path)}
+        # Only what lies right in the folder: nothing deeper is ever read.
+        read = (*_WEIGHTS, *_VOCABULARY)
+        files = {file.name: file for file in path.iterdir() if file.suffix in read and file.is_file()}
     elif path.is_file():
         files = {path.name: path} if path.suffix != ".onnx" else _onnx_files(path)
     else:
@@ -108,7 +110,7 @@ def fingerprint(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def named_files(method: Any, *more: str | None) -> dict[str, str]:
+def hash_named_files(method: Any, *more: str | None) -> dict[str, str]:
     """The local files and model folders that the fields of a method name, and `more`, each by its content."""
     values = [getattr(method, each.name) for each in dataclasses.fields(method)] + list(more)
     found = {}
@@ -118,11 +120,6 @@ def named_files(method: Any, *more: str | None) -> dict[str, str]:
             if path is not None and (path.is_file() or (path / "config.json").is_file()):
                 found[str(value)] = fingerprint(path) or ""
     return found
-
-
-def _model_files(folder: Path) -> list[Path]:
-    """The files right in a folder that a model may be read from; what lies deeper is never read."""
-    return [file for file in folder.iterdir() if file.suffix in (*_WEIGHTS, *_VOCABULARY) and file.is_file()]
 
 
 def _onnx_files(file: Path) -> dict[str, Path]:

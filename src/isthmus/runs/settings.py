@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """`value` as JSON would hold it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -29,26 +29,26 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Enum):
-        return plain(value.value)
+        return to_plain(value.value)
     if isinstance(value, Path):
         return value.as_posix()
     if isinstance(value, re.Pattern):
         return value.pattern
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): to_plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [to_plain(part) for part in value]
     if isinstance(value, set | frozenset):
-        return sorted(plain(part) for part in value)
+        return sorted(to_plain(part) for part in value)
     # An object without a JSON form is known by its name: a victim's class, a word list's class.
     return getattr(value, "name", None) or getattr(value, "__qualname__", None) or type(value).__qualname__
 
 
 def short_hash(settings: Mapping[str, Any]) -> str:
     """Eight hex digits that name these settings, whatever the order of their keys."""
-    canonical = json.dumps(plain(settings), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    canonical = json.dumps(to_plain(settings), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]
 
 
@@ -59,6 +59,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             found += differences(old, new, f"{prefix}{key}.")
-        elif plain(old) != plain(new):
+        elif to_plain(old) != to_plain(new):
             found.append(f"{prefix}{key}: {old} -> {new}")
     return found

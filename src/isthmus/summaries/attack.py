@@ -44,13 +44,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core.statistics import Interval, bootstrap_mean, wilson
-from isthmus.summaries.balance import Balance, Seen
+from isthmus.summaries.balance import Balance, BalanceRow
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
 
 OUTCOMES = ("succeeded", "failed", "skipped", "timed_out", "error", "abstained")
-_FIGURES = ("sacc", "racc", "balanced_sacc", "balanced_racc", "asr", "avg_queries", "words_changed", "similarity")
+_FIGURES = (
+    "sacc",
+    "racc",
+    "balanced_sacc",
+    "balanced_racc",
+    "asr",
+    "avg_queries",
+    "shares_of_words_changed",
+    "similarity",
+)
 _DRAWS = 2_000
 
 
@@ -73,8 +82,10 @@ class FreshSummary:
             "claimed": self.claimed,
             "held": self.held,
             "draws": self.draws,
-            **{name: _number(interval.estimate) for name, interval in rates.items()},
-            "intervals": {name: [_number(interval.low), _number(interval.high)] for name, interval in rates.items()},
+            **{name: _json_number(interval.estimate) for name, interval in rates.items()},
+            "intervals": {
+                name: [_json_number(interval.low), _json_number(interval.high)] for name, interval in rates.items()
+            },
         }
 
 
@@ -154,7 +165,7 @@ class Summary:
         rates = {name: getattr(self, name) for name in _FIGURES}
         figures: dict[str, Any] = {
             "n": self.n,
-            **{name: _number(interval.estimate) for name, interval in rates.items()},
+            **{name: _json_number(interval.estimate) for name, interval in rates.items()},
             "queries": self.queries,
             "physical_queries": self.physical_queries,
             "no_candidates": self.no_candidates,
@@ -167,7 +178,9 @@ class Summary:
                 "timed_out": self.timed_out,
                 "error": self.errors,
             },
-            "intervals": {name: [_number(interval.low), _number(interval.high)] for name, interval in rates.items()},
+            "intervals": {
+                name: [_json_number(interval.low), _json_number(interval.high)] for name, interval in rates.items()
+            },
         }
         if self.abstained:
             figures["outcomes"]["abstained"] = self.abstained
@@ -175,13 +188,19 @@ class Summary:
         if self.fresh is not None:
             figures["fresh"] = self.fresh.to_json()
         if self.linf is not None and self.l2 is not None:
-            figures |= {"linf": _number(self.linf.estimate), "l2": _number(self.l2.estimate), "blind": self.blind}
+            figures |= {
+                "linf": _json_number(self.linf.estimate),
+                "l2": _json_number(self.l2.estimate),
+                "blind": self.blind,
+            }
             moved = {"linf": self.linf, "l2": self.l2}
-            figures["intervals"] |= {name: [_number(each.low), _number(each.high)] for name, each in moved.items()}
+            figures["intervals"] |= {
+                name: [_json_number(each.low), _json_number(each.high)] for name, each in moved.items()
+            }
         return figures
 
 
-def _number(value: float) -> float | None:
+def _json_number(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 6)
 
 
@@ -207,7 +226,7 @@ def summarise(results: Sequence[AttackResult], threshold: float | None = None) -
         racc=wilson(robust, len(results)),
         asr=wilson(counts["succeeded"], len(attacked)),
         avg_queries=bootstrap_mean([float(result.logical_queries) for result in attacked], draws=_DRAWS),
-        words_changed=bootstrap_mean(words_changed(results), draws=_DRAWS),
+        words_changed=bootstrap_mean(shares_of_words_changed(results), draws=_DRAWS),
         similarity=bootstrap_mean(similarities(results), draws=_DRAWS),
         queries=sum(result.logical_queries for result in results),
         physical_queries=sum(result.physical_queries for result in results),
@@ -217,7 +236,9 @@ def summarise(results: Sequence[AttackResult], threshold: float | None = None) -
         abstained_before=counts["abstained"] - declined_after,
         abstained_after=declined_after,
         fresh=_fresh(results, correct),
-        balance=Balance.of(_seen(result, is_right) for is_right, result in zip(correct, results, strict=True)),
+        balance=Balance.of(
+            _make_balance_row(result, is_right) for is_right, result in zip(correct, results, strict=True)
+        ),
         linf=_mean_moved(results, [result.linf for result in results]),
         l2=_mean_moved(results, [result.l2 for result in results]),
         blind=sum(bool(result.blind) for result in results),
@@ -232,13 +253,13 @@ def _mean_moved(results: Sequence[AttackResult], distances: Sequence[float | Non
     return bootstrap_mean([float(far or 0) for result, far in pairs if result.outcome == "succeeded"], draws=_DRAWS)
 
 
-def _seen(result: AttackResult, right: bool) -> Seen:
+def _make_balance_row(result: AttackResult, right: bool) -> BalanceRow:
     robust = right and result.outcome == "failed"
-    return Seen(result.label, result.prediction_before, right, robust, robust and without_candidates(result))
+    return BalanceRow(result.label, result.prediction_before, right, robust, robust and without_candidates(result))
 
 
 def _fresh(results: Sequence[AttackResult], correct: Sequence[bool]) -> FreshSummary | None:
-    looked, steady = [result for result in results if _claimed(result)], clean_probabilities(results)
+    looked, steady = [result for result in results if _is_claimed(result)], clean_probabilities(results)
     if not looked and not steady:
         return None
     holds = [_holding(result, right) for right, result in zip(correct, results, strict=True)]
@@ -262,7 +283,7 @@ def _holding(result: AttackResult, right: bool = True) -> float:
     return float(right and result.outcome == "failed")
 
 
-def _claimed(result: AttackResult) -> bool:
+def _is_claimed(result: AttackResult) -> bool:
     """Whether it seemed to fool a randomised classifier, and was looked at again."""
     return result.fresh is not None and result.fresh.claimed
 
@@ -279,7 +300,7 @@ def clean_probabilities(results: Sequence[AttackResult]) -> list[float]:
 
 def holding_probabilities(results: Sequence[AttackResult]) -> list[float]:
     """For each text that seemed to fool a randomised classifier the share of fresh draws on which it holds."""
-    return [_holding(result) for result in results if _claimed(result)]
+    return [_holding(result) for result in results if _is_claimed(result)]
 
 
 def without_candidates(result: AttackResult) -> bool:
@@ -296,7 +317,7 @@ def is_correct(result: AttackResult, threshold: float | None = None) -> bool:
     return result.score_before[result.label] >= threshold
 
 
-def words_changed(results: Sequence[AttackResult]) -> list[float]:
+def shares_of_words_changed(results: Sequence[AttackResult]) -> list[float]:
     """Share of words changed in each success."""
     return [float(result.words_changed) for result in results if result.outcome == "succeeded"]
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from isthmus.core.statistics import Interval, wilson
 
 
-class Seen(NamedTuple):
+class BalanceRow(NamedTuple):
     """One example."""
 
     label: int | None
@@ -67,7 +67,7 @@ class Balance:
     """The class of every prediction, where there is but one and at least two predictions."""
 
     @classmethod
-    def of(cls, examples: Iterable[Seen]) -> Balance:
+    def of(cls, examples: Iterable[BalanceRow]) -> Balance:
         """Count examples."""
         counts: dict[int, list[int]] = {}
         predictions: list[int] = []

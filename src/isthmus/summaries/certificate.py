@@ -63,7 +63,7 @@ class DeployedVote:
 
 
 @dataclass(frozen=True)
-class Substitutes:
+class SubstituteCounts:
     """How much there was to substitute in the certified texts."""
 
     none: int
@@ -89,7 +89,7 @@ class CertificateSummary:
     abstained: int
     wrong: int
     errors: int
-    substitutes: Substitutes | None
+    substitutes: SubstituteCounts | None
     """Where the certificate is about words, and something was certified."""
     deployed: DeployedVote | None
     """Where it is about a vote over synonyms, and something was certified."""
@@ -125,7 +125,7 @@ class CertificateSummary:
         }
 
 
-def certified_at(results: Sequence[Certified], strength: float) -> Interval:
+def accuracy_at(results: Sequence[Certified], strength: float) -> Interval:
     """Certified accuracy at a strength."""
     holds = sum(result.outcome == "certified" and result.strength >= strength for result in results)
     return wilson(holds, len(results))
@@ -151,14 +151,14 @@ def summarise_certificate(
         wrong=sum(result.outcome == "wrong" for result in results),
         errors=sum(result.outcome == "error" for result in results),
         substitutes=_substitutes(certain) if unit == "words" and certain else None,
-        deployed=_deployed([result for result in certain if result.details.get("worst_share") is not None]),
+        deployed=_summarise_deployed([result for result in certain if result.details.get("worst_share") is not None]),
         levels=tuple(levels(results, grid(results, unit), challenges, attacks)),
         challenged=len(challenges),
         attacks=tuple(attacks or ()),
     )
 
 
-def _substitutes(certain: Sequence[Certified]) -> Substitutes:
+def _substitutes(certain: Sequence[Certified]) -> SubstituteCounts:
     every = [result.details for result in certain]
     counted = [details for details in every if "synonyms" in details]  # Results of earlier versions do not say.
     overlaps = [details["overlap"] for details in every if details.get("overlap") is not None]
@@ -166,7 +166,7 @@ def _substitutes(certain: Sequence[Certified]) -> Substitutes:
     def median(name: str) -> float:
         return float(statistics.median(int(details[name]) for details in counted)) if counted else 0.0
 
-    return Substitutes(
+    return SubstituteCounts(
         none=sum(details.get("substitutable") == 0 for details in every),
         whole=sum(details["overlap"] == 1 and details["substitutable"] > 0 for details in every) if overlaps else None,
         words=median("words"),
@@ -176,7 +176,7 @@ def _substitutes(certain: Sequence[Certified]) -> Substitutes:
     )
 
 
-def _deployed(certain: Sequence[Certified]) -> DeployedVote | None:
+def _summarise_deployed(certain: Sequence[Certified]) -> DeployedVote | None:
     if not certain:
         return None
     every = [result.details for result in certain]
@@ -231,7 +231,7 @@ def levels(
 
 
 def _level(results: Sequence[Certified], strength: float, turned: Mapping[str, float] | None) -> Level:
-    certified = certified_at(results, strength)
+    certified = accuracy_at(results, strength)
     if turned is None:
         return Level(strength, certified, None)
     # Against all words every text that was found counts, however many words it took.

@@ -24,24 +24,24 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.core.calibration import Calibration, Doubles, brier_scores, calibration, cross_entropies
+from isthmus.core.calibration import CalibrationErrors, brier_scores, calibration, cross_entropies
 from isthmus.core.statistics import Interval, bootstrap_mean, mcnemar, paired_bootstrap, wilson
-from isthmus.core.types import Bools, Ints
-from isthmus.runs.evaluated import Evaluated, OriginalText, Scores
-from isthmus.summaries.balance import Balance, Seen
+from isthmus.core.types import Bools, Doubles, Ints
+from isthmus.runs.evaluated import Evaluated, OriginalText, ScoresByWay
+from isthmus.summaries.balance import Balance, BalanceRow
 
 Figures = dict[str, Any]
 _DRAWS = 1_000
 _REASONS = 12
 
 
-def summarise(results: Sequence[Evaluated], labels: Sequence[str], ways: Sequence[str], headline: str) -> Figures:
+def summarise_texts(results: Sequence[Evaluated], labels: Sequence[str], ways: Sequence[str], headline: str) -> Figures:
     """The figures of all ways, on the texts of the set and on the originals where there are some."""
     found: Figures = {"headline": headline, **_side([(each.label, each.scores) for each in results], labels, ways)}
     paired = [(each, each.original) for each in results if each.original is not None]
     if paired:
         found["original"] = _side([(each.label, original.scores) for each, original in paired], labels, ways)
-        found["difference"] = {way: _difference(paired, way) for way in ways}
+        found["difference"] = {way: _compute_difference(paired, way) for way in ways}
     found["reasons"] = reasons(results)
     return found
 
@@ -57,7 +57,9 @@ def reasons(results: Sequence[Evaluated]) -> list[dict[str, Any]]:
     return [{"reason": reason, "count": count} for reason, count in ordered[:_REASONS]]
 
 
-def _side(answers: Sequence[tuple[int | None, Scores | None]], labels: Sequence[str], ways: Sequence[str]) -> Figures:
+def _side(
+    answers: Sequence[tuple[int | None, ScoresByWay | None]], labels: Sequence[str], ways: Sequence[str]
+) -> Figures:
     """Figures of true labels and scores, in every way."""
     answered = [(label, scores) for label, scores in answers if scores]
     truth = np.array([label for label, _ in answered], dtype=np.int64)
@@ -66,12 +68,13 @@ def _side(answers: Sequence[tuple[int | None, Scores | None]], labels: Sequence[
         "answered": len(answered),
         "errors": len(answers) - len(answered),
         "ways": {
-            way: _figures(np.array([scores[way] for _, scores in answered], np.float64), truth, labels) for way in ways
+            way: _compute_figures(np.array([scores[way] for _, scores in answered], np.float64), truth, labels)
+            for way in ways
         },
     }
 
 
-def _figures(scores: Doubles, truth: Ints, labels: Sequence[str]) -> Figures:
+def _compute_figures(scores: Doubles, truth: Ints, labels: Sequence[str]) -> Figures:
     n = len(truth)
     if not n:
         scores = np.zeros((0, len(labels)))
@@ -83,7 +86,7 @@ def _figures(scores: Doubles, truth: Ints, labels: Sequence[str]) -> Figures:
         "confidence": figure(bootstrap_mean(confidence, draws=_DRAWS)),
         "cross_entropy": figure(bootstrap_mean(cross_entropies(scores, truth), draws=_DRAWS)),
         "brier": figure(bootstrap_mean(brier_scores(scores, truth), draws=_DRAWS)),
-        "classes": _classes(right, truth, labels),
+        "classes": _list_classes(right, truth, labels),
         "calibration": calibration_json(confidence, right),
     }
 
@@ -91,18 +94,18 @@ def _figures(scores: Doubles, truth: Ints, labels: Sequence[str]) -> Figures:
 def _balance(truth: Ints, predicted: Ints, labels: Sequence[str]) -> Figures:
     """What a model that always gives the same answer cannot earn."""
     pairs = zip(truth.tolist(), predicted.tolist(), strict=True)
-    balance = Balance.of(Seen(label, answer, label == answer) for label, answer in pairs)
+    balance = Balance.of(BalanceRow(label, answer, label == answer) for label, answer in pairs)
     most, only = balance.majority, balance.only_prediction
     return {
         "balanced_accuracy": figure(balance.sacc),
         "majority": None
         if most is None
-        else {"label": str(labels[most.label]), "share": number(balance.majority_share)},
+        else {"label": str(labels[most.label]), "share": json_number(balance.majority_share)},
         "only_prediction": None if only is None else str(labels[only]),
     }
 
 
-def _classes(right: Bools, truth: Ints, labels: Sequence[str]) -> list[Figures]:
+def _list_classes(right: Bools, truth: Ints, labels: Sequence[str]) -> list[Figures]:
     """Accuracy of each class the set holds."""
     return [
         {"label": str(label), "n": int(of.sum()), "accuracy": figure(wilson(int(right[of].sum()), int(of.sum())))}
@@ -118,23 +121,23 @@ def calibration_json(confidence: Doubles, right: Bools) -> Figures:
         "ece": figure(width.ece),
         "ece_equal_mass": figure(mass.ece),
         "mce": figure(width.mce),
-        "bias": number(width.bias),
-        "bins": _bins(width),
+        "bias": json_number(width.bias),
+        "bins": _list_bins(width),
     }
 
 
-def _bins(found: Calibration) -> list[Figures]:
+def _list_bins(found: CalibrationErrors) -> list[Figures]:
     return [
         {
-            "low": number(each.low), "high": number(each.high), "count": each.count, "right": each.right,
-            "confidence": number(each.confidence), "accuracy": figure(each.accuracy),
+            "low": json_number(each.low), "high": json_number(each.high), "count": each.count, "right": each.right,
+            "confidence": json_number(each.confidence), "accuracy": figure(each.accuracy),
         }
         for each in found.bins
         if each.count
     ]  # fmt: skip
 
 
-def _difference(paired: Sequence[tuple[Evaluated, OriginalText]], way: str) -> Figures:
+def _compute_difference(paired: Sequence[tuple[Evaluated, OriginalText]], way: str) -> Figures:
     """Adversarial less clean, over the pairs with two answers."""
     pairs = [(each.label, each.scores, old.scores) for each, old in paired if each.scores and old.scores]
     after = np.array([int(np.argmax(scores[way])) == label for label, scores, _ in pairs], dtype=bool)
@@ -145,15 +148,19 @@ def _difference(paired: Sequence[tuple[Evaluated, OriginalText]], way: str) -> F
         "accuracy": figure(paired_bootstrap(after.astype(float), before.astype(float))),
         "lost": test.b,
         "won": test.c,
-        "p_value": number(test.p_value),
+        "p_value": json_number(test.p_value),
     }
 
 
 def figure(interval: Interval) -> dict[str, float | None]:
     """An interval as JSON holds it; null where there is no number."""
-    return {"estimate": number(interval.estimate), "low": number(interval.low), "high": number(interval.high)}
+    return {
+        "estimate": json_number(interval.estimate),
+        "low": json_number(interval.low),
+        "high": json_number(interval.high),
+    }
 
 
-def number(value: float) -> float | None:
+def json_number(value: float) -> float | None:
     """Six decimals; null where there is no number."""
     return None if math.isnan(value) else round(float(value), 6)

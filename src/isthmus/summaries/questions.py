@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 from isthmus.core.answer_scores import AnswerScore, base_ids, score, worst_variants
 from isthmus.core.errors import DataError, UsageError
-from isthmus.core.statistics import Doubles, Interval, bootstrap_ratio, wilson
-from isthmus.core.strata import linked
-from isthmus.core.types import Answer, Example
+from isthmus.core.statistics import Interval, bootstrap_ratio, wilson
+from isthmus.core.strata import link_rows
+from isthmus.core.types import Answer, Doubles, Example
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset
@@ -104,27 +104,27 @@ def evaluation(data: Dataset, predictions: Sequence[Prediction], *, seed: int = 
     """Score given answers."""
     ids = [example.id for example in data]
     rows = tuple(
-        _row(example, base, prediction)
+        _make_row(example, base, prediction)
         for example, base, prediction in zip(data, base_ids(ids), predictions, strict=True)
     )
     scores = [AnswerScore(row.exact_match, row.f1) for row in rows]
-    groups = linked([example.texts.get(data.fields[-1]) for example in data], [row.base for row in rows])
+    groups = link_rows([example.texts.get(data.fields[-1]) for example in data], [row.base for row in rows])
     original = worst = None
     if any(row.base != row.id for row in rows):
         place = {identity: number for number, identity in enumerate(ids)}
         as_asked = [number for number, row in enumerate(rows) if row.base == row.id]
         chosen = [place[variant.id] for variant in worst_variants(ids, scores)]
-        original = _figures([scores[n] for n in as_asked], [groups[n] for n in as_asked], seed)
-        worst = _figures([scores[n] for n in chosen], [groups[n] for n in chosen], seed)
-    return AnswerEvaluation(_figures(scores, groups, seed), original, worst, rows, len(data.rejected))
+        original = _make_figures([scores[n] for n in as_asked], [groups[n] for n in as_asked], seed)
+        worst = _make_figures([scores[n] for n in chosen], [groups[n] for n in chosen], seed)
+    return AnswerEvaluation(_make_figures(scores, groups, seed), original, worst, rows, len(data.rejected))
 
 
-def _row(example: Example, base: str, prediction: Prediction) -> AnswerRow:
+def _make_row(example: Example, base: str, prediction: Prediction) -> AnswerRow:
     if isinstance(example.label, int):
         raise DataError(f"example {example.id} has a class and no answers: it is not a question")
     if prediction.id != example.id:
         raise UsageError(f"the answer to {prediction.id} cannot be scored as one to {example.id}")
-    answers = tuple(dict.fromkeys(_text(answer) for answer in example.label))
+    answers = tuple(dict.fromkeys(_text_of(answer) for answer in example.label))
     found = score(prediction.text, answers)
     best = prediction.candidates[0] if prediction.candidates else None
     return AnswerRow(
@@ -139,11 +139,11 @@ def _row(example: Example, base: str, prediction: Prediction) -> AnswerRow:
     )
 
 
-def _text(answer: Answer) -> str:
+def _text_of(answer: Answer) -> str:
     return answer.text
 
 
-def _figures(scores: Sequence[AnswerScore], groups: Sequence[int], seed: int) -> AnswerFigures:
+def _make_figures(scores: Sequence[AnswerScore], groups: Sequence[int], seed: int) -> AnswerFigures:
     _, group = np.unique(np.array(groups), return_inverse=True)
     sizes = np.bincount(group).astype(float)
     exact = np.bincount(group, [one.exact_match for one in scores])

@@ -14,14 +14,11 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.core import compiled
+from isthmus.core.types import Bools, Int32
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
 from isthmus.text.words import Words, split
-
-Int32 = NDArray[np.int32]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -88,12 +85,12 @@ class Draft:
     @classmethod
     def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
         """The first draft: the original text."""
-        fields = [_numbered(text, vocabulary) for text in texts.values()]
+        fields = [_number_words(text, vocabulary) for text in texts.values()]
         ids = fields[0][0] if len(fields) == 1 else np.concatenate([_NO_WORDS, *(own for own, _ in fields)])
         starts = (0, *accumulate(len(own) for own, _ in fields))
         structure = Structure(vocabulary, tuple(texts), tuple([gaps for _, gaps in fields]), starts)
         everything = _all_true(len(ids)) if editable is None else editable
-        return cls(structure, ids, _counted(len(ids)), everything)
+        return cls(structure, ids, _count_up(len(ids)), everything)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -111,7 +108,7 @@ class Draft:
         """Index of the field in which a position lies."""
         return bisect_right(self.structure.starts, position) - 1
 
-    def parsed(self) -> list[Words]:
+    def to_words(self) -> list[Words]:
         """Each field as `Words`."""
         words, starts = self.words, self.structure.starts
         return [
@@ -146,18 +143,18 @@ class Draft:
     def insert(self, position: int, word: int) -> Draft:
         """The draft with a new word before the word at `position`."""
         field = self.field_of(position)
-        text = self.parsed()[field].insert(position - self.structure.starts[field], "")
-        return self._inserted(field, text, position, word)
+        text = self.to_words()[field].insert(position - self.structure.starts[field], "")
+        return self._insert(field, text, position, word)
 
     def add(self, field: int, word: int, *, front: bool = False) -> Draft:
         """The draft with a new word behind (or in front of) everything in a field."""
-        words = self.parsed()[field]
+        words = self.to_words()[field]
         text = words.prepend("") if front else words.append("")
         position = self.structure.starts[field if front else field + 1]
-        return self._inserted(field, text, position, word)
+        return self._insert(field, text, position, word)
 
-    def _inserted(self, field: int, text: Words, position: int, word: int) -> Draft:
-        return self._restructured(
+    def _insert(self, field: int, text: Words, position: int, word: int) -> Draft:
+        return self._restructure(
             field,
             text.gaps,
             1,
@@ -169,22 +166,22 @@ class Draft:
     def delete(self, position: int) -> Draft:
         """The draft without the word at `position`."""
         field = self.field_of(position)
-        text = self.parsed()[field].delete(position - self.structure.starts[field])
+        text = self.to_words()[field].delete(position - self.structure.starts[field])
         return self._without(field, text.gaps, position)
 
     def merge(self, position: int, word: int) -> Draft:
         """The draft with one word in place of the words at `position` and `position + 1`."""
         field = self.field_of(position)
-        text = self.parsed()[field].merge(position - self.structure.starts[field], "")
+        text = self.to_words()[field].merge(position - self.structure.starts[field], "")
         merged = self._without(field, text.gaps, position + 1)
         merged.ids[position] = word
         return merged
 
     def _without(self, field: int, gaps: tuple[str, ...], position: int) -> Draft:
         ids, origin, editable = (np.delete(array, position) for array in (self.ids, self.origin, self.editable))
-        return self._restructured(field, gaps, -1, ids, origin, editable)  # type: ignore[arg-type]
+        return self._restructure(field, gaps, -1, ids, origin, editable)  # type: ignore[arg-type]
 
-    def _restructured(
+    def _restructure(
         self, field: int, gaps: tuple[str, ...], growth: int, ids: Int32, origin: Int32, editable: Bools
     ) -> Draft:
         old = self.structure
@@ -208,7 +205,7 @@ class Draft:
         return draft
 
 
-def _numbered(text: str, vocabulary: Vocabulary) -> tuple[Int32, tuple[str, ...]]:
+def _number_words(text: str, vocabulary: Vocabulary) -> tuple[Int32, tuple[str, ...]]:
     """The words of a text as numbers, and the gaps around them."""
     if compiled.part is not None:
         found = compiled.part.words_of(text, vocabulary.table, vocabulary.strings)
@@ -225,7 +222,7 @@ for _shared in (_PLACES, _TRUTHS):
     _shared.setflags(write=False)
 
 
-def _counted(size: int) -> Int32:
+def _count_up(size: int) -> Int32:
     """0, 1, 2, …"""
     return _PLACES[:size] if size <= len(_PLACES) else np.arange(size, dtype=np.int32)
 

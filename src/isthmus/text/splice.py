@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core import compiled
+from isthmus.core.types import Int32
 from isthmus.text.subwords import SubWords, identity
 from isthmus.text.vocabulary import DELETE, UNKNOWN, Vocabulary
 from isthmus.text.words import SPACES, Words
@@ -35,8 +36,7 @@ from isthmus.text.words import SPACES, Words
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Int32 = NDArray[np.int32]
-Mode = Literal["bare", "spaced", "whole"]
+SpliceMode = Literal["bare", "spaced", "whole"]
 
 _ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
 _ASCII_SPACES = " \t\n\r"
@@ -92,7 +92,7 @@ class Splicer:
         self.subwords = SubWords(tokenizer)
         self.separators = self.subwords.separators()
         self._bare_cut = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}{self.separators}]")
-        self.mode: Mode = self._find_mode()
+        self.mode: SpliceMode = self._find_mode()
         self.clear(vocabulary)
 
     @classmethod
@@ -192,15 +192,15 @@ class Splicer:
 
     # ------------------------------------------------------------------ units and their ids
 
-    def framed(self, frame: tuple[str, str], word: int) -> int:
+    def find_framed(self, frame: tuple[str, str], word: int) -> int:
         """The unit that holds `word` in `frame`, or -1 where only tokenising the whole text will do."""
         table = self._framed.setdefault(frame, {})
         unit = table.get(word)
         if unit is None:
-            unit = table[word] = self._framed_unit(frame, word)
+            unit = table[word] = self._make_framed(frame, word)
         return unit
 
-    def _framed_unit(self, frame: tuple[str, str], word: int) -> int:
+    def _make_framed(self, frame: tuple[str, str], word: int) -> int:
         string = self.vocabulary.strings[word]
         before, after = frame
         if word == DELETE:
@@ -224,9 +224,9 @@ class Splicer:
             unknown = flat[counts[DELETE] : first] if self.subwords.unknown is None else [self.subwords.unknown]
             counts[DELETE], counts[UNKNOWN] = 0, len(unknown)
             flat = np.concatenate([unknown, flat[first:]])
-        self.starts = _grown(self.starts, total)
-        self.lengths = _grown(self.lengths, total)
-        self.tokens = _grown(self.tokens, self._used + len(flat))
+        self.starts = _grow(self.starts, total)
+        self.lengths = _grow(self.lengths, total)
+        self.tokens = _grow(self.tokens, self._used + len(flat))
         self.lengths[known:total] = counts
         self.starts[known:total] = self._used + np.cumsum(counts) - counts
         self.tokens[self._used : self._used + len(flat)] = flat
@@ -261,8 +261,8 @@ class Splicer:
 
     # ------------------------------------------------------------------ which mode holds
 
-    def _find_mode(self) -> Mode:
-        modes: tuple[Mode, ...] = ("bare", "spaced")
+    def _find_mode(self) -> SpliceMode:
+        modes: tuple[SpliceMode, ...] = ("bare", "spaced")
         for mode in modes:
             self.mode = mode
             if mode == "spaced" and not self._learn_spaces():
@@ -286,12 +286,12 @@ class Splicer:
         for _ in range(12):
             position, word = draw.randrange(len(text)), draw.choice(_PROBE_WORDS)
             edited = text.replace({position: word}) if word else text.delete(position)
-            spliced = self.spliced(layout, position, word)
+            spliced = self.splice(layout, position, word)
             if spliced is not None and spliced != self.subwords.encode([str(edited)])[0]:
                 return False
         return True
 
-    def spliced(self, layout: Layout, position: int, word: str) -> list[int] | None:
+    def splice(self, layout: Layout, position: int, word: str) -> list[int] | None:
         """Ids of the text with another word at one position ("" deletes it), or None where it can't be spliced."""
         unit = int(layout.unit_of[position])
         if unit < 0 or layout.whole:
@@ -299,7 +299,7 @@ class Splicer:
         frame = layout.frames[position] if layout.frames is not None else None
         new = self.vocabulary.id(word)
         if frame is not None and (frame != ("", "") or self.mode != "bare"):
-            new = self.framed(frame, new)
+            new = self.find_framed(frame, new)
         if new < 0:
             return None
         units = layout.units.copy()
@@ -318,7 +318,7 @@ _EVERY_OTHER: Int32 = np.arange(2, 2050, 2, dtype=np.int32)
 _EVERY_OTHER.setflags(write=False)
 
 
-def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
+def _grow(array: NDArray[Any], size: int) -> NDArray[Any]:
     if size <= len(array):
         return array
     grown = np.zeros(max(size, 2 * len(array)), array.dtype)

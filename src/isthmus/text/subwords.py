@@ -30,8 +30,8 @@ class SubWords:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.backend = _backend(tokenizer)
         self.unknown = int(tokenizer.unk_token_id) if isinstance(tokenizer.unk_token_id, int) else None
-        self._folds_case = _folds_case(self.backend)
-        self._pieces = _compiled_pieces(self.backend) if self._folds_case is not None else None
+        self._folds_case = _find_case_folding(self.backend)
+        self._pieces = _compile_pieces(self.backend) if self._folds_case is not None else None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokenizer's own ids, without special tokens, of whole texts."""
@@ -53,7 +53,7 @@ class SubWords:
     def count_words(self, strings: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What `encode_words` gives, as arrays: how many sub-words each string has, and all of them in a row."""
         if self._pieces is None:
-            return _counted(self.encode_words(strings))
+            return _flatten_pieces(self.encode_words(strings))
         counts, ids = (
             np.frombuffer(array, np.int64)
             for array in compiled.part.split_words(self._pieces, strings, bool(self._folds_case))
@@ -61,7 +61,7 @@ class SubWords:
         others = np.flatnonzero(counts < 0)
         if not len(others):
             return counts, ids
-        counts[others], rest = _counted(self.encode_words([strings[index] for index in others.tolist()]))
+        counts[others], rest = _flatten_pieces(self.encode_words([strings[index] for index in others.tolist()]))
         is_plain = np.ones(len(strings), bool)
         is_plain[others] = False
         of_plain = np.repeat(is_plain, counts)
@@ -102,7 +102,7 @@ class SubWords:
         return separating
 
 
-def _folds_case(backend: Any) -> bool | None:
+def _find_case_folding(backend: Any) -> bool | None:
     """What a WordPiece tokenizer does to plain letters before it splits them: True folds case, False nothing.
 
     None where it is not WordPiece, or does anything else.
@@ -114,12 +114,12 @@ def _folds_case(backend: Any) -> bool | None:
     return {plain: False, plain.lower(): True}.get(seen)
 
 
-def _counted(pieces: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _flatten_pieces(pieces: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
     return counts, np.fromiter(chain.from_iterable(pieces), np.int64, int(counts.sum()))
 
 
-def _compiled_pieces(backend: Any) -> object | None:
+def _compile_pieces(backend: Any) -> object | None:
     """The pieces of a WordPiece model for the compiled part; None where there is no such part, or no unknown piece."""
     model = backend.model
     unknown = model.token_to_id(model.unk_token)

@@ -14,7 +14,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from isthmus.core.types import Example
 
 # Combining marks and joiners that continue a word, which `\w` leaves out. The Indic blocks are taken whole, less the
 # two dandas that end a sentence there.
@@ -102,13 +105,18 @@ class Words:
 
     def delete(self, position: int) -> Self:
         """The text without a word and without the space before it (behind it, where it is the first)."""
-        between = closed(self.gaps[position], self.gaps[position + 1], first=not position)
+        between = close_gap(self.gaps[position], self.gaps[position + 1], first=not position)
         words = self.words[:position] + self.words[position + 1 :]
         return type(self)(words, (*self.gaps[:position], between, *self.gaps[position + 2 :]))
 
 
-def closed(before: str, after: str, *, first: bool) -> str:
+def close_gap(before: str, after: str, *, first: bool) -> str:
     """The gap that a deleted word leaves, of those before and behind it."""
     if before.endswith(tuple(SPACES)):
         return before.rstrip(SPACES) + after
     return before + (after.lstrip(SPACES) if first else after)
+
+
+def has_words(example: Example) -> bool:
+    """Whether any field of an example holds a word."""
+    return any(len(Words.of(text)) for text in example.texts.values())

@@ -61,7 +61,7 @@ def make_arguments(
 
 
 @contextlib.contextmanager
-def silenced() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Hold back what the libraries would say, and put transformers' verbosity, which the Trainer sets, back."""
     from transformers.utils import logging
 

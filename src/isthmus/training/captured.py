@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from isthmus.arithmetic.randomness import Draw, Stream
 from isthmus.core import progress as work
 from isthmus.defences.base import Batch, Defence, speaks_for_itself
-from isthmus.training.walk import walk
+from isthmus.training.walk import backward, walk
 
 if TYPE_CHECKING:
+    from isthmus.core.types import Autocast
     from isthmus.models import Classifier
-    from isthmus.training.numerics import Autocast
 
 LARGEST = 24
 """Recordings kept of one training; shapes that come later take ordinary steps."""
@@ -77,7 +77,7 @@ def has_steady_passes(model: nn.Module) -> bool:
         return model.bottleneck is None or isinstance(model.bottleneck, GaussianBottleneck)
     if not isinstance(model, Classifier | ImageClassifier):
         return False
-    slots = model.slots.filled()
+    slots = model.slots.by_name()
     if set(slots) - {"bottleneck"} or not all(isinstance(slot, GaussianBottleneck) for slot in slots.values()):
         return False
     if isinstance(model, ImageClassifier):
@@ -124,7 +124,7 @@ class _Seen:
 
 
 @dataclass
-class Steps:
+class RecordedSteps:
     """Takes whole optimiser steps over rows of resident data, recorded where that is possible."""
 
     model: nn.Module
@@ -159,14 +159,14 @@ class Steps:
     def ordinary(self, batch: Batch, rates: Sequence[float]) -> Taken:
         """A step as it is without recordings."""
         self.optimizer.zero_grad()
-        names, terms, norm = self._walked(batch)
+        names, terms, norm = self._walk(batch)
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
         self.optimizer.step()
         return Taken(names, terms, norm)
 
-    def _walked(self, batch: Batch) -> tuple[tuple[str, ...], Tensor, Tensor]:
-        terms = walk(self.defence, cast("Classifier", self.model), batch, backward=_backward, autocast=self.autocast)
+    def _walk(self, batch: Batch) -> tuple[tuple[str, ...], Tensor, Tensor]:
+        terms = walk(self.defence, cast("Classifier", self.model), batch, backward=backward, autocast=self.autocast)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.max_norm or math.inf)
         return tuple(terms), torch.stack([value.float() for value in terms.values()]), norm
 
@@ -212,7 +212,7 @@ class Steps:
             _handing_out(self._streams, places),
             torch.cuda.graph(graph, pool=self._pool, stream=here),
         ):
-            names, terms, norm = self._walked(make(fixed))
+            names, terms, norm = self._walk(make(fixed))
             self.optimizer.step()
             values = torch.cat([terms, norm.float().view(1)])
         self._pool = graph.pool()
@@ -272,7 +272,7 @@ class Steps:
 class _Passed:
     """What a forward pass changes: where all streams stand, and the model's buffers."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: RecordedSteps) -> None:
         self.streams, self.device = steps._streams, steps.device
         self.counts = [stream.count for stream in self.streams]
         self.state = torch.cuda.get_rng_state(self.device)
@@ -290,7 +290,7 @@ class _Passed:
 class _Stepped(_Passed):
     """Everything a step changes."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: RecordedSteps) -> None:
         super().__init__(steps)
         self.weights = [parameter.detach().clone() for parameter in steps.parameters]
         self.others += list(zip(steps.parameters, self.weights, strict=True))
@@ -356,7 +356,3 @@ def _length(values: list[Tensor]) -> Tensor:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
-
-
-def _backward(loss: Tensor, retain_graph: bool) -> None:
-    torch.autograd.backward(loss, retain_graph=retain_graph)

@@ -199,10 +199,10 @@ def save_weights(model: nn.Module, path: Path) -> None:
     """Write the state of `model` to a safetensors file that is either whole or not there."""
     from safetensors.torch import save_file
 
-    _write(path, lambda temporary: save_file(_distinct(model), temporary))
+    _write_file(path, lambda temporary: save_file(_copy_state(model), temporary))
 
 
-def _distinct(model: nn.Module) -> dict[str, Tensor]:
+def _copy_state(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model: tied tensors once, and each tensor in memory of its own.
 
     On a GPU the weights of an LSTM are views of one buffer, which safetensors refuses to write.
@@ -223,17 +223,17 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write named tensors to a safetensors file that is either whole or not there."""
     from safetensors.torch import save_file
 
-    _write(path, lambda temporary: save_file(dict(tensors), temporary))
+    _write_file(path, lambda temporary: save_file(dict(tensors), temporary))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Read what `save_weights` wrote."""
     from safetensors.torch import load_file
 
-    with _reading(path):
+    with _read_errors(path):
         tensors = load_file(path)
         missing, unknown = model.load_state_dict(tensors, strict=False)
-        if lacking := sorted({*missing} & _distinct(model).keys()) or unknown:
+        if lacking := sorted({*missing} & _copy_state(model).keys()) or unknown:
             raise RuntimeError(f"its tensors are not those of the model: {', '.join(lacking[:3])}")
 
 
@@ -241,11 +241,11 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read what `save_tensors` wrote."""
     from safetensors.torch import load_file
 
-    with _reading(path):
+    with _read_errors(path):
         return load_file(path)
 
 
-def _write(path: Path, write: Callable[[str], None]) -> None:
+def _write_file(path: Path, write: Callable[[str], None]) -> None:
     from safetensors import SafetensorError
 
     temporary = path.with_name(f".{path.name}.part")
@@ -262,7 +262,7 @@ def _write(path: Path, write: Callable[[str], None]) -> None:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _read_errors(path: Path) -> Iterator[None]:
     from safetensors import SafetensorError
 
     try:

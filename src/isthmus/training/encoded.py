@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from isthmus.models import Classifier
 
-Row = NDArray[Any]
+TokenColumn = NDArray[Any]
 _CHUNK = 256
 """Texts tokenised at once; they are padded to the longest of the chunk for a moment."""
 BLOCK = 16
@@ -47,8 +47,8 @@ class EncodedExamples:
             {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id},
             model.tokenizer.padding_side == "left",
         )
-        self.labels: list[Any] = [_label(example, len(model.labels)) for example in self.examples]
-        self.rows: list[dict[str, Row]] = []
+        self.labels: list[Any] = [_read_label(example, len(model.labels)) for example in self.examples]
+        self.rows: list[dict[str, TokenColumn]] = []
         for start in range(0, len(self.examples), _CHUNK):
             self.rows += _encode(model, self.examples[start : start + _CHUNK], fields)
 
@@ -69,7 +69,7 @@ class EncodedExamples:
             "examples": tuple(item["example"] for item in items),
         }
 
-    def _pad(self, rows: Sequence[Row], name: str) -> torch.Tensor:
+    def _pad(self, rows: Sequence[TokenColumn], name: str) -> torch.Tensor:
         import torch
 
         length = self.padded_length(max(1, *(len(row) for row in rows)))
@@ -106,9 +106,9 @@ class EncodedExamples:
             yield Batch(inputs, batch["labels"].to(device)), rows
 
 
-def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, Row]]:
+def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, TokenColumn]]:
     """The token rows of `examples`, without padding."""
-    texts = [_texts(example, fields) for example in examples]
+    texts = [_read_texts(example, fields) for example in examples]
     try:
         encoded = {name: column.numpy() for name, column in model.encode(texts).items()}
     except (TypeError, ValueError) as error:
@@ -120,7 +120,7 @@ def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str
     return [{name: column[row][filled[row]] for name, column in encoded.items()} for row in range(len(texts))]
 
 
-def _texts(example: Example, fields: Sequence[str]) -> dict[str, str]:
+def _read_texts(example: Example, fields: Sequence[str]) -> dict[str, str]:
     chosen = {name: example.fields.get(name) for name in fields}
     texts = {name: value for name, value in chosen.items() if isinstance(value, str)}
     if len(texts) != len(chosen):
@@ -129,7 +129,7 @@ def _texts(example: Example, fields: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def _label(example: Example, classes: int) -> int:
+def _read_label(example: Example, classes: int) -> int:
     if not isinstance(example.label, int) or not 0 <= example.label < classes:
         raise DataError(
             f"example {example.id} has the label {example.label!r}; the model has classes 0 to {classes - 1}"

@@ -24,13 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from isthmus.arithmetic.randomness import keyed
+from isthmus.arithmetic.randomness import use_keys
 from isthmus.core.seeds import derive
-from isthmus.core.types import Output
+from isthmus.core.types import Autocast, Output
 from isthmus.defences.base import Batch
 from isthmus.models import Classifier
 from isthmus.models.bottleneck import GaussianLatent
-from isthmus.training.numerics import Autocast
 
 if TYPE_CHECKING:
     from isthmus.training.encoded import EncodedExamples
@@ -109,7 +108,7 @@ class Tally:
 
 
 @dataclass
-class Information:
+class EpochInformation:
     """What is noted at the end of an epoch; with no sample, nothing is."""
 
     model: nn.Module
@@ -166,7 +165,7 @@ class Information:
             for batch in self.sample():
                 # A model that draws outside training draws from keys here, and leaves its own streams where they are.
                 keys = torch.arange(number, number + len(batch), device=batch.labels.device)
-                with keyed(self.model, keys + (derive(self.seed, "information") >> 2)), self.autocast():
+                with use_keys(self.model, keys + (derive(self.seed, "information") >> 2)), self.autocast():
                     output: Output = self.model(**batch.inputs)
                 if not self.answers_questions:
                     tally(output, batch)
@@ -192,11 +191,11 @@ def _teller(tally: Tally) -> Callable[..., None]:
 
 def of_classifier(
     model: Classifier, sample: EncodedExamples | None, size: int, autocast: Autocast, seed: int, part: int, parts: int
-) -> Information:
+) -> EpochInformation:
     """What is noted of a classifier; `sample` are the training examples to look at, in batches of `size`."""
     if sample is None or not len(sample):
-        return Information(model, autocast)
-    return Information(
+        return EpochInformation(model, autocast)
+    return EpochInformation(
         model,
         autocast,
         lambda: sample.batches(size, model.device, part=part, parts=parts),
@@ -211,11 +210,11 @@ def of_classifier(
 def _width(model: Classifier) -> int:
     """Width of what enters the first block."""
     tally = Tally(0, 0)
-    information = Information(model, contextlib.nullcontext, first_block=model.backbone.blocks()[0])
+    information = EpochInformation(model, contextlib.nullcontext, first_block=model.backbone.blocks()[0])
     inputs = model.encode([dict.fromkeys(model.task.fields, "a")])
     training = model.training
     keys = torch.zeros(1, dtype=torch.int64, device=model.device)
-    with torch.no_grad(), information._catching(tally), model.keyed(keys):
+    with torch.no_grad(), information._catching(tally), model.use_keys(keys):
         model.eval()(**{name: value.to(model.device) for name, value in inputs.items()})
     model.train(training)
     return int(tally.features[0].shape[-1])
@@ -227,10 +226,10 @@ def _width_of(data: Resident) -> int:
 
 def of_resident(
     model: nn.Module, data: Resident, dev: Resident, count: int, size: int, autocast: Autocast, seed: int
-) -> Information:
+) -> EpochInformation:
     """What is noted of a head that reads resident vectors, or of a classifier; of other models nothing is."""
     if not count or not (isinstance(model, Classifier) or {"vectors", "pixels"} & set(data.inputs)):
-        return Information(model, autocast)
+        return EpochInformation(model, autocast)
     stream = torch.Generator().manual_seed(derive(seed, "information"))
     rows = torch.randperm(len(data), generator=stream)[:count].to(data.labels.device)
     classes = 1 + max(int(data.labels.max()), int(dev.labels.max()))
@@ -240,4 +239,4 @@ def of_resident(
 
     block = model.backbone.blocks()[0] if isinstance(model, Classifier) else None
     width = _width(model) if isinstance(model, Classifier) else _width_of(data)
-    return Information(model, autocast, sample, width, classes, block, seed)
+    return EpochInformation(model, autocast, sample, width, classes, block, seed)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.calibration import BINS, Doubles
+from isthmus.core.calibration import BINS
 from isthmus.core.files import remove_file
-from isthmus.core.types import Bools, Output
+from isthmus.core.types import Autocast, Bools, Doubles, Output
 from isthmus.defences.base import Batch
-from isthmus.training.numerics import Autocast
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -75,7 +74,7 @@ def evaluate(
     return DevMetrics(right_sum / n, loss_sum / n, sum(map(abs, gap_sums)) / n)
 
 
-def answers(model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast) -> tuple[Doubles, Bools]:
+def read_confidence(model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast) -> tuple[Doubles, Bools]:
     """How sure the model is of every example of `batches`, and whether it is right."""
     import torch
 
@@ -124,7 +123,7 @@ class Selection:
 
     def _keep(self, step: int, model: nn.Module) -> None:
         if self.folder is None:
-            self._copy = {name: _copied(value) for name, value in model.state_dict().items()}
+            self._copy = {name: _copy(value) for name, value in model.state_dict().items()}
         elif self.writes:
             from isthmus.training.checkpoints import save_weights
 
@@ -167,7 +166,7 @@ class Selection:
         self.best_step, self.best_score, self.stale = state["best_step"], state["best_score"], state["stale"]
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     import torch
 
     return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -15,7 +15,7 @@ from typing import Any
 from isthmus.core import unfinished
 from isthmus.core.errors import DataError, RunError
 from isthmus.core.files import read_json, remove_tree, write_atomic, write_json
-from isthmus.core.lines import read_line, sealed
+from isthmus.core.lines import read_line, seal_row
 from isthmus.core.types import Answer, Example, Label
 from isthmus.defences.base import Made
 from isthmus.training import processes
@@ -33,7 +33,7 @@ class ExampleStore:
     def of_epoch(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
         """The examples of `epoch`: read if they are there, else made by the main process, written, and read."""
         if processes.is_main():
-            self.kept(epoch, make)
+            self.keep(epoch, make)
         processes.wait()
         return self._whole(epoch) if self._file(epoch).is_file() else None
 
@@ -41,10 +41,10 @@ class ExampleStore:
         """The examples that one defence of several makes."""
         return ExampleStore(self.folder / name)
 
-    def kept(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
+    def keep(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
         """As `of_epoch`, by whoever is asked: the caller sees to it that this is one process."""
         if not self._file(epoch).is_file():
-            with unfinished.kept_in(self.folder / f"{epoch}.part.jsonl"):
+            with unfinished.keep_in(self.folder / f"{epoch}.part.jsonl"):
                 made = make()
                 if made is not None:
                     self._write(epoch, made)
@@ -77,7 +77,7 @@ class ExampleStore:
         notes = {**made.notes, **({_ADDED: made.added} if made.added is not None else {})}
         if notes:  # First: the examples are what says that all is there.
             write_json(self._file(epoch).with_suffix(".json"), notes)
-        write_atomic(self._file(epoch), b"".join(sealed(_row(example)) for example in made.examples))
+        write_atomic(self._file(epoch), b"".join(seal_row(_make_row(example)) for example in made.examples))
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.jsonl"
@@ -94,12 +94,12 @@ class ExampleStore:
             if any(line.row is None or line.is_damaged for line in lines):
                 raise ValueError("a line does not match its checksum")
             rows = [line.row for line in lines if line.row is not None]
-            return tuple(Example(row["id"], row["fields"], _label(row["label"])) for row in rows)
+            return tuple(Example(row["id"], row["fields"], _read_label(row["label"])) for row in rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"cannot read the generated examples in {path} ({error}): delete the file") from error
 
 
-def _row(example: Example) -> dict[str, Any]:
+def _make_row(example: Example) -> dict[str, Any]:
     if len(example.texts) != len(example.fields):
         raise DataError(f"the generated example {example.id} must hold nothing but texts to be written to a file")
     label = (
@@ -108,5 +108,5 @@ def _row(example: Example) -> dict[str, Any]:
     return {"id": example.id, "fields": example.texts, "label": label}
 
 
-def _label(value: Any) -> Label:
+def _read_label(value: Any) -> Label:
     return value if isinstance(value, int) else tuple(Answer(int(start), str(text)) for start, text in value)

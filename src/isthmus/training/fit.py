@@ -34,12 +34,12 @@ from isthmus.training.examples import ExampleStore
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import (
     autocast_on,
+    avoid_planned_attention,
     digest,
     make_optimizer,
-    preserved_randomness,
+    preserve_randomness,
     seed_everything,
-    thawed_afterwards,
-    unplanned_attention,
+    thaw_afterwards,
 )
 from isthmus.training.settings import Progress, TrainingSettings, settings_for
 from isthmus.training.snapshots import clear_snapshots, snapshots_into
@@ -47,11 +47,11 @@ from isthmus.training.snapshots import clear_snapshots, snapshots_into
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from isthmus.core.types import Autocast
     from isthmus.data import Dataset
     from isthmus.models import Classifier
-    from isthmus.training.epoch_information import Information
-    from isthmus.training.numerics import Autocast
-    from isthmus.training.trainer import Run
+    from isthmus.training.epoch_information import EpochInformation
+    from isthmus.training.trainer import TrainingRun
 
 
 def train(
@@ -84,12 +84,12 @@ def train(
     """
     defence = _default_defence() if defence is None else compose(defence)
     settings = settings_for(data.task.name, backbone) if settings is None else settings
-    _check(data, device)
+    _check_data(data, device)
     splits = data.for_training(seed)
-    defence = defence.suited(splits.task)
+    defence = defence.adapt_to(splits.task)
     defence.plan(settings.epochs)  # refuses too few epochs before anything is written
-    held = _held(folder)
-    with held, preserved_randomness(), _folder_or_temporary(folder) as place, work.watched(progress):
+    held = _hold(folder)
+    with held, preserve_randomness(), _folder_or_temporary(folder) as place, work.watch(progress):
         session = _Session(splits, defence, settings, place, folder is not None, seed, progress, device, finish)
         return session.run(backbone)
 
@@ -100,7 +100,7 @@ def _default_defence() -> Defence:
     return Standard()
 
 
-def _check(data: Splits, device: str | None) -> None:
+def _check_data(data: Splits, device: str | None) -> None:
     if device not in (None, "cpu", "cuda", "cuda:0", "mps"):
         raise UsageError(
             f"device is {device!r}; it must be cpu, cuda or mps. To train on another GPU than the first, set "
@@ -112,7 +112,7 @@ def _check(data: Splits, device: str | None) -> None:
         raise DataError(f"{data.name} has an empty dev split: remove it, and a tenth of train is taken instead")
 
 
-def _held(folder: str | Path | None) -> contextlib.AbstractContextManager[None]:
+def _hold(folder: str | Path | None) -> contextlib.AbstractContextManager[None]:
     """The folder for this training alone; of several processes that train together one holds it for all."""
     if folder is None or not processes.is_main():
         return contextlib.nullcontext()
@@ -153,17 +153,17 @@ class _Session:
             raise UsageError(f"average_weights is for images, and {self.splits.name} holds texts: leave it out")
         if self.settings.trains == "head":
             return self._run_head(backbone)
-        from isthmus.training.arguments import make_arguments, silenced
+        from isthmus.training.arguments import make_arguments, silence
         from isthmus.training.trainer import MARKER
 
         checkpoints = CheckpointFolder(self.folder / "checkpoints", MARKER)
-        with silenced():
+        with silence():
             # Before anything else: it joins the other processes, if there are any.
             device = make_arguments(self.settings, checkpoints.path, self.device).device
             model = self._model(backbone).to(device)
             start = self._open(checkpoints, backbone, model) if self.keeps else None
             seed_everything(derive(self.seed, "prepare"))
-            with thawed_afterwards(model), unplanned_attention(device):
+            with thaw_afterwards(model), avoid_planned_attention(device):
                 self.defence.prepare(model, self.train_data)
                 run = self._shared(model, checkpoints, start)
                 if not run.finished:
@@ -180,7 +180,7 @@ class _Session:
 
     def _save(self, model: Classifier, checkpoints: CheckpointFolder) -> None:
         """Put the model on the disk, with what belongs to it; only then may the checkpoints go."""
-        with work.told("saving the model"):
+        with work.announce("saving the model"):
             model.save(self.folder / "model")
         if self.finish is not None:
             self.finish(model)
@@ -247,7 +247,7 @@ class _Session:
             model = Classifier.create(
                 backbone, task=task, seed=self.seed, texts=texts, max_tokens=self.settings.max_tokens, options=options
             )
-        self.train_data, self.dev_data = data.aligned(model.labels), self.splits.dev.aligned(model.labels)
+        self.train_data, self.dev_data = data.align_labels(model.labels), self.splits.dev.align_labels(model.labels)
         return model
 
     def _open(
@@ -279,8 +279,8 @@ class _Session:
     def _store(self) -> ExampleStore:
         return ExampleStore(self.folder / "examples")
 
-    def _shared(self, model: Classifier, checkpoints: CheckpointFolder, start: Checkpoint | None) -> Run:
-        from isthmus.training.trainer import Run
+    def _shared(self, model: Classifier, checkpoints: CheckpointFolder, start: Checkpoint | None) -> TrainingRun:
+        from isthmus.training.trainer import TrainingRun
 
         writes = self.keeps and processes.is_main()
         log = TrainLog(self.folder / "train.jsonl" if writes else None, start.position.log_length if start else 0)
@@ -290,7 +290,7 @@ class _Session:
         if start is not None:
             selection.load_state(start.position.selection)
         autocast = autocast_on(model.device, self.settings.precision)
-        return Run(
+        return TrainingRun(
             model=model,
             defence=self.defence,
             settings=self.settings,
@@ -308,7 +308,7 @@ class _Session:
             finished=start is not None and start.position.finished,
         )
 
-    def _information(self, model: Classifier, autocast: Autocast) -> Information:
+    def _information(self, model: Classifier, autocast: Autocast) -> EpochInformation:
         from isthmus.training.epoch_information import of_classifier
 
         noted, data = self.settings.information, self.train_data
@@ -317,7 +317,7 @@ class _Session:
         size = self.settings.evaluation_batch_size
         return of_classifier(model, sample, size, autocast, self.seed, part, parts)
 
-    def _run_stages(self, run: Run, start: Checkpoint | None) -> None:
+    def _run_stages(self, run: TrainingRun, start: Checkpoint | None) -> None:
         from isthmus.training.lean import LeanTrainer, is_lean
         from isthmus.training.trainer import Stage, WalkingTrainer
 
@@ -352,7 +352,9 @@ class _Session:
             if run.finished:
                 break
 
-    def _examples(self, run: Run, epoch: int, steps: int, resumed: Checkpoint | None) -> Sequence[Example] | None:
+    def _examples(
+        self, run: TrainingRun, epoch: int, steps: int, resumed: Checkpoint | None
+    ) -> Sequence[Example] | None:
         """Examples that replace those of the epoch before, or None."""
         if not self.defence.replaces_examples:
             return None
@@ -365,7 +367,7 @@ class _Session:
         run.log.write({"step": steps, "epoch": epoch, "examples": len(made.examples), **made.notes})
         return made.examples
 
-    def _make_all(self, run: Run, epoch: int) -> Made | None:
+    def _make_all(self, run: TrainingRun, epoch: int) -> Made | None:
         """What the defence makes, or the makers of a composition one after the other."""
         makers = self.defence.makers
         if len(makers) == 1:
@@ -374,7 +376,7 @@ class _Session:
         given, is_new = self.train_data, False
         notes: dict[str, Any] = {}
         for maker, part in zip(makers, parts, strict=True):
-            made = part.kept(epoch, functools.partial(self._make, maker, run, given, epoch))
+            made = part.keep(epoch, functools.partial(self._make, maker, run, given, epoch))
             if made is not None:
                 is_new, notes = True, {**notes, **made.notes}
             else:
@@ -386,7 +388,7 @@ class _Session:
                 given = dataclasses.replace(given, examples=tuple(kept))
         return Made(given.examples, notes) if is_new else None
 
-    def _make(self, maker: Defence, run: Run, data: Dataset, epoch: int) -> Made | None:
+    def _make(self, maker: Defence, run: TrainingRun, data: Dataset, epoch: int) -> Made | None:
         run.model.eval()
         seed_everything(derive(self.seed, "examples", epoch))
         made = maker.examples(run.model, data, epoch, self.seed)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from isthmus.core.progress import Watcher
+from isthmus.training.settings import is_due
 
 if TYPE_CHECKING:
     from isthmus.training.trainer import WalkingTrainer
@@ -34,9 +35,11 @@ class Flow(TrainerCallback):
         """Whatever is due at this step, unless the epoch ends with it."""
         trainer, settings = self.trainer, self.trainer.run.settings
         if int(state.global_step) % trainer.steps_per_epoch:
-            control.should_log |= _due(trainer.step, settings.log_every)
-            control.should_evaluate |= _due(trainer.step, settings.evaluate_every)
-            control.should_save |= trainer.run.checkpoints is not None and _due(trainer.step, settings.checkpoint_every)
+            control.should_log |= is_due(trainer.step, settings.log_every)
+            control.should_evaluate |= is_due(trainer.step, settings.evaluate_every)
+            control.should_save |= trainer.run.checkpoints is not None and is_due(
+                trainer.step, settings.checkpoint_every
+            )
             control.should_log |= control.should_save or control.should_evaluate
         self._report(int(state.max_steps))
         return control
@@ -86,7 +89,3 @@ class Flow(TrainerCallback):
             later = run.settings.epochs - trainer.stage.first_epoch - trainer.stage.epochs
             total = trainer.stage.steps_before + steps_of_stage + later * trainer.steps_per_epoch
             run.progress.on_step(trainer.step, total, dict(run.latest))
-
-
-def _due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0

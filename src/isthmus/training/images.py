@@ -45,10 +45,10 @@ def train_images(
     finish: Callable[[Any], None] | None,
 ) -> ImageClassifier:
     """Train a classifier on the images of `splits`; with a folder it can be continued, and is saved there."""
-    _check(defence, settings)
+    _check_defence(defence, settings)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = _model(splits, backbone, seed).to(place)
-    train, dev = (data.aligned(model.labels) for data in (splits.train, splits.dev))
+    train, dev = (data.align_labels(model.labels) for data in (splits.train, splits.dev))
     if folder is not None and not CheckpointFolder(folder / "checkpoints").is_begun:
         clear_snapshots(folder)
     seed_everything(derive(seed, "prepare"))
@@ -71,7 +71,7 @@ def train_images(
     model.eval()
     _say_what_passes(model, resident, settings.evaluation_batch_size)
     if folder is not None:
-        with work.told("saving the model"):
+        with work.announce("saving the model"):
             model.save(folder / "model")
         if finish is not None:
             finish(model)
@@ -126,7 +126,7 @@ def _model(splits: Splits, backbone: str | Path | Classifier | ImageClassifier, 
     return ImageClassifier.create(backbone, task, seed=seed)
 
 
-def _check(defence: Defence, settings: TrainingSettings) -> None:
+def _check_defence(defence: Defence, settings: TrainingSettings) -> None:
     if not defence.trains_images:
         raise UsageError(
             f"{defence.name} works on words, and these are images: take standard, vib, vub, label_smoothing, "

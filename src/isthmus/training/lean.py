@@ -27,19 +27,20 @@ from isthmus.core.progress import Watcher
 from isthmus.core.seeds import derive
 from isthmus.defences.base import Batch
 from isthmus.training import processes
-from isthmus.training.captured import Steps, is_recordable, own_stream
+from isthmus.training.captured import RecordedSteps, is_recordable, own_stream
 from isthmus.training.checkpoints import Position, load_tensors, load_weights, save_tensors, save_weights
 from isthmus.training.evaluation import DevMetrics, evaluate
 from isthmus.training.numerics import seed_everything
 from isthmus.training.questions import AnswerMetrics, EncodedWindows, evaluate_windows
 from isthmus.training.resident import load_optimizer, load_random, optimizer_tensors, random_tensors
-from isthmus.training.walk import Ledger, not_finite, walk
+from isthmus.training.settings import is_due
+from isthmus.training.walk import Ledger, backward, not_finite, walk
 
 if TYPE_CHECKING:
     from isthmus.training.checkpoints import Checkpoint
     from isthmus.training.encoded import EncodedExamples
     from isthmus.training.epoch_information import Tally
-    from isthmus.training.trainer import Run, Stage
+    from isthmus.training.trainer import Stage, TrainingRun
 
 ENABLED = True
 """Whether texts on a GPU train here and not by the Trainer."""
@@ -63,7 +64,12 @@ class LeanTrainer:
     """Trains one stage of a run on one device."""
 
     def __init__(
-        self, run: Run, stage: Stage, examples: EncodedExamples, optimizer: torch.optim.Optimizer, device: str | None
+        self,
+        run: TrainingRun,
+        stage: Stage,
+        examples: EncodedExamples,
+        optimizer: torch.optim.Optimizer,
+        device: str | None,
     ) -> None:
         del device  # The model is where it trains.
         self.run, self.stage, self.examples, self.optimizer = run, stage, examples, optimizer
@@ -100,7 +106,7 @@ class LeanTrainer:
         run.model.train()
         fits = fits_on_device(self.examples)
         records = fits and is_recordable(run.model, run.defence, self.device, settings.accumulation)
-        self._steps = Steps(
+        self._steps = RecordedSteps(
             run.model, run.defence, self.optimizer, run.autocast, settings.max_grad_norm, self.device, records
         )
         with own_stream(self.device, records):
@@ -143,7 +149,7 @@ class LeanTrainer:
         if not run.model.training:
             run.model.train()
         rates = self._rates_at()
-        shares = run.shares if run.shares.wanted(step) else None
+        shares = run.shares if run.shares.is_wanted(step) else None
         if self._steps.records and shares is None and len(order) == settings.batch_size:
             length = self._tokens.length(order)
             taken = self._steps.take(length, rows, lambda some: self._tokens.batch(some, length), rates)
@@ -163,7 +169,7 @@ class LeanTrainer:
     def _ordinary(self, order: Sequence[int], rows: Tensor, epoch: int, rates: Sequence[float]) -> Tensor:
         run, step, size = self.run, self.step + 1, self.run.settings.batch_size
         self.optimizer.zero_grad()
-        shares = run.shares if run.shares.wanted(step) else None
+        shares = run.shares if run.shares.is_wanted(step) else None
         for number, start in enumerate(range(0, len(order), size)):
             part = order[start : start + size]
             batch = self._tokens.batch(rows[start : start + size], self._tokens.length(part), part)
@@ -174,7 +180,7 @@ class LeanTrainer:
             weight = len(part) / len(order)
             terms = walk(
                 run.defence, run.model, batch,
-                backward=_backward, autocast=run.autocast, weight=weight, shares=shares,
+                backward=backward, autocast=run.autocast, weight=weight, shares=shares,
             )  # fmt: skip
             self._ledger.add(step, terms, weight)
         if shares is not None and (found := shares.take(step)):
@@ -193,11 +199,11 @@ class LeanTrainer:
         run, settings = self.run, self.run.settings
         ends = self.done % self.steps_per_epoch == 0
         keeps = run.checkpoints is not None
-        saves = keeps and (ends or _due(self.step, settings.checkpoint_every))
-        evaluates = ends or _due(self.step, settings.evaluate_every)
+        saves = keeps and (ends or is_due(self.step, settings.checkpoint_every))
+        evaluates = ends or is_due(self.step, settings.evaluate_every)
         if not ends:
             self._report()
-        if saves or evaluates or _due(self.step, settings.log_every):
+        if saves or evaluates or is_due(self.step, settings.log_every):
             self._log(rate, norm)
         if ends:
             self._report()
@@ -255,7 +261,7 @@ class LeanTrainer:
     def _save(self) -> None:
         run = self.run
         assert run.checkpoints is not None
-        with self._due.timed():
+        with self._due.measure():
             folder = run.folder / f"epoch-{self.stage.first_epoch}" / f"checkpoint-{self.done}"
             save_weights(run.model, folder / "model.safetensors")
             save_tensors(optimizer_tensors(self.optimizer) | random_tensors(), folder / _STATE)
@@ -288,7 +294,7 @@ class Due:
         return (self.clock() - self.ended) * _SHARE >= self.took
 
     @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """The writing of one."""
         begun = self.clock()
         yield
@@ -344,10 +350,10 @@ class _Sent:
         chosen = order or rows.tolist()
         batch = self.examples.collate([self.examples[index] for index in chosen])
         return Batch(
-            {name: self._sent(tensor) for name, tensor in batch["inputs"].items()}, self._sent(batch["labels"])
+            {name: self._send(tensor) for name, tensor in batch["inputs"].items()}, self._send(batch["labels"])
         )
 
-    def _sent(self, tensor: Tensor) -> Tensor:
+    def _send(self, tensor: Tensor) -> Tensor:
         if self.device.type != "cuda":
             return tensor.to(self.device)
         return tensor.pin_memory().to(self.device, non_blocking=True)
@@ -357,11 +363,3 @@ def fits_on_device(examples: EncodedExamples, room: int = _ROOM) -> bool:
     """Whether there is room for all token rows."""
     width = examples.padded_length(max(len(row["input_ids"]) for row in examples.rows))
     return len(examples) * width * len(examples.rows[0]) * 4 <= room
-
-
-def _backward(loss: Tensor, retain_graph: bool) -> None:
-    torch.autograd.backward(loss, retain_graph=retain_graph)
-
-
-def _due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0

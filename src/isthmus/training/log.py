@@ -25,7 +25,7 @@ from isthmus.core.files import writing
 from isthmus.core.lines import seal
 
 
-def judged(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def select_judged(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The rows whose weights could be chosen: those after the selection began, or all of them."""
     begins = [number for number, row in enumerate(rows) if "selection" in row]
     return list(rows[begins[-1] + 1 :] if begins else rows)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus.core.errors import UsageError
 from isthmus.core.hardware import bfloat16_works, has_fast_bfloat16
+from isthmus.core.types import Autocast
 from isthmus.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-Autocast = Callable[[], AbstractContextManager[object]]
 
 
 def autocast_on(device: torch.device, precision: str) -> Autocast:
@@ -40,7 +38,7 @@ def autocast_on(device: torch.device, precision: str) -> Autocast:
 
 
 @contextlib.contextmanager
-def unplanned_attention(device: torch.device) -> Iterator[None]:
+def avoid_planned_attention(device: torch.device) -> Iterator[None]:
     """Leave out cuDNN's attention on a GPU: it plans again for every new shape, a third of a small encoder's step."""
     import torch
 
@@ -56,7 +54,7 @@ def unplanned_attention(device: torch.device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def preserved_randomness() -> Iterator[None]:
+def preserve_randomness() -> Iterator[None]:
     """Leave the global streams of python, numpy and torch as they were found."""
     import torch
 
@@ -79,7 +77,7 @@ def seed_everything(seed: int) -> None:
 
 
 @contextlib.contextmanager
-def thawed_afterwards(model: nn.Module) -> Iterator[None]:
+def thaw_afterwards(model: nn.Module) -> Iterator[None]:
     """Unfreeze afterwards what is frozen in the block, for the next training of the same model."""
     moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
@@ -97,7 +95,7 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.
     import torch
 
     trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    plain, rates = _undecayed(model), _own_rates(model)
+    plain, rates = _find_undecayed(model), _own_rates(model)
     groups = [
         {
             "params": [p for name, p in trainable if (name in plain) is not decays and rates.get(name) == rate],
@@ -130,7 +128,7 @@ def _own_rates(model: nn.Module) -> dict[str, float]:
     return found
 
 
-def _undecayed(model: nn.Module) -> set[str]:
+def _find_undecayed(model: nn.Module) -> set[str]:
     names = {name for name, parameter in model.named_parameters() if parameter.ndim < 2}
     for prefix, module in model.named_modules():
         if "norm" in type(module).__name__.lower():

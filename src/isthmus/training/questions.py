@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.core.answer_scores import score
-from isthmus.core.types import Example, Floats
-from isthmus.inference.question_answering import predictions, window_logits, windows_of
+from isthmus.core.types import Autocast, Example, Floats
+from isthmus.inference.question_answering import predict_answers, window_logits, windows_of
 from isthmus.inference.question_windows import Window
 from isthmus.training.encoded import EncodedExamples, Padding
-from isthmus.training.numerics import Autocast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +74,7 @@ def evaluate_windows(
     windows = [dev.windows[number] for number in chosen]
     found = dict(window_logits(model, windows, dev.questions, batch_size=size, autocast=autocast))
     logits = [found[number] for number in range(len(windows))]
-    answers = predictions(windows, logits, dev.questions, dev.fields, n_best=1)[part::parts]
+    answers = predict_answers(windows, logits, dev.questions, dev.fields, n_best=1)[part::parts]
     scores = [
         score(answer.text, [true.text for true in question.label])  # type: ignore[union-attr]
         for answer, question in zip(answers, dev.questions[part::parts], strict=True)
@@ -85,7 +84,7 @@ def evaluate_windows(
             sum(one.f1 for one in scores),
             sum(one.exact_match for one in scores),
             len(scores),
-            sum(cross_entropy(window, row) for window, row in zip(windows, logits, strict=True)),
+            sum(window_cross_entropy(window, row) for window, row in zip(windows, logits, strict=True)),
             len(windows),
         ],
         dtype=torch.float64,
@@ -94,7 +93,7 @@ def evaluate_windows(
     return AnswerMetrics(f1 / questions, exact_match / questions, loss / rows)
 
 
-def cross_entropy(window: Window, logits: Floats) -> float:
+def window_cross_entropy(window: Window, logits: Floats) -> float:
     """Mean of the two ends' cross-entropies in one window."""
     values = logits.astype(np.float64)
     largest = values.max(axis=1)

@@ -29,7 +29,7 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import Ints
 from isthmus.defences.base import Batch, Defence
 from isthmus.training.averages import AveragedWeights
-from isthmus.training.captured import Steps, is_recordable, own_stream
+from isthmus.training.captured import RecordedSteps, is_recordable, own_stream
 from isthmus.training.checkpoints import (
     Checkpoint,
     CheckpointFolder,
@@ -45,15 +45,15 @@ from isthmus.training.log import TrainLog
 from isthmus.training.numerics import (
     OWN,
     autocast_on,
+    avoid_planned_attention,
     digest,
     make_optimizer,
-    preserved_randomness,
+    preserve_randomness,
     seed_everything,
-    unplanned_attention,
 )
-from isthmus.training.settings import Progress, TrainingSettings
+from isthmus.training.settings import Progress, TrainingSettings, is_due
 from isthmus.training.shares import GradientShares
-from isthmus.training.walk import Ledger, not_finite, walk
+from isthmus.training.walk import Ledger, backward, not_finite, walk
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
@@ -119,7 +119,7 @@ def train_resident(
     if len(data) == 0 or len(dev) == 0:
         raise DataError(f"{len(data)} training and {len(dev)} development examples: at least one of each is needed")
     place = None if folder is None else Path(folder)
-    with contextlib.nullcontext() if place is None else hold(place, "train", exclusive=True), preserved_randomness():
+    with contextlib.nullcontext() if place is None else hold(place, "train", exclusive=True), preserve_randomness():
         chosen = settings or TrainingSettings()
         loop = _Loop(data, model, defence, dev, chosen, place, seed, progress, whole, snapshot, averaged)
         return loop.run()
@@ -157,7 +157,7 @@ class _Loop:
         self.information = of_resident(self.model, self.data, self.dev, noted, size, self.autocast, self.seed)
         self.optimizer = make_optimizer(self.model, self.settings)
         records = is_recordable(self.model, self.defence, device, self.settings.accumulation)
-        self.steps = Steps(
+        self.steps = RecordedSteps(
             self.model, self.defence, self.optimizer, self.autocast, self.settings.max_grad_norm, device, records
         )
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -174,7 +174,7 @@ class _Loop:
         self.model.train()
         with (
             checkpoints.naming_the_last() if checkpoints else contextlib.nullcontext(),
-            unplanned_attention(device),
+            avoid_planned_attention(device),
             own_stream(device, records),
         ):
             self._train()
@@ -221,7 +221,7 @@ class _Loop:
         self.step += 1
         if not self.model.training:
             self.model.train()
-        shares = self.shares if self.shares.wanted(self.step) else None
+        shares = self.shares if self.shares.is_wanted(self.step) else None
         if self.steps.records and shares is None and len(rows) == settings.batch_size:
             rates = [rate * group.get(OWN, 1.0) for group in self.optimizer.param_groups]
             taken = self.steps.take(len(rows), rows, self.data.batch, rates)
@@ -237,7 +237,7 @@ class _Loop:
             weight = len(part) / len(rows)
             model = cast("Classifier", self.model)
             terms = walk(
-                self.defence, model, batch, backward=_backward, autocast=self.autocast, weight=weight, shares=shares
+                self.defence, model, batch, backward=backward, autocast=self.autocast, weight=weight, shares=shares
             )
             self.ledger.add(self.step, terms, weight)
         if shares is not None and (found := shares.take(self.step)):
@@ -253,9 +253,9 @@ class _Loop:
     def _record(self, rate: float, norm: Tensor) -> None:
         settings = self.settings
         ends = self.step % self.per_epoch == 0
-        saves = self.checkpoints is not None and (ends or _due(self.step, settings.checkpoint_every))
-        evaluates = ends or _due(self.step, settings.evaluate_every)
-        if saves or evaluates or _due(self.step, settings.log_every):
+        saves = self.checkpoints is not None and (ends or is_due(self.step, settings.checkpoint_every))
+        evaluates = ends or is_due(self.step, settings.evaluate_every)
+        if saves or evaluates or is_due(self.step, settings.log_every):
             row = self.ledger.take()
             if not math.isfinite(length := float(norm)):
                 raise not_finite("the gradient norm", length, self.step)
@@ -313,14 +313,6 @@ class _Loop:
             self.averages.load(tensors)
         self.step, self.finished = start.position.step, start.position.finished
         self.selection.load_state(start.position.selection)
-
-
-def _backward(loss: Tensor, retain_graph: bool) -> None:
-    torch.autograd.backward(loss, retain_graph=retain_graph)
-
-
-def _due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

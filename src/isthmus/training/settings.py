@@ -178,3 +178,8 @@ def _is_count(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_due(step: int, every: int | None) -> bool:
+    """Whether something that happens after `every` steps (never for None) happens after this one."""
+    return every is not None and step % every == 0

@@ -38,7 +38,7 @@ class GradientShares:
         self._before: dict[str, tuple[int, float]] = {}
         self._warned: set[str] = set()
 
-    def wanted(self, step: int) -> bool:
+    def is_wanted(self, step: int) -> bool:
         """Whether this step, counted from 1, is measured."""
         import torch.distributed
 
@@ -67,7 +67,7 @@ class GradientShares:
                 found: Gradients = [None] * len(parameters)
                 if value.requires_grad:
                     found = list(torch.autograd.grad(value * weight, parameters, retain_graph=True, allow_unused=True))
-                self._sums[name] = _added(self._sums[name], found) if name in self._sums else found
+                self._sums[name] = _add(self._sums[name], found) if name in self._sums else found
         finally:
             batch.is_measured = False
 
@@ -105,7 +105,7 @@ class GradientShares:
             )
 
 
-def _added(first: Gradients, second: Gradients) -> Gradients:
+def _add(first: Gradients, second: Gradients) -> Gradients:
     return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]
 
 

@@ -25,17 +25,17 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from isthmus.core.errors import RunError, UsageError
 from isthmus.core.files import remove_tree
 from isthmus.core.seeds import derive
+from isthmus.core.types import Autocast
 from isthmus.defences.base import Batch, Defence
 from isthmus.models import Classifier
 from isthmus.training import processes
 from isthmus.training.arguments import make_arguments
 from isthmus.training.checkpoints import CheckpointFolder, Position, load_weights, save_weights
 from isthmus.training.encoded import EncodedExamples
-from isthmus.training.epoch_information import Information, Tally
+from isthmus.training.epoch_information import EpochInformation, Tally
 from isthmus.training.evaluation import DevMetrics, Selection, evaluate
 from isthmus.training.flow import Flow
 from isthmus.training.log import TrainLog
-from isthmus.training.numerics import Autocast
 from isthmus.training.order import Ordered
 from isthmus.training.questions import AnswerMetrics, EncodedWindows, evaluate_windows
 from isthmus.training.settings import Progress, TrainingSettings
@@ -48,7 +48,7 @@ MARKER = "trainer_state.json"
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """What the stages of one training share."""
 
     model: Classifier
@@ -61,7 +61,7 @@ class Run:
     selection: Selection
     folder: Path
     """Where checkpoints go, or would go."""
-    information: Information
+    information: EpochInformation
     snapshot: Callable[[int], None] | None = None
     """Keeps the weights after so many epochs."""
     checkpoints: CheckpointFolder | None = None
@@ -89,7 +89,12 @@ class WalkingTrainer(Trainer):
     """Trains one stage of a run."""
 
     def __init__(
-        self, run: Run, stage: Stage, examples: EncodedExamples, optimizer: torch.optim.Optimizer, device: str | None
+        self,
+        run: TrainingRun,
+        stage: Stage,
+        examples: EncodedExamples,
+        optimizer: torch.optim.Optimizer,
+        device: str | None,
     ) -> None:
         self.run, self.stage = run, stage
         self.epoch = stage.first_epoch
@@ -165,7 +170,7 @@ class WalkingTrainer(Trainer):
             epoch=self.epoch,
         )
         weight = len(batch) / self._examples_in_step
-        shares = run.shares if run.shares.wanted(step) and self.is_world_process_zero() else None
+        shares = run.shares if run.shares.is_wanted(step) and self.is_world_process_zero() else None
         with self.accelerator.no_sync(model):
             terms = walk(
                 run.defence, run.model, batch,

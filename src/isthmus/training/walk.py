@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import TrainingError
+from isthmus.core.types import Autocast
 from isthmus.defences.base import Batch, Defence
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Backward = Callable[["Tensor", bool], None]
 """Back-propagate a scalar; the flag says whether to keep its graph."""
-Autocast = Callable[[], AbstractContextManager[object]]
 Reduce = Callable[["Tensor"], "Tensor"]
 
 
@@ -64,7 +63,7 @@ def walk(
             if shares is not None:
                 shares.add(model, batch, terms, weight)
             total = terms.total()
-            with added_together(earlier):
+            with add_together(earlier):
                 backward(total if weight == 1.0 else total * weight, terms.retain_graph)
     if not sums:
         raise TrainingError(f"the losses of {defence.name} yielded nothing; at least one term is needed")
@@ -72,7 +71,7 @@ def walk(
 
 
 @contextlib.contextmanager
-def added_together(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+def add_together(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     """Add the gradients of the block to those from before it, all at once.
 
     By itself a backward pass adds to one gradient after the other: for a GPU a small job per weight.
@@ -142,3 +141,10 @@ def not_finite(name: str, value: float, step: int) -> TrainingError:
     return TrainingError(
         f"{name} became {value} at step {step}. Lower the learning rate, or the strength of the defence."
     )
+
+
+def backward(loss: Tensor, retain_graph: bool) -> None:
+    """Back-propagate without a scaler."""
+    import torch
+
+    torch.autograd.backward(loss, retain_graph=retain_graph)

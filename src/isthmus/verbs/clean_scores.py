@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isthmus.core.errors import VictimError, VictimTimeout
-from isthmus.core.hashing import Keys
-from isthmus.core.types import Floats, Texts, Victim
+from isthmus.core.types import Floats, Keys, Texts, Victim
 
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Answers:
+class BatchScores:
     """One row per text, NaN where there is no answer, and by position why not."""
 
     scores: Floats
@@ -24,11 +23,11 @@ class Answers:
 
 def tolerant_scores(victim: Victim, texts: Sequence[Texts]) -> Floats:
     """One row per text; NaN for a text the victim fails on. A victim that fails on all of them is an error."""
-    parts = [answers(victim, texts[at : at + _AT_ONCE]).scores for at in range(0, len(texts), _AT_ONCE)]
+    parts = [score_batch(victim, texts[at : at + _AT_ONCE]).scores for at in range(0, len(texts), _AT_ONCE)]
     return np.concatenate(parts) if parts else np.zeros((0, len(victim.labels)), np.float32)
 
 
-def answers(victim: Victim, texts: Sequence[Texts], keys: Keys | None = None, *, probe: bool = True) -> Answers:
+def score_batch(victim: Victim, texts: Sequence[Texts], keys: Keys | None = None, *, probe: bool = True) -> BatchScores:
     """Scores of one batch; `keys` as in `Victim.scores`.
 
     With `probe`, a victim that fails on the first, the middle and the last text is taken to be down, and its error is
@@ -49,7 +48,7 @@ def answers(victim: Victim, texts: Sequence[Texts], keys: Keys | None = None, *,
         scores = _halves(victim, texts, keys, 0, reasons)
     for place in np.flatnonzero(np.isnan(scores).any(axis=1)).tolist():
         reasons.setdefault(place, "the model answered NaN")
-    return Answers(scores, reasons)
+    return BatchScores(scores, reasons)
 
 
 def _ask(victim: Victim, texts: Sequence[Texts], keys: Keys | None) -> Floats:

@@ -14,9 +14,9 @@ from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Example
 from isthmus.explanations.base import refuse_wordless
 from isthmus.models.image_names import is_image_model
-from isthmus.runs.explained import Explained, Kept, Reading, check_kept, keep
+from isthmus.runs.explained import Explained, KeptExplanations, Reading, check_kept, keep
 from isthmus.runs.folder import AttackFile, RunFolder
-from isthmus.text.words import Words
+from isthmus.text.words import has_words
 from isthmus.verbs.observer import Observer, Silent
 from isthmus.verbs.prepared_model import PreparedModel, PreparedSample
 from isthmus.verbs.request import SampleRequest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from isthmus.core.types import Victim
     from isthmus.explanations.base import Explainer, Explanation
 
-Outcome = Literal["succeeded", "failed", "all"]
+ExplainedOutcome = Literal["succeeded", "failed", "all"]
 
 _ATTACKED = 10
 """Attacked texts that are shown unless a number is given."""
@@ -44,7 +44,7 @@ class ExplainRequest(SampleRequest):
     classes: tuple[str, ...] = ("predicted",)
     attack: str | None = None
     """An attack of the run, whose successes are explained beside their originals."""
-    outcome: Outcome = "succeeded"
+    outcome: ExplainedOutcome = "succeeded"
     """Which of its texts."""
     against: str | None = None
     """Another model that reads the same texts."""
@@ -58,7 +58,7 @@ class Explanations:
     """What a command found."""
 
     explained: tuple[Explained, ...]
-    kept: Kept | None = None
+    kept: KeptExplanations | None = None
     """Where it lies, if a run folder keeps it."""
 
 
@@ -71,13 +71,13 @@ def explain(request: ExplainRequest, observer: Observer | None = None) -> Explan
     ]
     if len(chosen) > 1:
         raise UsageError(f"explain one thing at a time: {' and '.join(chosen)} were given")
-    if request.outcome not in get_args(Outcome):
-        raise UnknownName("outcome", request.outcome, get_args(Outcome))
+    if request.outcome not in get_args(ExplainedOutcome):
+        raise UnknownName("outcome", request.outcome, get_args(ExplainedOutcome))
     with _PreparedExplanation(request, observer or Silent()) as ready:
         folder = ready.keeper
         if folder is not None:
             check_kept(folder)  # A damaged file is found out now, not after everything is explained.
-        found = tuple(ready.explained())
+        found = tuple(ready.explain())
         kept = None if folder is None else keep(folder, ready.name, ready.settings, found, request.command)
         return Explanations(found, kept)
 
@@ -137,19 +137,19 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
     def _folder(self) -> RunFolder | None:
         return self.source.run if self.request.out is None else RunFolder(self.request.out)
 
-    def explained(self) -> Iterator[Explained]:
+    def explain(self) -> Iterator[Explained]:
         """Every text in order."""
         if is_image_model(Path(self.source.spec)):
             raise UsageError(f"{self.source.shown} reads images, and explanations are for texts: use a text classifier")
         if self.request.attack is not None:
-            return self._attacked()
+            return self._explain_attacked()
         if self.request.texts:
-            return self._plain(self._given(), {})
+            return self._plain(self._make_examples(), {})
         if self.request.data is None and self.source.run is None:
             raise UsageError('nothing to explain: pass a text ("…"), --data FILE, or --attack NAME of a run')
         n = 5 if self.request.n is None else self.request.n
-        given = list(self.first(n).aligned(self.victim.labels))
-        sample = [example for example in given if _has_words(example)]
+        given = list(self.first(n).align_labels(self.victim.labels))
+        sample = [example for example in given if has_words(example)]
         if not sample:
             raise UsageError(f"none of {n} texts of {self.data.split} has a word: there is nothing to explain")
         if wordless := len(given) - len(sample):
@@ -194,7 +194,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
         names = (known.get(label, label) for label in victim.labels if label != ABSTAINS)
         return own, _Reader(other.source.shown, victim, tuple(names))
 
-    def _given(self) -> list[Example]:
+    def _make_examples(self) -> list[Example]:
         fields = tuple(getattr(self.subject, "fields", None) or ("text",))
         texts = self.request.texts
         if len(texts) % len(fields):
@@ -223,7 +223,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
         """Class names for people."""
         if self.request.attack is not None:
             return tuple(self._attack_file.header().get("labels") or self.subject.labels)
-        return tuple(self.shown_labels() if self._has_data else self.subject.labels)
+        return tuple(self.choose_label_names() if self._has_data else self.subject.labels)
 
     @cached_property
     def _attack_file(self) -> AttackFile:
@@ -236,7 +236,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
             raise UnknownName(f"attack in {folder.path}", name, files)
         return files[name]
 
-    def _attacked(self) -> Iterator[Explained]:
+    def _explain_attacked(self) -> Iterator[Explained]:
         file, wanted = self._attack_file, self.request.outcome
         outcomes = ("succeeded", "failed") if wanted == "all" else (wanted,)
         # A search that found nothing to change has nothing to show.
@@ -264,13 +264,9 @@ class _Reader(NamedTuple):
     labels: tuple[str, ...]
 
 
-def _has_words(example: Example) -> bool:
-    return any(len(Words.of(text)) for text in example.texts.values())
-
-
 def _place(given: str, labels: Sequence[str]) -> int:
-    from isthmus.explanations.base import chosen_classes
+    from isthmus.explanations.base import choose_classes
 
-    found = chosen_classes([given], labels)
+    found = choose_classes([given], labels)
     assert found is not None
     return found[0]

@@ -56,16 +56,16 @@ class GoalRequest:
 
     def target(self, data: Dataset) -> int | None:
         """Index of the class asked for; an unknown one is an error."""
-        return None if self.target_label is None else data.label_index(_label(self.target_label, data))
+        return None if self.target_label is None else data.label_index(_parse_label(self.target_label, data))
 
-    def attacked(self, data: Dataset) -> int | None:
+    def find_attacked_class(self, data: Dataset) -> int | None:
         """Index of the class whose examples are attacked, or None for all."""
-        return None if self.from_label is None else data.label_index(_label(self.from_label, data))
+        return None if self.from_label is None else data.label_index(_parse_label(self.from_label, data))
 
     def check_positive(self, data: Dataset) -> None:
         """Refuse a class that the data do not have."""
         if self.positive is not None:
-            data.label_index(_label(self.positive, data))
+            data.label_index(_parse_label(self.positive, data))
 
     def settings(self) -> dict[str, Any]:
         """For the header and the hash: labels by name, so that it does not depend on their order."""
@@ -92,7 +92,7 @@ def make_goal(target: int | None, flagged: int | None, threshold: float | None) 
     return Untargeted()
 
 
-def _label(name: str, data: Dataset) -> int | str:
+def _parse_label(name: str, data: Dataset) -> int | str:
     """A label by name, or by number where no label has that name."""
     if name.isascii() and name.isdigit() and name not in data.labels:
         return int(name)

@@ -19,12 +19,12 @@ import isthmus
 from isthmus.core import catalog
 from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.core.files import remove_file
-from isthmus.core.lock import serialised, sweep
+from isthmus.core.lock import serialise, sweep
 from isthmus.core.records import read_record, write_record
 from isthmus.measures.base import Asked, Measure, Measurement, Option, Step
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.provenance import named_files
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.provenance import hash_named_files
+from isthmus.runs.settings import short_hash, to_plain
 from isthmus.verbs.subject import make_subject, stamp_of
 
 
@@ -70,7 +70,7 @@ def measure(request: MeasureRequest, step: Step | None = None) -> list[Measured]
     folders = [_folder(run) for run in request.runs]
     against = _folder(request.against) if request.against is not None else None
     methods = _methods(request)
-    _check(request, methods)
+    _check_request(request, methods)
     found: list[Measured] = []
     for method in methods:
         if method.compares:
@@ -86,9 +86,9 @@ _OPTIONS: dict[Option, str] = {
 }  # fmt: skip
 
 
-def _check(request: MeasureRequest, methods: Sequence[Measure]) -> None:
+def _check_request(request: MeasureRequest, methods: Sequence[Measure]) -> None:
     """An option that none of the measures heeds was meant for another."""
-    given = {**request.asked.given(), **({"against": request.against} if request.against is not None else {})}
+    given = {**request.asked.non_defaults(), **({"against": request.against} if request.against is not None else {})}
     for option, flag in _OPTIONS.items():
         if option in given and not any(method.heeds(option) for method in methods):
             names = ", ".join(method.name for method in methods)
@@ -134,24 +134,24 @@ def _take(
     """One measure of one run, or of several that it compares."""
     first, *rest = folders
     others = [*rest, *([against] if against is not None and method.heeds("against") else ())]
-    asked = Asked(**{name: value for name, value in request.asked.given().items() if name in method.takes})
-    settings = _settings(method, asked, [_seen_from(first, other) for other in others])
-    stamp: dict[str, Any] = named_files(method)
-    stamp |= {_seen_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
-    known = _entries(first)
+    asked = Asked(**{name: value for name, value in request.asked.non_defaults().items() if name in method.takes})
+    settings = _settings(method, asked, [_path_from(first, other) for other in others])
+    stamp: dict[str, Any] = hash_named_files(method)
+    stamp |= {_path_from(first, folder): stamp_of(folder, method.reads) for folder in (first, *others)}
+    known = _read_entries(first)
     key = _key(method.name, short_hash(settings), known)
-    if key in known and known[key].get("stamp") == plain(stamp):
+    if key in known and known[key].get("stamp") == to_plain(stamp):
         sweep(first.path)
-        return _measured(first, key, known[key])
+        return _read_measured(first, key, known[key])
     with first.hold("measure"):
         subject = make_subject(first, asked, request.device, step)
         subject.others = tuple(make_subject(other, asked, request.device, step) for other in others)
-        entry = _entry(settings, stamp, request, method.measure(subject))
+        entry = _make_entry(settings, stamp, request, method.measure(subject))
         # One at a time, and read again: another command may have measured something else in the meantime.
-        with serialised(first.measures_path, "measure"):
-            known = _entries(first)
+        with serialise(first.measures_path, "measure"):
+            known = _read_entries(first)
             key = _key(method.name, short_hash(settings), known)
-            measured = _measured(first, key, entry)
+            measured = _read_measured(first, key, entry)
             for plot in measured.measurement.plots:
                 for file in measured.figure_files(plot.name):
                     remove_file(file)  # It may show an older measurement; if we are killed now, nobody draws it again.
@@ -159,26 +159,26 @@ def _take(
     return dataclasses.replace(measured, was_there=False)
 
 
-def _entry(
+def _make_entry(
     settings: Mapping[str, Any], stamp: Mapping[str, Any], request: MeasureRequest, measurement: Measurement
 ) -> dict[str, Any]:
     return {
-        "settings": plain(settings),
+        "settings": to_plain(settings),
         "hash": short_hash(settings),
-        "stamp": plain(stamp),
+        "stamp": to_plain(stamp),
         "isthmus": isthmus.__version__,
         "command": request.command,
         "measurement": measurement.to_json(),
     }
 
 
-def _seen_from(first: RunFolder, folder: RunFolder) -> str:
+def _path_from(first: RunFolder, folder: RunFolder) -> str:
     """Where a run lies as seen from another: the same however the two were named."""
     return Path(os.path.relpath(folder.path.resolve(), first.path.resolve())).as_posix()
 
 
 def _settings(method: Measure, asked: Asked, others: Sequence[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {"measure": method.name, "parameters": plain(method), "asked": asked.given()}
+    settings: dict[str, Any] = {"measure": method.name, "parameters": to_plain(method), "asked": asked.non_defaults()}
     if others:
         settings["with"] = list(others)
     return settings
@@ -188,7 +188,7 @@ def _key(name: str, code: str, known: Mapping[str, Mapping[str, Any]]) -> str:
     return name if name not in known or known[name].get("hash") == code else f"{name}@{code}"
 
 
-def _entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
+def _read_entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
     if not folder.measures_path.is_file():
         return {}
     value = read_record(folder.measures_path)
@@ -197,7 +197,7 @@ def _entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
     return value
 
 
-def _measured(folder: RunFolder, key: str, entry: Mapping[str, Any]) -> Measured:
+def _read_measured(folder: RunFolder, key: str, entry: Mapping[str, Any]) -> Measured:
     try:
         measurement = Measurement.from_json(entry["measurement"])
     except (KeyError, TypeError, AttributeError) as error:
@@ -207,4 +207,4 @@ def _measured(folder: RunFolder, key: str, entry: Mapping[str, Any]) -> Measured
 
 def measurements(folder: RunFolder) -> list[Measured]:
     """What was measured of a run, by name."""
-    return [_measured(folder, key, entry) for key, entry in sorted(_entries(folder).items())]
+    return [_read_measured(folder, key, entry) for key, entry in sorted(_read_entries(folder).items())]

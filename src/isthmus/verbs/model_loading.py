@@ -49,7 +49,7 @@ def open_victim(
 ) -> Victim:
     """Load the model; a function or a service that cannot be asked for its classes has those of the data."""
     given = {**(options or {}), "device": device, "precision": precision, **({"images": True} if images else {})}
-    victim = _load(source, labels, given)
+    victim = _load_victim(source, labels, given)
     try:
         _ = victim.labels
     except VictimUnreachable:
@@ -57,11 +57,11 @@ def open_victim(
     except VictimError:
         if labels is not None:
             raise
-        victim = _load(source, data_labels, given)
+        victim = _load_victim(source, data_labels, given)
     return victim
 
 
-def _load(source: ModelSource, labels: Sequence[str] | None, given: Mapping[str, Any]) -> Victim:
+def _load_victim(source: ModelSource, labels: Sequence[str] | None, given: Mapping[str, Any]) -> Victim:
     from isthmus.models.victims import load_victim
 
     precision: Literal["fp32", "bf16"] = "bf16" if given["precision"] == "bf16" else "fp32"
@@ -105,7 +105,7 @@ def numbering(data: Dataset, aligned: Dataset) -> dict[int, int]:
     """Label index of the data -> that of the victim it was aligned to, also for labels no example has."""
     every = tuple(Example(str(index), {}, index) for index in range(len(data.labels)))
     with contextlib.suppress(DataError):
-        known = replace(data, examples=every, rejected=()).aligned(aligned.labels)
+        known = replace(data, examples=every, rejected=()).align_labels(aligned.labels)
         return {index: int(example.label) for index, example in enumerate(known)}  # type: ignore[arg-type]
     found = {int(ours.label): int(theirs.label) for ours, theirs in zip(data, aligned, strict=True)}  # type: ignore[arg-type]
     for index, name in enumerate(data.labels):
@@ -122,7 +122,7 @@ def names_in_data(data: Dataset, labels: Sequence[str], numbers: Mapping[int, in
     return names
 
 
-def shown_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
+def choose_label_names(labels: Sequence[str], names: Sequence[str]) -> list[str]:
     """Class names for people: the victim's own, or the data's where the victim only numbers them."""
     pairs = zip(labels, names, strict=True)
     return [theirs if re.fullmatch(r"(?i)(label_)?\d+", ours) else ours for ours, theirs in pairs]

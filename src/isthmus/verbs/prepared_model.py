@@ -16,21 +16,21 @@ from isthmus.core.files import make_folder
 from isthmus.core.types import ImageClassification
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.probes import Probed, Stranger, keep, source_hash
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 from isthmus.verbs.label_check import check_labels
 from isthmus.verbs.model_loading import (
     VERSION,
     check_inputs,
+    choose_label_names,
     deciding,
     names_in_data,
     numbering,
     open_victim,
-    shown_labels,
     suit_fields,
 )
 from isthmus.verbs.observer import Observer
 from isthmus.verbs.request import ModelRequest, SampleRequest
-from isthmus.verbs.sources import DataRequest, ModelSource, chosen
+from isthmus.verbs.sources import DataRequest, ModelSource, choose_split
 
 if TYPE_CHECKING:
     from isthmus.attacks.parts.protection import Protection
@@ -95,7 +95,7 @@ class PreparedModel(Generic[Asked]):
         asked = {
             "fields": list(data.fields),
             "labels": list(victim.labels),
-            "victim": plain(deciding(request.victim)),
+            "victim": to_plain(deciding(request.victim)),
             "precision": request.precision,
         }
         version = request.victim.get(VERSION)
@@ -171,7 +171,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
     @cached_property
     def data(self) -> Dataset:
         """The split to attack."""
-        return chosen(self.splits, self.request.split)
+        return choose_split(self.splits, self.request.split)
 
     @cached_property
     def sample(self) -> Dataset:
@@ -244,7 +244,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
     @cached_property
     def aligned(self) -> Dataset:
         """The split with labels in the victim's numbering."""
-        return self.data.aligned(self.victim.labels)
+        return self.data.align_labels(self.victim.labels)
 
     @cached_property
     def numbering(self) -> dict[int, int]:
@@ -255,9 +255,9 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         """What the data calls each of the victim's classes."""
         return names_in_data(self.data, self.victim.labels, self.numbering)
 
-    def shown_labels(self) -> list[str]:
+    def choose_label_names(self) -> list[str]:
         """Class names for people: the victim's own, or the data's where the victim only numbers them."""
-        return shown_labels(self.victim.labels, self._names_in_data())
+        return choose_label_names(self.victim.labels, self._names_in_data())
 
     def check_labels(self) -> None:
         """Stop if the model's labels cannot be those of the data; looked at once."""

@@ -14,7 +14,7 @@ from isthmus.verbs.sources import DataRequest
 if TYPE_CHECKING:
     from isthmus.data.load import TaskName
 
-Rows = Literal["successes", "all"]
+RowsWanted = Literal["successes", "all"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SetRequest:
     text: str | None = None
     label: str | None = None
     pair: tuple[str, str] | None = None
-    rows: Rows = "successes"
+    rows: RowsWanted = "successes"
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 import isthmus
 from isthmus.core.errors import RunError
 from isthmus.core.records import write_record
-from isthmus.runs.effort import measured, summed
+from isthmus.runs.effort import measure_effort, sum_effort
 from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import BusyError, Journal, is_being_written
 from isthmus.runs.provenance import machine, now, versions
-from isthmus.runs.settings import plain, short_hash
+from isthmus.runs.settings import short_hash, to_plain
 from isthmus.verbs.observer import RowResult
 from isthmus.verbs.prepared_model import PreparedModel
 
@@ -110,7 +110,7 @@ class RowsJob(ABC, Generic[Result]):
     ) -> Generator[Result, None, None]:
         """Results of the examples in `missing` as they finish; counts of what they cost go to `effort`.
 
-        An example that is `lost` has its row already, and is among them for what lies beside the row.
+        An example that is `find_lost` has its row already, and is among them for what lies beside the row.
         What is prepared before the generator is returned is not counted as time of the work.
         """
 
@@ -130,14 +130,14 @@ class RowsJob(ABC, Generic[Result]):
     def begin(self) -> None:
         """Look at the model before the first row of the file is made."""
 
-    def outdated(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
+    def find_outdated(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
         """Ids of results that are to be made again."""
         del file
         if not self.ready.request.retry_errors:
             return set()
         return {result.id for result in results if result.outcome in self.retried}
 
-    def lost(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
+    def find_lost(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
         """Ids of results that are there while what belongs beside their rows is not."""
         del file, results
         return set()
@@ -159,16 +159,16 @@ class RowsJob(ABC, Generic[Result]):
         file, opened, known = claim(self.choose_file, self.settings)
         with opened as journal:
             there = self._read(journal)
-            if again := self.outdated(file, there):
+            if again := self.find_outdated(file, there):
                 journal.forget(sorted(again))
                 there = [result for result in there if result.id not in again]
             missing = {key for key in self.asked if key not in journal.rows}
-            lost = self.lost(file, there)
+            lost = self.find_lost(file, there)
             header = dict(known)
             if not missing and not lost and self.revise(header, there):
                 if header != known:
                     write_record(file.header_path, header)
-                return self._done(file, header, there, 0)
+                return self._make_done(file, header, there, 0)
             if missing and not there:
                 self.begin()
             header = self._header(known)
@@ -177,10 +177,10 @@ class RowsJob(ABC, Generic[Result]):
             journal.finish(self.order(header))
             every = self._read(journal)
             self.settle(file, every)
-            header["effort"] = summed(known.get("effort"), effort)
+            header["effort"] = sum_effort(known.get("effort"), effort)
             header |= self.conclude(file, header, every)
             write_record(file.header_path, header)
-            return self._done(file, header, every, len(missing))
+            return self._make_done(file, header, every, len(missing))
 
     def _read(self, journal: Journal) -> list[Result]:
         try:
@@ -188,7 +188,7 @@ class RowsJob(ABC, Generic[Result]):
         except RunError as error:
             raise RunError(f"{journal.path}: {error}") from error
 
-    def _done(
+    def _make_done(
         self, file: AttackFile, header: Mapping[str, Any], every: Sequence[Result], made: int
     ) -> RowsDone[Result]:
         by_id = {result.id: result for result in every}
@@ -199,7 +199,7 @@ class RowsJob(ABC, Generic[Result]):
             "schema": SCHEMA,
             "isthmus": isthmus.__version__,
             "hash": short_hash(self.settings),
-            "settings": plain(self.settings),
+            "settings": to_plain(self.settings),
             "model": self.ready.source.shown,
             **self.about(known),
             "created": known.get("created") or now(),
@@ -212,7 +212,7 @@ class RowsJob(ABC, Generic[Result]):
     def _make(
         self, file: AttackFile, journal: Journal, there: Sequence[Result], missing: set[str], lost: set[str]
     ) -> dict[str, float]:
-        """Write the results of `missing`, make what is `lost`, and say what it cost."""
+        """Write the results of `missing`, make what is `find_lost`, and say what it cost."""
         observer, key = self.ready.observer, file.key
         observer.begin(key, len(missing) + len(there), there)
 
@@ -226,7 +226,10 @@ class RowsJob(ABC, Generic[Result]):
         left = missing - set(journal.rows)
         effort: dict[str, float] = {"examples": len(left), "wall_s": 0.0, "cpu_s": 0.0, **self.ready.probe_effort()}
         if left or lost:
-            with contextlib.closing(self.produce(file, journal, left | lost, effort)) as results, measured(effort):
+            with (
+                contextlib.closing(self.produce(file, journal, left | lost, effort)) as results,
+                measure_effort(effort),
+            ):
                 for result in results:
                     if result.id not in lost:
                         write(result)

@@ -79,9 +79,9 @@ class DataRequest:
         )
 
 
-def chosen(splits: Splits, split: str | None) -> Dataset:
+def choose_split(splits: Splits, split: str | None) -> Dataset:
     """The split to attack: the one asked for, else test, else dev, else the only one."""
-    data = splits.named(split) if split is not None else splits.evaluation()
+    data = splits.find_split(split) if split is not None else splits.evaluation()
     if not len(data) and not data.rejected:
         raise UsageError(f"the {data.split} split of {data.name} is empty")
     return data

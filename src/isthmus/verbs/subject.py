@@ -12,7 +12,17 @@ import numpy as np
 
 from isthmus.core.errors import DataError, RunError, UnknownName, UsageError
 from isthmus.core.types import Example
-from isthmus.measures.base import Adversarial, Asked, Facts, Pair, Pairs, Robustness, Source, Step, Subject
+from isthmus.measures.base import (
+    AdversarialTexts,
+    Asked,
+    Facts,
+    Robustness,
+    SourceName,
+    Step,
+    Subject,
+    TextPair,
+    TextPairs,
+)
 from isthmus.runs.folder import AttackFile, RunFolder, RunRecord, is_attack_file
 from isthmus.runs.provenance import fingerprint
 from isthmus.summaries.attack import is_correct
@@ -43,7 +53,7 @@ def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, ste
         snapshots=snapshots(folder),
     )
     subject.adversarial = lambda name: _adversarial(folder, subject, name)
-    subject.pairs = lambda name: _pairs(folder, subject, name)
+    subject.pairs = lambda name: _make_pairs(folder, subject, name)
     subject.substitutions = lambda: _substitutions(folder)
     subject.robustness = lambda name: _robustness(folder, name)
     if step is not None:
@@ -51,20 +61,20 @@ def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, ste
     return subject
 
 
-def stamp_of(folder: RunFolder, reads: tuple[Source, ...]) -> dict[str, Any]:
+def stamp_of(folder: RunFolder, reads: tuple[SourceName, ...]) -> dict[str, Any]:
     """What tells whether a source has changed since it was measured."""
-    every: dict[Source, Callable[[], Any]] = {
+    every: dict[SourceName, Callable[[], Any]] = {
         "model": lambda: fingerprint(folder.model_path),
         "data": lambda: folder.record().data.fingerprints,
         "log": lambda: len(folder.train_log()),
         "snapshots": lambda: sorted(snapshots(folder)),
-        "attacks": lambda: _files(folder.attack_files()),
-        "evaluations": lambda: _files(folder.evaluation_files()),
+        "attacks": lambda: _describe_files(folder.attack_files()),
+        "evaluations": lambda: _describe_files(folder.evaluation_files()),
     }
     return {source: every[source]() for source in reads}
 
 
-def _files(files: Iterable[AttackFile]) -> dict[str, Any]:
+def _describe_files(files: Iterable[AttackFile]) -> dict[str, Any]:
     return {file.key: [file.header().get("hash"), len(file.rows())] for file in files}
 
 
@@ -115,7 +125,7 @@ def snapshots(folder: RunFolder) -> Mapping[int, Callable[[Classifier], None]]:
     }
 
 
-def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
+def _find_attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
     files = {file.key: file for file in folder.attack_files() if file.rows()}
     if not files:
         attack = name or "textfooler"
@@ -129,7 +139,7 @@ def _attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFile:
     return files[name]
 
 
-def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adversarial:
+def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> AdversarialTexts:
     """Texts that fooled the run's model, with the texts they came from; or those of a file."""
     file = _rows_of(folder, name)
     if not isinstance(file, AttackFile):
@@ -137,10 +147,10 @@ def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adver
     fooled = [result for result in file.results() if result.outcome == "succeeded"]
     if not fooled:
         raise UsageError(f"{file.key} fooled nothing in {file.folder.parent}: there are no adversarial texts")
-    return Adversarial(file.key, *_both_sides(subject, file, fooled))
+    return AdversarialTexts(file.key, *_both_sides(subject, file, fooled))
 
 
-def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
+def _make_pairs(folder: RunFolder, subject: Subject, name: str | None) -> TextPairs:
     """Texts and what the attack made of them, where it failed too; of a file of adversarial texts only successes."""
     file = _rows_of(folder, name)
     if not isinstance(file, AttackFile):
@@ -165,10 +175,10 @@ def _pairs(folder: RunFolder, subject: Subject, name: str | None) -> Pairs:
         sides, outcomes = _both_sides(subject, file, changed), [str(each.outcome) for each in changed]
         skipped, key = sum(each.outcome == "skipped" for each in every), file.key
     pairs = zip(outcomes, *sides, strict=True)
-    return Pairs(
+    return TextPairs(
         key,
         tuple(
-            Pair(new.id, int(new.label), outcome, old.texts, new.texts)  # type: ignore[arg-type]
+            TextPair(new.id, int(new.label), outcome, old.texts, new.texts)  # type: ignore[arg-type]
             for outcome, new, old in pairs
         ),
         skipped,
@@ -193,7 +203,7 @@ def _rows_of(folder: RunFolder, name: str | None) -> AttackFile | Path:
         return AttackFile(path.parent, path.stem)
     if path.suffix in (".jsonl", ".csv", ".tsv", ".json", ".parquet"):
         return path
-    return _attack(folder, name, f"adversarial texts come from an attack on it, or from a file{_such_as(folder)}")
+    return _find_attack(folder, name, f"adversarial texts come from an attack on it, or from a file{_such_as(folder)}")
 
 
 def _both_sides(subject: Subject, file: AttackFile, results: Sequence[AttackResult]) -> tuple[Dataset, Dataset]:
@@ -201,7 +211,7 @@ def _both_sides(subject: Subject, file: AttackFile, results: Sequence[AttackResu
     header = file.header() if file.header_path.is_file() else {}
     labels = tuple(str(label) for label in header.get("labels") or ())
     perturbed, original = [each.perturbed for each in results], [each.original for each in results]
-    return _texts(subject, results, perturbed, "perturbed", labels), _texts(
+    return _make_texts(subject, results, perturbed, "perturbed", labels), _make_texts(
         subject, results, original, "original", labels
     )
 
@@ -212,7 +222,7 @@ def _such_as(folder: RunFolder) -> str:
     return f" that is named instead, such as {below[0]}" if below else " that is named instead"
 
 
-def _of_file(name: str, subject: Subject) -> Adversarial:
+def _of_file(name: str, subject: Subject) -> AdversarialTexts:
     """Adversarial texts of a file, with the texts they were made from if every row has one."""
     from isthmus.data.adversarial import is_textattack, open_paired, read_textattack
 
@@ -223,15 +233,15 @@ def _of_file(name: str, subject: Subject) -> Adversarial:
         if len(source.splits) > 1:
             raise UsageError(f"{name} has several splits: give a single file of adversarial texts")
         paired = source.read(source.splits[0])
-    data, made_from = paired.data.aligned(subject.model.labels), paired.originals
+    data, made_from = paired.data.align_labels(subject.model.labels), paired.originals
     benign = None
     if all(example.id in made_from for example in data):
         examples = tuple(replace(example, fields=dict(made_from[example.id])) for example in data)
         benign = replace(data, examples=examples)
-    return Adversarial(Path(name).name, data, benign)
+    return AdversarialTexts(Path(name).name, data, benign)
 
 
-def _texts(
+def _make_texts(
     subject: Subject,
     results: Sequence[AttackResult],
     texts: Sequence[Mapping[str, str]],
@@ -244,7 +254,7 @@ def _texts(
     pairs = zip(results, texts, strict=True)
     examples = tuple(Example(each.id, dict(fields), int(each.label or 0)) for each, fields in pairs)
     task = Classification(labels or subject.model.labels, tuple(texts[0]))
-    return Dataset(subject.name, side, task, examples).aligned(subject.model.labels)
+    return Dataset(subject.name, side, task, examples).align_labels(subject.model.labels)
 
 
 def _robustness(folder: RunFolder, name: str | None) -> Robustness:
@@ -254,8 +264,8 @@ def _robustness(folder: RunFolder, name: str | None) -> Robustness:
     if name is not None and name not in attacked and evaluated:
         if name not in evaluated:
             raise UnknownName(f"attack or evaluation in {folder.path}", name, [*attacked, *evaluated])
-        return _evaluated(evaluated[name])
-    file = _attack(folder, name, "robust accuracy comes from an attack")
+        return _read_evaluated(evaluated[name])
+    file = _find_attack(folder, name, "robust accuracy comes from an attack")
     threshold = file.header().get("threshold")
     results = file.results()
     clean = np.array([is_correct(result, threshold) for result in results], dtype=np.bool_)
@@ -263,7 +273,7 @@ def _robustness(folder: RunFolder, name: str | None) -> Robustness:
     return Robustness(file.key, clean & held, clean)
 
 
-def _evaluated(file: AttackFile) -> Robustness:
+def _read_evaluated(file: AttackFile) -> Robustness:
     """What was right on a static set, and on the texts it was made from where every row has them."""
     from isthmus.runs.evaluated import Evaluated
 

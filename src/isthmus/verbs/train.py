@@ -15,7 +15,7 @@ from isthmus.core.errors import DataError, ModelError, UsageError
 from isthmus.core.files import remove_file
 from isthmus.runs.folder import MethodRecord, ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.provenance import fingerprint, machine
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 from isthmus.verbs.sources import DataRequest
 
 if TYPE_CHECKING:
@@ -62,23 +62,25 @@ def train(request: TrainRequest, progress: Progress | None = None, *, defence: D
     A `defence` at hand takes the place of the one that the request names.
     """
     from isthmus.defences import build_defence
-    from isthmus.defences.parts.composition import name_of_spec, recorded
+    from isthmus.defences.parts.composition import name_for_record, name_of_spec
     from isthmus.training import processes
     from isthmus.training.settings import settings_for
 
     settings = request.settings or settings_for(request.data.task, request.backbone)
-    name = name_of_spec(request.defence) if defence is None or request.defence != "standard" else recorded(defence)
+    name = (
+        name_of_spec(request.defence) if defence is None or request.defence != "standard" else name_for_record(defence)
+    )
     defence = build_defence(request.defence, request.parameters) if defence is None else defence
     loaded = request.data.load()
-    splits = _limited(loaded.for_training(request.seed), request.limit, request.seed)
-    defence = defence.suited(splits.task)
+    splits = _limit_training(loaded.for_training(request.seed), request.limit, request.seed)
+    defence = defence.adapt_to(splits.task)
     folder = RunFolder(request.out or default_path(request.backbone, splits.name, name))
     rejected = tuple(row for data in loaded.values() for row in data.rejected)
     made = tuple(part for part in splits if part not in loaded)
     # Of several processes that train together one holds the folder for all.
     with folder.hold("train", exclusive=True) if processes.is_main() else contextlib.nullcontext():
         fresh = not folder.exists
-        record = folder.claim(_record(request, splits, MethodRecord(name, plain(defence.parameters)), settings))
+        record = folder.claim(_record(request, splits, MethodRecord(name, to_plain(defence.parameters)), settings))
         if record.results is not None and folder.model_path.is_dir():
             if processes.is_main():
                 record = _complete(request, splits, settings, folder, record)
@@ -119,7 +121,7 @@ def _train(
             "wall_s": round(time.perf_counter() - began, 2),
         }
         if not model.answers_questions:
-            with work.told(f"calibration on {len(splits.dev):,} development examples"):
+            with work.announce(f"calibration on {len(splits.dev):,} development examples"):
                 results["dev_calibration"] = _calibration(model, splits.dev, settings)
         folder.write(
             dataclasses.replace(
@@ -169,16 +171,16 @@ def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: Tr
     from isthmus.models import ImageClassifier
     from isthmus.summaries.evaluation import calibration_json
     from isthmus.training.encoded import EncodedExamples
-    from isthmus.training.evaluation import answers
+    from isthmus.training.evaluation import read_confidence
     from isthmus.training.images import resident_images
     from isthmus.training.numerics import autocast_on
 
-    data, size = dev.aligned(model.labels), settings.evaluation_batch_size
+    data, size = dev.align_labels(model.labels), settings.evaluation_batch_size
     if isinstance(model, ImageClassifier):
         batches = resident_images(data, model).batches(size)
     else:
         batches = EncodedExamples(model, data.examples, data.fields).batches(size, model.device)
-    return calibration_json(*answers(model, batches, autocast=autocast_on(model.device, settings.precision)))
+    return calibration_json(*read_confidence(model, batches, autocast=autocast_on(model.device, settings.precision)))
 
 
 def _give_up(folder: RunFolder) -> None:
@@ -192,16 +194,16 @@ def _give_up(folder: RunFolder) -> None:
 
 def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | None]:
     """The development figures of the weights that were kept: those of the first best row."""
-    from isthmus.training.log import judged
+    from isthmus.training.log import select_judged
 
-    rows = [row for row in judged(log) if chooses in row]
+    rows = [row for row in select_judged(log) if chooses in row]
     if not rows:
         return {chooses: None}
     best = max(rows, key=lambda row: float(row[chooses]))
     return {name: float(best[name]) for name in (chooses, "dev_exact_match", "dev_ece") if name in best}
 
 
-def _limited(splits: Splits, limit: int | None, seed: int) -> Splits:
+def _limit_training(splits: Splits, limit: int | None, seed: int) -> Splits:
     from isthmus.data import Splits
 
     if limit is None or limit >= len(splits.train):
@@ -214,7 +216,7 @@ def _record(request: TrainRequest, splits: Splits, defence: MethodRecord, settin
         model=ModelRecord(request.backbone, (), _backbone_fingerprint(request.backbone)),
         data=request.data.record(dict(splits)),
         defence=defence,
-        training=plain(settings),
+        training=to_plain(settings),
         seed=request.seed,
         command=request.command,
     )

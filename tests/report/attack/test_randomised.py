@@ -15,7 +15,7 @@ from rich.console import Console
 
 from isthmus import load_data
 from isthmus.report.attack.export import export
-from isthmus.report.attack.randomised import section, sentence, stability, sweep, sweeps
+from isthmus.report.attack.randomised import describe_judgement, draw_sweep, section, stability, sweeps
 from isthmus.report.attack.terminal import attack_table, footnotes
 from isthmus.report.attack.view import read_run
 from isthmus.report.page import render
@@ -47,7 +47,7 @@ def shown(content: Any) -> str:
 
 def test_figures_of_fresh_draws_are_told(randomised: RunFolder) -> None:
     (view, *_) = [view for view in read_run(randomised).attacks if view.attack == "leet"]
-    told = sentence(view)
+    told = describe_judgement(view)
     assert "of 10 examples that seemed to fool this randomised model, 7 did" in told
     assert f"{(7 * 0.8 + 3 * 0.2) / 10:.2f}" in told
     assert "it abstained on 2 of 20, 1 clean and 1 after the attack" in told
@@ -103,7 +103,7 @@ def test_where_nothing_seemed_to_fool_it_the_clean_side_is_still_told(
         row["clean"] = {"draws": 20, "right": 20, "abstained": 0, "low": 0.83, "high": 1.0}
     add_attack(run_folder, "leet", rows)
     (view,) = [view for view in read_run(run_folder).attacks if view.attack == "leet"]
-    assert "no example seemed to fool this randomised model" in sentence(view)
+    assert "no example seemed to fool this randomised model" in describe_judgement(view)
     assert "adversarial" not in stability([view])
     assert "clean, 8" in stability([view])
 
@@ -128,7 +128,7 @@ def test_both_probabilities_are_exported(randomised: RunFolder, tmp_path: Path) 
 def test_a_deterministic_model_has_no_such_section(run_folder: RunFolder) -> None:
     run = read_run(run_folder)
     assert section(run, str) is None
-    assert not any(map(sentence, run.attacks))
+    assert not any(map(describe_judgement, run.attacks))
     assert "Randomised model" not in render(run)
 
 
@@ -136,7 +136,7 @@ def test_attacks_that_differ_in_draws_alone_are_a_sweep(randomised: RunFolder) -
     run = read_run(randomised)
     (line,) = sweeps(run.attacks).values()
     assert list(line) == [1, 5, 10]
-    assert sweep(run.attacks).count("<svg") == 1
+    assert draw_sweep(run.attacks).count("<svg") == 1
     assert stability(run.attacks).count("<svg") == 1
     page = render(run)
     assert "Randomised model" in page

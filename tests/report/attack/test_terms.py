@@ -17,7 +17,7 @@ from rich.console import Console
 
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.attack.terminal import detection_table, print_examples
-from isthmus.report.attack.terms import severity, terms, verdict
+from isthmus.report.attack.terms import describe_verdict, severity, terms
 from isthmus.report.attack.view import AttackView, read_run
 from isthmus.report.page import _TEMPLATES, render, write_report
 from isthmus.report.tables import label_cells
@@ -126,7 +126,7 @@ def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
 def test_the_threshold_decides(threshold: float | None, scores: Any, prediction: Any, said: str) -> None:
     settings = {"goal": {"kind": "evasion", "from_label": "spam"}}
     view = AttackView("leet", {"settings": settings, "labels": ["ham", "spam"], "threshold": threshold}, [])
-    assert verdict(view, prediction, scores) == (said, scores[1] if scores else None)
+    assert describe_verdict(view, prediction, scores) == (said, scores[1] if scores else None)
 
 
 def test_cells_know_their_columns() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from isthmus.core.files import write_json
 from isthmus.report.attack.view import read_run
-from isthmus.report.evaluation.figure import grouped, reliability
+from isthmus.report.evaluation.figure import group_panels, reliability
 from isthmus.report.evaluation.speed import speed_lines, speed_table
 from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
 from isthmus.report.evaluation.view import EvaluationView, read_evaluations
@@ -24,7 +24,7 @@ LABELS = ["negative", "positive"]
 
 
 def summarise(rows: list[dict[str, Any]], *more: Any) -> dict[str, Any]:
-    return figures.summarise([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
+    return figures.summarise_texts([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
 
 
 def rows(n: int, ways: tuple[str, ...], seed: int, original: bool = False) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def test_the_page_shows_every_set_and_its_diagram(evaluated: RunFolder) -> None:
 
 
 def test_plain_sets_share_a_figure(evaluated: RunFolder) -> None:
-    groups = grouped(read_evaluations(evaluated))
+    groups = group_panels(read_evaluations(evaluated))
     assert [[view.key for view in group] for group in groups] == [["reviews-test", "other"], ["drawn"], ["first-pwws"]]
     svg = reliability(groups[0])
     assert "reviews-test" in svg

@@ -31,7 +31,7 @@ def attacked(text: str, classes: int = 2, models: int = 1) -> Explained:
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_columns_of_all_classes_lie_beside_each_other(models: int) -> None:
-    columns = drawn._columns(attacked("a fine film that goes on and on " * 4, models=models))
+    columns = drawn._make_columns(attacked("a fine film that goes on and on " * 4, models=models))
     assert len(columns) == 2
     width = drawn._column_width(2)
     for blocks in columns:
@@ -40,7 +40,7 @@ def test_columns_of_all_classes_lie_beside_each_other(models: int) -> None:
 
 
 def test_a_word_that_no_line_holds_is_cut() -> None:
-    ((block,), _) = drawn._columns(attacked(f"a {'x' * 600} film", classes=1))
+    ((block,), _) = drawn._make_columns(attacked(f"a {'x' * 600} film", classes=1))
     assert max(word.x + word.width for word in block.words) <= drawn._column_width(2)
     assert any(word.text.endswith("x…") for word in block.words)
     for one, other in itertools.pairwise(block.words):
@@ -48,7 +48,7 @@ def test_a_word_that_no_line_holds_is_cut() -> None:
 
 
 def test_many_classes_and_texts_fit_into_a_picture() -> None:
-    original, _ = drawn._columns(attacked("a film", classes=40))
+    original, _ = drawn._make_columns(attacked("a film", classes=40))
     assert [block.heading.split()[2] for block in original] == ["34", "35", "36", "37", "38", "39"]  # The likeliest.
     block = drawn._Block("", [], drawn._LONGEST)  # One word a line.
     fitting = drawn._that_fit([[[block] * 12] * 2] * 12)

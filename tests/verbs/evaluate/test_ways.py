@@ -17,7 +17,7 @@ from isthmus.core.types import Floats, Texts
 from isthmus.inference.normalised import Normalised, NormalisedVictim
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.victims import ClassifierVictim
-from isthmus.verbs.evaluate.ways import Ways, shown
+from isthmus.verbs.evaluate.ways import Ways, name_way
 
 TEXTS: list[Texts] = [{"text": f"the film was {word}"} for word in (*toys.GOOD, *toys.BAD)]
 IDS = [f"test:{number}" for number in range(len(TEXTS))]
@@ -150,6 +150,6 @@ def test_no_draws_are_refused() -> None:
 
 
 def test_names_for_people() -> None:
-    assert [shown(way, 12) for way in ("model", "mean", "sample", "average")] == [
+    assert [name_way(way, 12) for way in ("model", "mean", "sample", "average")] == [
         "", "mean code", "one draw", "average of 12",
     ]  # fmt: skip

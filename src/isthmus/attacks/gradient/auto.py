@@ -14,7 +14,7 @@ from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, chec
 from isthmus.attacks.gradient.parts.apgd import LossOf, climb
 from isthmus.attacks.gradient.parts.ascent import better, random_start
 from isthmus.attacks.gradient.parts.fab import walk
-from isthmus.attacks.gradient.parts.losses import cross_entropy, margin, towards
+from isthmus.attacks.gradient.parts.losses import label_cross_entropy, margin, towards
 from isthmus.attacks.gradient.parts.problem import Loss, Problem
 from isthmus.attacks.gradient.parts.spaces import Ball, Norm
 from isthmus.attacks.gradient.parts.square import roam
@@ -87,7 +87,7 @@ class Auto(GradientAttack):
         for attempt in self._attempts(problem, ball):
             points = attempt(left)
             logits, goal = problem.logits(left, points), problem.goal.at(left)
-            share, ahead = goal.reached(logits).double().mean(dim=1), margin(logits, goal).mean(dim=1)
+            share, ahead = goal.is_reached(logits).double().mean(dim=1), margin(logits, goal).mean(dim=1)
             value = share + 1e-4 * ahead / (1 + ahead.abs())  # More draws fooled come first, then a larger margin.
             higher = value > score[left]
             found[left], score[left] = better(found[left], points, higher), torch.where(higher, value, score[left])
@@ -107,13 +107,13 @@ class Auto(GradientAttack):
             own = ball.at(left)
             return own.confine(own.project(walk(problem, ball, left, target[left], self.steps)))
 
-        def aimed(rows: Tensor, target: Tensor) -> Loss:
+        def aim(rows: Tensor, target: Tensor) -> Loss:
             return towards(target[rows])
 
         for turn in range(self.restarts):
-            yield partial(ascent, turn=turn, loss=lambda _: cross_entropy)
+            yield partial(ascent, turn=turn, loss=lambda _: label_cross_entropy)
         for number, target in enumerate(rivals.unbind(1)):
-            yield partial(ascent, turn=self.restarts + number, loss=partial(aimed, target=target))
+            yield partial(ascent, turn=self.restarts + number, loss=partial(aim, target=target))
         for target in rivals.unbind(1):
             yield partial(boundary, target=target)
         if self.norm == "linf":

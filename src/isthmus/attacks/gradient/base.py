@@ -24,9 +24,9 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from isthmus.arithmetic.randomness import branch, copied, mix64
-from isthmus.attacks.gradient.parts.checks import checked_inputs, checked_labels, checked_logits, checked_movable
-from isthmus.attacks.gradient.parts.problem import Goal, Passes, Problem
+from isthmus.arithmetic.randomness import branch, copy_keys, mix64
+from isthmus.attacks.gradient.parts.checks import check_inputs, check_labels, check_logits, check_movable
+from isthmus.attacks.gradient.parts.problem import LabelGoal, Passes, Problem
 from isthmus.attacks.gradient.parts.spaces import Bounds, Norm, Space, largest, lengths
 from isthmus.attacks.gradient.parts.targets import Attackable, Draws, GradientTarget, as_target, at_rest
 from isthmus.core.errors import UsageError
@@ -125,23 +125,23 @@ class GradientAttack(ABC):
         if settings is not None and options:
             raise UsageError(f"give either settings or {', '.join(options)}, not both")
         settings = settings or GradientSettings(**options)
-        inputs = checked_inputs(inputs, settings.bounds)
-        labels = checked_labels("labels", labels, inputs)
+        inputs = check_inputs(inputs, settings.bounds)
+        labels = check_labels("labels", labels, inputs)
         if targets is not None:
             if not self.takes_targets:
                 raise UsageError(f"{type(self).__name__} looks for any wrong class: leave targets out")
-            targets = checked_labels("targets", targets, inputs)
+            targets = check_labels("targets", targets, inputs)
             if bool((targets == labels).any()):
                 row = int((targets == labels).nonzero()[0])
                 raise UsageError(f"row {row} has its own label {int(labels[row])} as its target: give another class")
         self.check(inputs, settings)
-        keys = _keys(keys, inputs, settings.seed)
-        space = Space(settings.bounds, checked_movable(movable, inputs))
+        keys = _mix_keys(keys, inputs, settings.seed)
+        space = Space(settings.bounds, check_movable(movable, inputs))
         target = as_target(model)
         with at_rest(target), torch.no_grad():
-            work = _Run(self, target, settings, space, labels, targets)
+            work = _AttackRun(self, target, settings, space, labels, targets)
             parts = [work.batch(inputs, keys, rows) for rows in _portions(inputs, target, settings)]
-        return _joined(parts, work.passes)
+        return _join_parts(parts, work.passes)
 
     @property
     def is_steady(self) -> bool:
@@ -159,21 +159,21 @@ class GradientAttack(ABC):
         nothing is waited for but the search itself.
         """
         settings = GradientSettings(seed=seed, skip_wrong=False, rows=len(inputs))
-        inputs = inputs.detach() if inputs.is_cuda else checked_inputs(inputs, settings.bounds)
+        inputs = inputs.detach() if inputs.is_cuda else check_inputs(inputs, settings.bounds)
         self.check(inputs, settings)
         target = as_target(model)
         with at_rest(target), torch.no_grad():
-            work = _Run(self, target, settings, Space(settings.bounds, None), labels, None)
-            keys = _keys(None, inputs, seed)
+            work = _AttackRun(self, target, settings, Space(settings.bounds, None), labels, None)
+            keys = _mix_keys(None, inputs, seed)
             parts = [work.found(inputs, keys, rows) for rows in _portions(inputs, target, settings)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class _Part(dict[str, Tensor]):
+class _ResultPart(dict[str, Tensor]):
     """The tensors of a result, for some of the rows."""
 
 
-class _Run:
+class _AttackRun:
     """One attack on all rows, a batch at a time."""
 
     def __init__(
@@ -188,14 +188,14 @@ class _Run:
         self.attack, self.target, self.settings, self.space = attack, target, settings, space
         self.labels, self.targets, self.passes = labels, targets, Passes()
 
-    def batch(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> _Part:
+    def batch(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> _ResultPart:
         """Judge, attack, judge again."""
         clean = inputs[rows]
         before = self._fresh(clean, keys, rows, "clean")
-        checked_logits(before, self.labels[rows], None if self.targets is None else self.targets[rows])
-        wrong = Goal(self.labels[rows], targeted=False).reached(before).double().mean(dim=1) > 0.5
-        goal = Goal((self.labels if self.targets is None else self.targets)[rows], self.targets is not None)
-        done = goal.reached(before).double().mean(dim=1) > 0.5
+        check_logits(before, self.labels[rows], None if self.targets is None else self.targets[rows])
+        wrong = LabelGoal(self.labels[rows], targeted=False).is_reached(before).double().mean(dim=1) > 0.5
+        goal = LabelGoal((self.labels if self.targets is None else self.targets)[rows], self.targets is not None)
+        done = goal.is_reached(before).double().mean(dim=1) > 0.5
         skipped = (wrong | done) if self.settings.skip_wrong else torch.zeros_like(wrong)
         adversarial, blind = clean.clone(), torch.zeros_like(skipped)
         left = (~skipped).nonzero().squeeze(1)
@@ -204,9 +204,9 @@ class _Run:
             adversarial[left] = self.attack.search(problem)
             blind[left] = problem.blind
         after = self._fresh(adversarial, keys, rows, "judge")
-        reached = goal.reached(after).double().mean(dim=1)
+        reached = goal.is_reached(after).double().mean(dim=1)
         moves = adversarial.double() - clean.double()
-        return _Part(
+        return _ResultPart(
             adversarial=adversarial, success=(reached > 0.5) & ~skipped, skipped=skipped, fooled=reached, blind=blind,
             predicted=after.double().softmax(dim=-1).mean(dim=1).argmax(dim=-1), l2=lengths(moves), linf=largest(moves),
         )  # fmt: skip
@@ -214,13 +214,13 @@ class _Run:
     def found(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
         """What is searched for all rows; nobody judges, and nobody looks at a gradient."""
         label = (self.labels if self.targets is None else self.targets)[rows]
-        problem = self._problem(inputs[rows], Goal(label, self.targets is not None), keys, rows, watches=False)
+        problem = self._problem(inputs[rows], LabelGoal(label, self.targets is not None), keys, rows, watches=False)
         return self.attack.search(problem)
 
     def _problem(
         self,
         clean: Tensor,
-        goal: Goal,
+        goal: LabelGoal,
         keys: Tensor,
         rows: Tensor,
         *,
@@ -235,7 +235,7 @@ class _Run:
     def _fresh(self, points: Tensor, keys: Tensor, rows: Tensor, purpose: str) -> Tensor:
         """Logits over draws that no search sees."""
         judge = Problem(
-            self.target, points, Goal(self.labels[rows], False), self.space, classes=None, numbers=rows,
+            self.target, points, LabelGoal(self.labels[rows], False), self.space, classes=None, numbers=rows,
             keys=branch(keys[rows], purpose), draws=self.settings.fresh, passes=self.passes,
         )  # fmt: skip
         return judge.logits(judge.every, points)
@@ -248,18 +248,18 @@ def _portions(inputs: Tensor, target: GradientTarget, settings: GradientSettings
     yield from torch.split(torch.arange(len(inputs), device=inputs.device), max(1, at_once))
 
 
-def _joined(parts: list[_Part], passes: Passes) -> GradientResult:
+def _join_parts(parts: list[_ResultPart], passes: Passes) -> GradientResult:
     names = [field.name for field in dataclasses.fields(GradientResult) if field.name in parts[0]]
     whole = {name: torch.cat([part[name] for part in parts]) for name in names}
     return GradientResult(**whole, forward=passes.forward, backward=passes.backward)
 
 
-def _keys(keys: Tensor | None, inputs: Tensor, seed: int) -> Tensor:
+def _mix_keys(keys: Tensor | None, inputs: Tensor, seed: int) -> Tensor:
     """The rows' keys, mixed with the seed."""
     rows = len(inputs)
     if keys is None:
         signed = derive(seed, "gradient attack") - (1 << 63)
-        return copied(torch.full((1,), signed, dtype=torch.int64, device=inputs.device), rows)
+        return copy_keys(torch.full((1,), signed, dtype=torch.int64, device=inputs.device), rows)
     if keys.shape != (rows,) or keys.dtype != torch.int64:
         raise UsageError(f"keys are one int64 for each of the {rows} rows, not {keys.dtype} {tuple(keys.shape)}")
     return branch(mix64(keys.to(inputs.device)), "gradient attack", seed)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from isthmus.attacks.gradient.parts.ascent import Steps, ascend
+from isthmus.attacks.gradient.parts.ascent import AscentAttack, ascend
 from isthmus.attacks.gradient.parts.problem import Problem
 from isthmus.attacks.gradient.parts.spaces import Ball
 
 
 @dataclass(frozen=True, kw_only=True)
-class BIM(Steps):
+class BIM(AscentAttack):
     """Small steps along the sign of the gradient, each followed by a projection, starting at the input.
 
         x_0 = x,     x_{t+1} = Π_ε( x_t + α sign ∇ CE(f(x_t), y) )          l2:  α g / ‖g‖₂ in place of α sign g

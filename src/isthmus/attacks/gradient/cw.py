@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.attacks.gradient.base import GradientAttack
 from isthmus.attacks.gradient.parts.ascent import better
 from isthmus.attacks.gradient.parts.losses import margin
-from isthmus.attacks.gradient.parts.problem import Goal, Problem
+from isthmus.attacks.gradient.parts.problem import LabelGoal, Problem
 from isthmus.attacks.gradient.parts.spaces import lengths, like
 from isthmus.core.errors import UsageError
 
@@ -117,7 +117,7 @@ class _Search:
         every = math.ceil(settings.steps / _CHECKS)
         for step in range(settings.steps):
             points = way.points()
-            slope = problem.slope(rows, points, self._climbed)
+            slope = problem.slope(rows, points, self._shortfall)
             moves = points - way.inputs
             distance = lengths(moves).square()
             clear = slope.loss >= 0 if slope.logits.shape[1] == 1 else self._clear(slope.logits, rows)
@@ -143,9 +143,9 @@ class _Search:
         points = way.points()
         logits = problem.logits(rows, points)
         distance = lengths(points - way.inputs).square()
-        self._keep(rows, points, distance, problem.fooled(rows, logits) & self._clear(logits, rows))
+        self._keep(rows, points, distance, problem.is_fooled(rows, logits) & self._clear(logits, rows))
 
-    def _climbed(self, logits: Tensor, goal: Goal) -> Tensor:
+    def _shortfall(self, logits: Tensor, goal: LabelGoal) -> Tensor:
         return (margin(logits, goal) - self.settings.confidence).clamp(max=0.0)
 
     def _clear(self, logits: Tensor, rows: Tensor) -> Tensor:

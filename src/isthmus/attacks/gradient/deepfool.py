@@ -68,7 +68,7 @@ class DeepFool(GradientAttack):
         found, inputs, total = problem.inputs.clone(), problem.inputs, torch.zeros_like(problem.inputs)
         points = inputs
         for step in range(self.steps):
-            left = ~problem.fooled(rows, problem.logits(rows, points)) if step else None
+            left = ~problem.is_fooled(rows, problem.logits(rows, points)) if step else None
             if left is not None and not bool(left.all()):
                 done, kept = (~left).nonzero().squeeze(1), left.nonzero().squeeze(1)
                 found[rows[done]] = take(points, done)

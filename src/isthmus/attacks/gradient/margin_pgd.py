@@ -8,16 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient.parts.ascent import Steps, random_start
+from isthmus.attacks.gradient.parts.ascent import AscentAttack, random_start
 from isthmus.attacks.gradient.parts.losses import margin, towards
 from isthmus.attacks.gradient.parts.problem import Problem
 from isthmus.attacks.gradient.parts.spaces import Ball
-from isthmus.attacks.gradient.parts.turns import Best, Slope, classes_in_turn, take_turn
+from isthmus.attacks.gradient.parts.turns import Best, TurnSlope, classes_in_turn, take_turn
 from isthmus.core.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginPGD(Steps):
+class MarginPGD(AscentAttack):
     """Small steps on the difference of two logits, towards each other class in turn, the most likely first.
 
         x_0 = x,     x_{t+1} = Π_ε( x_t + α sign g ),   g = 1/k Σ_j ∇ (f_c - f_y)(x_t, ω_j)        l2:  α g / ‖g‖₂
@@ -74,19 +74,19 @@ class MarginPGD(Steps):
     def _turn(self, problem: Problem, ball: Ball, rows: Tensor, point: Tensor, rival: Tensor, best: Best) -> Best:
         inside, goal, loss = ball.at(rows), problem.goal.at(rows), towards(rival)
 
-        def slope_at(at: Tensor, number: int) -> Slope:
+        def slope_at(at: Tensor, number: int) -> TurnSlope:
             if number < self.steps:
                 slope = problem.slope(rows, at, loss)
                 values, logits = slope.gradient, slope.logits
             else:
                 values, logits = torch.zeros_like(at), problem.logits(rows, at)
-            shares = goal.reached(logits).double().mean(dim=1)
-            return Slope(values, logits.mean(dim=1), shares, margin(logits, goal).mean(dim=1))
+            shares = goal.is_reached(logits).double().mean(dim=1)
+            return TurnSlope(values, logits.mean(dim=1), shares, margin(logits, goal).mean(dim=1))
 
-        def moved(at: Tensor, gradient: Tensor) -> Tensor:
+        def move(at: Tensor, gradient: Tensor) -> Tensor:
             return inside.step(at, gradient, self.length)
 
-        return take_turn(point, self.steps, slope_at, moved, best)
+        return take_turn(point, self.steps, slope_at, move, best)
 
 
 def _at(best: Best, rows: Tensor) -> Best:

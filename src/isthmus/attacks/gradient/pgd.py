@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.attacks.gradient.parts.ascent import Steps, ascend, better, random_start
-from isthmus.attacks.gradient.parts.losses import cross_entropy
+from isthmus.attacks.gradient.parts.ascent import AscentAttack, ascend, better, random_start
+from isthmus.attacks.gradient.parts.losses import label_cross_entropy
 from isthmus.attacks.gradient.parts.problem import Problem
 from isthmus.attacks.gradient.parts.spaces import Ball
 from isthmus.core.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PGD(Steps):
+class PGD(AscentAttack):
     """Small steps along the sign of the gradient, each followed by a projection, from random points of the ball.
 
         x_0 ~ U(ball),     x_{t+1} = Π_ε( x_t + α sign ∇ CE(f(x_t), y) )         l2:  α g / ‖g‖₂ in place of α sign g
@@ -70,7 +70,10 @@ class PGD(Steps):
             if self.restarts == 1:
                 return ended
             logits = problem.logits(rows, ended)
-            loss, fooled = cross_entropy(logits, problem.goal.at(rows)).mean(dim=1), problem.fooled(rows, logits)
+            loss, fooled = (
+                label_cross_entropy(logits, problem.goal.at(rows)).mean(dim=1),
+                problem.is_fooled(rows, logits),
+            )
             replaces = (fooled & ~reached[rows]) | ((fooled == reached[rows]) & (loss > highest[rows]))
             found[rows] = better(found[rows], ended, replaces)
             highest[rows], reached[rows] = torch.where(replaces, loss, highest[rows]), fooled | reached[rows]

@@ -20,7 +20,7 @@ from isthmus.text.vocabulary import Vocabulary
 _LETTER = re.compile("[a-zA-Z]")
 
 
-def filled(
+def propose_fills(
     draft: Draft,
     positions: NDArray[np.int32],
     *,
@@ -51,7 +51,7 @@ def writing(positions: NDArray[np.int32], words: NDArray[np.int32], span: int = 
     return edits
 
 
-def joined(*parts: Edits) -> Edits:
+def join_edits(*parts: Edits) -> Edits:
     """The candidates of several proposals, one after the other."""
     edits = np.concatenate(parts)
     edits[:, 0] = np.arange(len(edits))

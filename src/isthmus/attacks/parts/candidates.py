@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.core import compiled
-from isthmus.core.types import Floats
+from isthmus.core.types import Bools, Floats
 from isthmus.engine.requests import INSERT, MERGE, REPLACE, Edits, Request, Score
 from isthmus.text.draft import DELETE, Draft
 
 if TYPE_CHECKING:
     from isthmus.attacks.parts.trial import Trial
-
-Bools = NDArray[np.bool_]
 
 
 class Candidates:
@@ -42,7 +40,7 @@ class Candidates:
         """Whether every candidate has exactly one edit."""
         return len(self.edits) == self.count and bool((self.edits[:, 0] == np.arange(self.count)).all())
 
-    def kept(self, mask: Bools) -> Candidates:
+    def keep(self, mask: Bools) -> Candidates:
         """The candidates for which the mask is true, numbered again."""
         if mask.all():
             return self
@@ -112,24 +110,24 @@ def by_kind(rules: Sequence[Rule]) -> tuple[tuple[PlainRule, ...], tuple[AskingR
     return plain, tuple([cast("AskingRule", rule) for rule in rules if hasattr(rule, "ask")])
 
 
-def allowed(
+def find_allowed(
     trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()
 ) -> Generator[Request, Any, Candidates]:
     """The candidates that satisfy every rule of the trial: plain rules first, models see only the rest.
 
     Rules of the types in `passing` are seen to by whoever proposes.
     """
-    candidates = plainly_allowed(trial, candidates, passing)
+    candidates = find_plainly_allowed(trial, candidates, passing)
     for asking in trial.asking_rules:
         if not candidates.count:
             return candidates
         mask = yield from asking.ask(trial, candidates)
-        candidates = candidates.kept(mask)
+        candidates = candidates.keep(mask)
     trial.candidates += candidates.count
     return candidates
 
 
-def plainly_allowed(trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()) -> Candidates:
+def find_plainly_allowed(trial: Trial, candidates: Candidates, passing: tuple[type, ...] = ()) -> Candidates:
     """The candidates that satisfy the plain rules; the caller of the other rules counts them."""
     for rule in trial.plain_rules:
         if not candidates.count:
@@ -138,5 +136,5 @@ def plainly_allowed(trial: Trial, candidates: Candidates, passing: tuple[type, .
             continue
         if (cannot_fail := getattr(rule, "cannot_fail", None)) is not None and cannot_fail(trial):
             continue
-        candidates = candidates.kept(rule.holds(trial, candidates))
+        candidates = candidates.keep(rule.holds(trial, candidates))
     return candidates

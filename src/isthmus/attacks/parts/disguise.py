@@ -1,6 +1,6 @@
 """Words written with invisible characters.
 
-A `Mark` is one such disturbance of a word. Marks of one word are put together by `disguised`, and whatever is put
+A `Mark` is one such disturbance of a word. Marks of one word are put together by `disguise`, and whatever is put
 together looks like the word: skeleton(disguised(word, marks)) == skeleton(word).
 
     invisible    a character without a shape before a letter
@@ -20,20 +20,20 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from isthmus.lexicon.confusables import DELETION, HOMOGLYPHS, INVISIBLE, swapped
+from isthmus.lexicon.confusables import DELETION, HOMOGLYPHS, INVISIBLE, swap
 
-Kind = Literal["invisible", "homoglyph", "reorder", "delete"]
+DisguiseKind = Literal["invisible", "homoglyph", "reorder", "delete"]
 
 
 class Mark(NamedTuple):
     """One disturbance of a word: its position and its kind."""
 
-    kind: Kind
+    kind: DisguiseKind
     at: int
     text: str = ""
 
 
-def disguised(word: str, marks: Sequence[Mark]) -> str:
+def disguise(word: str, marks: Sequence[Mark]) -> str:
     """The word with these marks; one that would come between two swapped letters, or swap them again, is left out."""
     letters, before, pairs = list(word), [""] * len(word), set[int]()
     for mark in marks:
@@ -47,12 +47,12 @@ def disguised(word: str, marks: Sequence[Mark]) -> str:
     shown, at = list[str](), 0
     while at < len(word):
         pair = at in pairs
-        shown += (before[at], swapped(letters[at], letters[at + 1]) if pair else letters[at])
+        shown += (before[at], swap(letters[at], letters[at + 1]) if pair else letters[at])
         at += 1 + pair
     return "".join(shown)
 
 
-def marks_of(word: str, kinds: Sequence[Kind], rng: random.Random) -> Iterator[Mark]:
+def marks_of(word: str, kinds: Sequence[DisguiseKind], rng: random.Random) -> Iterator[Mark]:
     """Every position of a word, disturbed in each of these ways.
 
     Which invisible character it is matters little to a tokenizer that keeps them, but some drop a few of them: the

@@ -28,7 +28,7 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.types import ABSTAINS, Floats
 
 Labels = int | NDArray[np.int64]
-Bools = Any
+Truths = Any
 """An array of truth values, or a single one for a single row."""
 
 
@@ -41,7 +41,7 @@ class Goal(Protocol):
     def progress(self, scores: Floats, label: int) -> Floats:
         """Progress of each row towards the goal: larger is better."""
 
-    def reached(self, scores: Floats, label: Labels) -> Bools:
+    def is_reached(self, scores: Floats, label: Labels) -> Truths:
         """Which rows reach the goal (for one row: whether it does)."""
 
     def margin(self, scores: Floats, label: int) -> Floats:
@@ -50,7 +50,7 @@ class Goal(Protocol):
     def loss(self, label: int) -> tuple[int, int]:
         """The class whose loss matters, and whether it should rise (1) or fall (-1)."""
 
-    def right(self, scores: Floats, label: Labels) -> Bools:
+    def right(self, scores: Floats, label: Labels) -> Truths:
         """Which rows of clean scores are correct; an abstention is not."""
 
     def applies(self, scores: Floats, label: int) -> bool:
@@ -67,7 +67,7 @@ class Untargeted:
         """1 - p(true class)."""
         return 1 - scores[..., label]
 
-    def reached(self, scores: Floats, label: Labels) -> Bools:
+    def is_reached(self, scores: Floats, label: Labels) -> Truths:
         """Another class is the most likely."""
         if scores.ndim == 1 and self.abstains is None:
             return int(scores.argmax()) != label
@@ -82,7 +82,7 @@ class Untargeted:
         """The loss of the true class rises."""
         return label, 1
 
-    def right(self, scores: Floats, label: Labels) -> Bools:
+    def right(self, scores: Floats, label: Labels) -> Truths:
         """The true class is the most likely."""
         return scores.argmax(axis=-1) == label
 
@@ -101,14 +101,14 @@ class Targeted:
     @property
     def column(self) -> int:
         """The target's column of the scores."""
-        return _number(self.target)
+        return _class_number(self.target)
 
     def progress(self, scores: Floats, label: int) -> Floats:
         """p(target)."""
         del label
         return scores[..., self.column]
 
-    def reached(self, scores: Floats, label: Labels) -> Bools:
+    def is_reached(self, scores: Floats, label: Labels) -> Truths:
         """The target is the most likely class."""
         del label
         return scores.argmax(axis=-1) == self.column
@@ -123,7 +123,7 @@ class Targeted:
         del label
         return self.column, -1
 
-    def right(self, scores: Floats, label: Labels) -> Bools:
+    def right(self, scores: Floats, label: Labels) -> Truths:
         """The true class is the most likely."""
         return scores.argmax(axis=-1) == label
 
@@ -144,7 +144,7 @@ class Evasion:
     @property
     def column(self) -> int:
         """The flagged class's column of the scores."""
-        return _number(self.flagged)
+        return _class_number(self.flagged)
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -155,7 +155,7 @@ class Evasion:
         del label
         return 1 - scores[..., self.column]
 
-    def reached(self, scores: Floats, label: Labels) -> Bools:
+    def is_reached(self, scores: Floats, label: Labels) -> Truths:
         """The detector does not fire."""
         del label
         below = scores[..., self.column] < self.threshold
@@ -172,7 +172,7 @@ class Evasion:
         del label
         return self.column, 1
 
-    def right(self, scores: Floats, label: Labels) -> Bools:
+    def right(self, scores: Floats, label: Labels) -> Truths:
         """The detector fires."""
         del label
         fires = scores[..., self.column] >= self.threshold
@@ -219,7 +219,7 @@ def _class(given: int | str, goal: str, classes: Sequence[str]) -> int:
     return int(given)
 
 
-def _number(given: int | str) -> int:
+def _class_number(given: int | str) -> int:
     if isinstance(given, str):
         raise UsageError(
             f"the class {given!r} is known by name only: an attack looks up its number in the victim's labels"

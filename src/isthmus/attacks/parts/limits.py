@@ -33,7 +33,7 @@ from isthmus.attacks.parts.rules import (
 from isthmus.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from isthmus.lexicon.reading import Reader
+    from isthmus.lexicon.reading import DictionaryReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Limits:
         return used
 
 
-def _reader() -> Reader:
+def _reader() -> DictionaryReader:
     from isthmus.lexicon.reading import load_reader
 
     return load_reader()

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isthmus.attacks.parts.candidates import Bools, Candidates
+from isthmus.attacks.parts.candidates import Candidates
 from isthmus.attacks.parts.trial import Trial
+from isthmus.core.types import Bools
 from isthmus.engine.requests import INSERT, MERGE
 from isthmus.lexicon.negations import is_negation
 from isthmus.lexicon.stopwords import is_function_word
@@ -28,7 +29,7 @@ from isthmus.text.draft import DELETE
 if TYPE_CHECKING:
     from isthmus.lexicon.antonyms import Antonyms
     from isthmus.lexicon.neighbours import Neighbours
-    from isthmus.lexicon.reading import Reader
+    from isthmus.lexicon.reading import DictionaryReader
     from isthmus.lexicon.tags import Tagger
 
 
@@ -37,7 +38,7 @@ class NoAntonyms:
     """No new word is the opposite of the word that it replaces, or, put in beside others, of any word of the text."""
 
     antonyms: Antonyms
-    reader: Reader
+    reader: DictionaryReader
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Check every edit."""
@@ -45,7 +46,7 @@ class NoAntonyms:
         for change in changes(trial, candidates):
             against = change.old or tuple(trial.original.words)
             mask[change.index] &= not any(
-                self.antonyms.opposed(old, new)
+                self.antonyms.are_opposed(old, new)
                 for old in against
                 for new in change.parts()
                 if not self.reader.alike(old, new)
@@ -57,7 +58,7 @@ class NoAntonyms:
 class KeepNegations:
     """Negations are neither removed nor inserted."""
 
-    reader: Reader
+    reader: DictionaryReader
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Check every edit."""
@@ -85,7 +86,7 @@ class SameContent:
         words = {word.lower() for word in trial.original.words if not is_function_word(word)}
         for change in changes(trial, candidates):
             if not change.old:
-                mask[change.index] &= all(self._said(words, new) for new in change.parts())
+                mask[change.index] &= all(self._is_said(words, new) for new in change.parts())
             elif not change.new:
                 mask[change.index] &= all(map(is_function_word, change.old))
             elif change.merges:
@@ -93,7 +94,7 @@ class SameContent:
                 mask[change.index] &= all(self._close(old, change.new) for old in told)
         return mask
 
-    def _said(self, words: Collection[str], new: str) -> bool:
+    def _is_said(self, words: Collection[str], new: str) -> bool:
         return not is_function_word(new) and any(map(partial(self._close, new), words))
 
     def _close(self, a: str, b: str) -> bool:
@@ -112,7 +113,7 @@ class KindOfWord:
     """
 
     tagger: Tagger
-    reader: Reader
+    reader: DictionaryReader
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
         """Tag the words, in the context of the original text where the tagger wants one."""

@@ -11,19 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from isthmus.attacks.parts.candidates import Candidates, allowed
+from isthmus.attacks.parts.candidates import Candidates, find_allowed
 from isthmus.attacks.parts.rules import MostPerWord
 from isthmus.attacks.parts.trial import Trial
-from isthmus.core.types import Floats
+from isthmus.core.types import Bools, Doubles, Floats, Int32, Ints
 from isthmus.engine.requests import REPLACE, Edits, Request
 from isthmus.text.draft import Draft
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Weights = NDArray[np.float64]
 
 
 class Swaps:
@@ -31,18 +25,18 @@ class Swaps:
 
     __slots__ = ("at", "rows", "words")
 
-    def __init__(self, rows: Int64, at: Int64, words: Int32) -> None:
+    def __init__(self, rows: Ints, at: Ints, words: Int32) -> None:
         self.rows, self.at, self.words = rows, at, words
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, chosen: Int64) -> Swaps:
+    def take(self, chosen: Ints) -> Swaps:
         """Some of them."""
         return Swaps(self.rows[chosen], self.at[chosen], self.words[chosen])
 
     @classmethod
-    def of_rows(cls, rows: Int64) -> Swaps:
+    def of_rows(cls, rows: Ints) -> Swaps:
         """Rows as they are, as candidates without a change of their own."""
         return cls(rows, np.full(len(rows), -1), np.zeros(len(rows), np.int32))
 
@@ -115,16 +109,16 @@ def candidates_of(trial: Trial, words: Int32, swaps: Swaps) -> Candidates:
     return Candidates(trial.original, edits_of(trial.original.ids, words, swaps), len(swaps))
 
 
-def permitted(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, Int64]:
+def find_permitted(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, Ints]:
     """Which of the swaps satisfy the rules of the trial; the limit per word is kept by whoever proposes."""
     if not (trial.plain_rules or trial.asking_rules):
         trial.candidates += len(swaps)
         return np.arange(len(swaps))
-    left = yield from allowed(trial, candidates_of(trial, words, swaps), passing=(MostPerWord,))
+    left = yield from find_allowed(trial, candidates_of(trial, words, swaps), passing=(MostPerWord,))
     return np.arange(len(swaps)) if left.numbers is None else left.numbers
 
 
-def scored(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, Floats]:
+def score_swaps(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, Floats]:
     """Scores of the swaps; where the budget does not cover all, the best of those it covers is the search's last word.
 
     A generation is one request, so that what its last queries found would be lost otherwise.
@@ -135,7 +129,7 @@ def scored(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, 
         progress = trial.judge(scores)
         best = int(progress.argmax())
         if lead(trial, progress, scores, best):
-            trial.accept(_draft(trial, _written(words, swaps, best)), scores[best], float(progress[best]))
+            trial.accept(_draft(trial, _write_swap(words, swaps, best)), scores[best], float(progress[best]))
     return scores
 
 
@@ -150,10 +144,10 @@ class BestSwaps:
 
 def best_swaps(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, BestSwaps]:
     """Of the swaps of every word of every row the one that is furthest, all scored in one request."""
-    swaps = swaps.take((yield from permitted(trial, words, swaps)))
+    swaps = swaps.take((yield from find_permitted(trial, words, swaps)))
     if not len(swaps):
         return BestSwaps(swaps, np.zeros((0, len(trial.scores)), np.float32), np.zeros(0, np.float32))
-    scores = yield from scored(trial, words, swaps)
+    scores = yield from score_swaps(trial, words, swaps)
     progress = trial.judge(scores)
     best = best_of_each(swaps.rows * words.shape[1] + swaps.at, progress)
     return BestSwaps(swaps.take(best), scores[best], progress[best])
@@ -161,7 +155,7 @@ def best_swaps(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, A
 
 def lead(trial: Trial, progress: Floats, scores: Floats, row: int) -> bool:
     """Whether a row is further than the text as it stands, or at the goal."""
-    return bool(progress[row] > trial.progress or trial.goal.reached(scores[row], trial.label))
+    return bool(progress[row] > trial.progress or trial.goal.is_reached(scores[row], trial.label))
 
 
 def settle(trial: Trial, words: Int32, scores: Floats, progress: Floats, anyone: bool) -> bool:
@@ -171,7 +165,7 @@ def settle(trial: Trial, words: Int32, scores: Floats, progress: Floats, anyone:
     """
     row = int(progress.argmax())
     if anyone:
-        reached = np.asarray(trial.goal.reached(scores, trial.label))
+        reached = np.asarray(trial.goal.is_reached(scores, trial.label))
         if reached.any():
             row = int(np.where(reached, progress, -np.inf).argmax())
     if lead(trial, progress, scores, row):
@@ -179,7 +173,7 @@ def settle(trial: Trial, words: Int32, scores: Floats, progress: Floats, anyone:
     return trial.reached
 
 
-def _written(words: Int32, swaps: Swaps, index: int) -> Int32:
+def _write_swap(words: Int32, swaps: Swaps, index: int) -> Int32:
     row: Int32 = words[swaps.rows[index]].copy()
     if swaps.at[index] >= 0:
         row[swaps.at[index]] = swaps.words[index]
@@ -201,14 +195,14 @@ def stream_of(trial: Trial) -> np.random.Generator:
     return np.random.default_rng(trial.rng.getrandbits(64))
 
 
-def drawn(weights: Weights, stream: np.random.Generator) -> Int64:
+def draw_weighted(weights: Doubles, stream: np.random.Generator) -> Ints:
     """One index for every row of weights, with probability proportional to its weight; each row has one above zero."""
     sums = np.cumsum(weights, axis=1)
     reached = stream.random(len(weights)) * sums[:, -1]
     return np.asarray((sums <= reached[:, None]).sum(axis=1))
 
 
-def best_of_each(groups: Int64, values: Floats) -> Int64:
+def best_of_each(groups: Ints, values: Floats) -> Ints:
     """Where in each run of equal groups the first of its largest values is."""
     if not len(groups):
         return np.zeros(0, np.int64)

@@ -20,22 +20,18 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from isthmus.attacks.parts.members import (
-    Bools,
-    Int32,
-    Int64,
     Swaps,
-    Weights,
     best_of_each,
-    drawn,
-    permitted,
-    scored,
+    draw_weighted,
+    find_permitted,
+    score_swaps,
     settle,
     stream_of,
 )
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats
+from isthmus.core.types import Bools, Doubles, Floats, Int32, Ints
 from isthmus.engine.requests import Request
 
 Parents = Literal["weaker", "fitter"]
@@ -47,7 +43,7 @@ class Population:
     """Members of a generation, and how readily each of their words is chosen for mutation."""
 
     words: Int32  # [members, words]
-    weights: Weights  # [members, words], inherited with the words
+    weights: Doubles  # [members, words], inherited with the words
     scores: Floats  # [members, classes]
     progress: Floats  # [members]; NaN where a member has not been scored yet
 
@@ -55,7 +51,7 @@ class Population:
         return len(self.words)
 
     @classmethod
-    def of_original(cls, trial: Trial, size: int, weights: Weights) -> Population:
+    def of_original(cls, trial: Trial, size: int, weights: Doubles) -> Population:
         """The original text, repeated."""
         return cls(
             np.tile(trial.original.ids, (size, 1)),
@@ -64,11 +60,11 @@ class Population:
             np.full(size, trial.progress, np.float32),
         )
 
-    def take(self, rows: Int64) -> Population:
+    def take(self, rows: Ints) -> Population:
         """Copies of some members."""
         return Population(self.words[rows], self.weights[rows], self.scores[rows], self.progress[rows])
 
-    def put(self, rows: Int64, others: Population) -> None:
+    def put(self, rows: Ints, others: Population) -> None:
         """Replace some members by others."""
         self.words[rows], self.weights[rows] = others.words, others.weights
         self.scores[rows], self.progress[rows] = others.scores, others.progress
@@ -83,7 +79,7 @@ class Population:
         )
 
 
-class Source(Protocol):
+class MutationSource(Protocol):
     """Where mutations come from."""
 
     def available(self, words: Int32) -> Bools:
@@ -124,7 +120,7 @@ class Breeding:
             raise UsageError(f"max_share lies in (0, 1], not {self.max_share}")
 
 
-def selection(progress: Floats, temperature: float, parents: Parents) -> Weights:
+def selection(progress: Floats, temperature: float, parents: Parents) -> Doubles:
     """Probability of each member to be drawn as a parent."""
     sign = 1.0 if parents == "fitter" else -1.0
     weight = np.exp(sign * progress.astype(np.float64) / temperature)
@@ -134,7 +130,7 @@ def selection(progress: Floats, temperature: float, parents: Parents) -> Weights
 class Evolution:
     """The genetic search on one example."""
 
-    def __init__(self, trial: Trial, breeding: Breeding, source: Source) -> None:
+    def __init__(self, trial: Trial, breeding: Breeding, source: MutationSource) -> None:
         self.trial, self.breeding, self.source = trial, breeding, source
         self.original = trial.original.ids
         self.limit = math.ceil(breeding.max_share * len(self.original))
@@ -158,9 +154,9 @@ class Evolution:
         """One child fewer than there are members, each of two parents."""
         chances = selection(population.progress, self.breeding.temperature, self.breeding.parents)
         size = len(population) - 1
-        parents = drawn(np.broadcast_to(chances, (2 * size, len(chances))), self.stream)
+        parents = draw_weighted(np.broadcast_to(chances, (2 * size, len(chances))), self.stream)
         one, other = population.take(parents[:size]), population.take(parents[size:])
-        children = self._crossed(one, other)
+        children = self._cross(one, other)
         if not (self.breeding.check_children or self.trial.plain_rules or self.trial.asking_rules):
             return children
         unfit = np.arange(size)
@@ -168,14 +164,14 @@ class Evolution:
             unfit = unfit[(yield from self._unfit(children.words[unfit]))]
             if not len(unfit):
                 return children
-            children.put(unfit, self._crossed(one.take(unfit), other.take(unfit)))
+            children.put(unfit, self._cross(one.take(unfit), other.take(unfit)))
         unfit = unfit[(yield from self._unfit(children.words[unfit]))]
         heads = self.stream.random(len(unfit)) < 0.5
         children.put(unfit[heads], one.take(unfit[heads]))
         children.put(unfit[~heads], other.take(unfit[~heads]))
         return children
 
-    def _crossed(self, one: Population, other: Population) -> Population:
+    def _cross(self, one: Population, other: Population) -> Population:
         shape = one.words.shape
         if self.breeding.crossover == "uniform":
             swapped = self.stream.random(shape) < 0.5
@@ -192,14 +188,14 @@ class Evolution:
         if self.breeding.check_children:
             unfit = (words != self.original).sum(axis=1) > self.limit
         rows = np.flatnonzero(~unfit)
-        holding = yield from permitted(self.trial, words, Swaps.of_rows(rows))
+        holding = yield from find_permitted(self.trial, words, Swaps.of_rows(rows))
         unfit[:] = True
         unfit[rows[holding]] = False
         return unfit
 
     # ------------------------------------------------------------------ mutation
 
-    def mutate(self, members: Population, weights: Weights | None = None, tries: Int64 | None = None) -> Search:
+    def mutate(self, members: Population, weights: Doubles | None = None, tries: Ints | None = None) -> Search:
         """Replace a word in each of the members, if that helps, and score those that have no scores yet.
 
         `weights` and `tries` take the place of the members' own weights, and of one try for every word that has one.
@@ -212,17 +208,17 @@ class Evolution:
         while True:
             swaps = self._swaps(members.words, weights, tries)
             weights[swaps.rows, swaps.at] = 0  # nobody draws a word again that was tried in vain
-            swaps = swaps.take((yield from permitted(self.trial, members.words, swaps)))
+            swaps = swaps.take((yield from find_permitted(self.trial, members.words, swaps)))
             new = np.flatnonzero(np.isnan(members.progress))
             if len(swaps) or len(new):
-                scores = yield from scored(self.trial, members.words, swaps.after(Swaps.of_rows(new)))
+                scores = yield from score_swaps(self.trial, members.words, swaps.after(Swaps.of_rows(new)))
                 members.scores[new] = scores[: len(new)]
                 members.progress[new] = self.trial.judge(scores[: len(new)])
-                tries[self._taken(members, swaps, scores[len(new) :])] = 0
+                tries[self._take_best(members, swaps, scores[len(new) :])] = 0
             if not tries.any():
                 return
 
-    def _taken(self, members: Population, swaps: Swaps, scores: Floats) -> Int64:
+    def _take_best(self, members: Population, swaps: Swaps, scores: Floats) -> Ints:
         """Put in the best swap of every member, where it helps; the members concerned."""
         progress = self.trial.judge(scores)
         best = best_of_each(swaps.rows, progress)
@@ -233,7 +229,7 @@ class Evolution:
         members.scores[rows], members.progress[rows] = scores[best], progress[best]
         return rows
 
-    def _swaps(self, words: Int32, weights: Weights, tries: Int64) -> Swaps:
+    def _swaps(self, words: Int32, weights: Doubles, tries: Ints) -> Swaps:
         """Draw a word for every member that has tries left, until one with substitutes comes, and list those.
 
         Of the words drawn, a share p = (weight of those with substitutes) / (all weight) is of use, so that the number
@@ -247,8 +243,8 @@ class Evolution:
         found = draws <= tries[rows]
         tries[rows] -= np.minimum(draws, tries[rows]).astype(np.int64)
         rows, useful = rows[found], useful[found]
-        at = drawn(useful, self.stream)
-        return self._listed(words, rows, at)
+        at = draw_weighted(useful, self.stream)
+        return self._list_swaps(words, rows, at)
 
     def _useful(self, words: Int32) -> Bools:
         """For every word of every member whether replacing it keeps within the share and is possible at all."""
@@ -260,7 +256,7 @@ class Evolution:
             useful[row, at] = self.original[at] in self.source.of(at, int(words[row, at]))
         return useful
 
-    def _listed(self, words: Int32, rows: Int64, at: Int64) -> Swaps:
+    def _list_swaps(self, words: Int32, rows: Ints, at: Ints) -> Swaps:
         lists = []
         over = (words[rows] != self.original).sum(axis=1) > self.limit
         for position, word, many in zip(at.tolist(), words[rows, at].tolist(), over.tolist(), strict=True):
@@ -271,7 +267,7 @@ class Evolution:
         return Swaps(np.repeat(rows, counts), np.repeat(at, counts), flat)
 
 
-def _draws_until(share: Weights, stream: np.random.Generator) -> Weights:
+def _draws_until(share: Doubles, stream: np.random.Generator) -> Doubles:
     """How many draws it takes until one is of use, if each is with probability `share`."""
     uniform = stream.random(len(share))
     with np.errstate(divide="ignore", invalid="ignore"):

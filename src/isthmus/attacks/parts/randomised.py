@@ -80,14 +80,14 @@ def insist(
     while (trial := attempts.trials[-1]).reached or trial.candidates:
         if trial.reached:
             again = yield Score(trial.draft, count=SECOND_LOOKS)
-            attempts.shares[-1] = float(np.mean(trial.goal.reached(again, trial.label)))
+            attempts.shares[-1] = float(np.mean(trial.goal.is_reached(again, trial.label)))
         rng = next(left, None)
         if attempts.shares[-1] > 0.5 or rng is None:
             return
         yield from search(attempts.begin(rng, rules))
 
 
-def looked_at_clean(
+def score_clean(
     goal: Goal, original: Draft, label: int, draws: int, declines: Callable[[Floats], bool]
 ) -> Generator[Request, Any, Clean]:
     """How often the victim is right about the unattacked text, on the first of the draws that only its judge sees."""
@@ -96,7 +96,7 @@ def looked_at_clean(
     return Clean.of(draws, right, sum(declines(row) for row in scores))
 
 
-def judged(
+def judge_outcome(
     trial: Trial, outcome: Outcome, draws: int, declines: Callable[[Floats], bool]
 ) -> Generator[Request, Any, tuple[Outcome, Fresh | None]]:
     """What becomes of the text that an attack ended with on draws the attack never saw; one it left as it was has none.
@@ -106,7 +106,7 @@ def judged(
     if trial.draft is trial.original:
         return outcome, None
     scores = yield Score(trial.draft, count=draws, exact=True, fresh=True)
-    reached = int(np.sum(trial.goal.reached(scores, trial.label)))
+    reached = int(np.sum(trial.goal.is_reached(scores, trial.label)))
     abstained = sum(declines(row) for row in scores)
     fresh = Fresh.of(draws, reached, abstained, claimed=outcome == "succeeded" or declines(trial.scores))
     if 2 * reached > draws:

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from isthmus.attacks.parts.candidates import Bools, Candidates
+from isthmus.attacks.parts.candidates import Candidates
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats
+from isthmus.core.types import Bools, Floats
 from isthmus.engine.requests import DELETE, REPLACE, Likelihood, Request, Similarity
 from isthmus.text.draft import Draft
 
 if TYPE_CHECKING:
     from isthmus.lexicon.neighbours import Neighbours
-    from isthmus.lexicon.reading import Reader
+    from isthmus.lexicon.reading import DictionaryReader
     from isthmus.lexicon.tags import Tagger
 
 Metric = Literal["angular", "cosine"]
@@ -59,7 +59,7 @@ class MaxShare:
         limit = math.ceil(self.share * len(trial.original))
         base, edits = candidates.base, candidates.edits
         if base.origin is trial.original.origin and (edits[:, 2] == REPLACE).all():
-            before = trial.changed(base)
+            before = trial.find_changed(base)
             now = edits[:, 3] != trial.original.ids[edits[:, 1]]
             more = np.bincount(edits[:, 0], now.astype(np.int64) - before[edits[:, 1]], candidates.count)
             return np.asarray(before.sum() + more <= limit)
@@ -70,7 +70,7 @@ class MaxShare:
 def words_changed(trial: Trial, draft: Draft) -> int:
     """Words replaced, inserted or gone."""
     gone = len(trial.original) - int((draft.origin >= 0).sum())
-    return int(trial.changed(draft).sum()) + gone
+    return int(trial.find_changed(draft).sum()) + gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class MaxEdits:
         mask = np.zeros(candidates.count, bool)
         if base.origin is old.origin and candidates.single and (candidates.edits[:, 2] == REPLACE).all():
             spent = {
-                at: levenshtein(old.word(at), base.word(at)) for at in np.flatnonzero(trial.changed(base)).tolist()
+                at: levenshtein(old.word(at), base.word(at)) for at in np.flatnonzero(trial.find_changed(base)).tolist()
             }
             total, strings = sum(spent.values()), trial.vocabulary.strings
             for index, at, _, word in candidates.edits.tolist():
@@ -141,7 +141,7 @@ class WordMeaning:
     max_distance: float | None = None
     """Of the squared Euclidean distance."""
     against: Against = "original"
-    reader: Reader | None = None
+    reader: DictionaryReader | None = None
     """With one, what is read as the old word passes, and a word that cannot be compared does not."""
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:
@@ -176,7 +176,7 @@ class PartOfSpeech:
         """Tag the words, in the context of the original text where the tagger wants one."""
         mask = np.ones(candidates.count, bool)
         words = trial.original.words
-        places = sorted(_places(trial, candidates), key=lambda place: place[1])
+        places = sorted(_list_replacements(trial, candidates), key=lambda place: place[1])
         for position, own in groupby(places, key=lambda place: place[1]):
             index, _, new = zip(*own, strict=True)
             np.logical_and.at(mask, list(index), self.tagger.fitting(words, position, new))
@@ -213,12 +213,12 @@ class SentenceMeaning:
             return np.ones(candidates.count, bool)
         reference = trial.original if self.against == "original" else candidates.base
         cosines = yield Similarity(candidates.base, candidates.edits, candidates.count, reference, self.window)
-        similarity = np.where(short, np.float32(1), measured(cosines, self.metric))
+        similarity = np.where(short, np.float32(1), apply_metric(cosines, self.metric))
         candidates.similarity = similarity
         return np.asarray(similarity >= self.threshold)
 
 
-def measured(cosines: Floats, metric: Metric) -> Floats:
+def apply_metric(cosines: Floats, metric: Metric) -> Floats:
     """Cosines as they are, or as 1 - angle / pi."""
     if metric == "cosine":
         return cosines
@@ -247,7 +247,7 @@ class Fluency:
         return mask
 
 
-def _places(trial: Trial, candidates: Candidates) -> list[tuple[int, int, str]]:
+def _list_replacements(trial: Trial, candidates: Candidates) -> list[tuple[int, int, str]]:
     """Candidate, position in the original text and new word of every replacement of an original word by another."""
     strings, origin = trial.vocabulary.strings, candidates.base.origin
     return [
@@ -260,7 +260,7 @@ def _places(trial: Trial, candidates: Candidates) -> list[tuple[int, int, str]]:
 def _replacements(trial: Trial, candidates: Candidates, against: Against) -> Sequence[tuple[int, str, str]]:
     """Candidate, old word and new word of every replacement."""
     if against == "original":
-        return [(index, trial.original.word(at), new) for index, at, new in _places(trial, candidates)]
+        return [(index, trial.original.word(at), new) for index, at, new in _list_replacements(trial, candidates)]
     strings = trial.vocabulary.strings
     return [
         (index, candidates.base.word(position), strings[word])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.attacks.parts.candidates import Candidates, allowed, plainly_allowed
+from isthmus.attacks.parts.candidates import Candidates, find_allowed, find_plainly_allowed
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
 from isthmus.engine.requests import DELETE, UNKNOWN, Edits, Gradient, Request, Score, Similarity, TokenGradient, at_each
@@ -35,9 +35,9 @@ def greedy(trial: Trial, order: Iterable[int], propose: Proposal) -> Search:
     for position in order:
         edits = propose(trial, position)
         if trial.asking_rules or not isinstance(edits, np.ndarray):
-            candidates = yield from proposed(trial, trial.draft, edits)
+            candidates = yield from find_proposed(trial, trial.draft, edits)
         else:  # Nobody has to be asked: spare two generators a step.
-            candidates = plainly_allowed(trial, Candidates(trial.draft, edits))
+            candidates = find_plainly_allowed(trial, Candidates(trial.draft, edits))
             trial.candidates += candidates.count
         if not candidates.count:
             continue
@@ -64,9 +64,9 @@ def step(trial: Trial, candidates: Candidates) -> Generator[Request, Any, bool]:
     scores = yield candidates.score()
     progress = trial.judge(scores)
     best = int(progress.argmax())
-    reached = np.asarray(trial.goal.reached(scores, trial.label))
+    reached = np.asarray(trial.goal.is_reached(scores, trial.label))
     if reached.any():
-        ends = candidates.kept(reached)
+        ends = candidates.keep(reached)
         similarity = yield Similarity(ends.base, ends.edits, ends.count, trial.original)
         best = int(np.flatnonzero(reached)[similarity.argmax()])
     elif progress[best] <= trial.progress:
@@ -83,7 +83,7 @@ def beam(trial: Trial, propose: ProposalOfAll, width: int = 1) -> Search:
     while True:
         steps: list[tuple[Candidates, Floats, Floats]] = []
         for draft in drafts:
-            candidates = yield from proposed(trial, draft, propose(trial, draft))
+            candidates = yield from find_proposed(trial, draft, propose(trial, draft))
             if candidates.count:
                 scores = yield candidates.score()
                 steps.append((candidates, scores, trial.judge(scores)))
@@ -99,19 +99,19 @@ def beam(trial: Trial, propose: ProposalOfAll, width: int = 1) -> Search:
             return
 
 
-def proposed(
+def find_proposed(
     trial: Trial, draft: Draft, edits: Edits | Generator[Request, Any, Edits]
 ) -> Generator[Request, Any, Candidates]:
     """What was proposed, as candidates that satisfy the trial's rules."""
     if not isinstance(edits, np.ndarray):
         edits = yield from edits
-    return (yield from allowed(trial, Candidates(draft, edits)))
+    return (yield from find_allowed(trial, Candidates(draft, edits)))
 
 
 def most_similar(trial: Trial, scores: Floats, progress: Floats, similarity: Floats) -> int:
     """Of the candidates that reach the goal, and that no failing one outdoes, the most similar; else the best."""
     order = np.argsort(-progress, kind="stable")
-    reached = np.asarray(trial.goal.reached(scores[order], trial.label))
+    reached = np.asarray(trial.goal.is_reached(scores[order], trial.label))
     leading = int(reached.argmin()) if not reached.all() else len(reached)
     return int(order[similarity[order[:leading]].argmax()]) if leading else int(order[0])
 
@@ -134,7 +134,7 @@ def by_importance(
     if not len(positions):
         return []
     scores = yield Score(trial.draft, at_each(positions, blank), len(positions))
-    return trial.ranked(positions, scores)
+    return trial.rank(positions, scores)
 
 
 def by_gradient(trial: Trial, positions: NDArray[np.int32]) -> Generator[Request, Any, list[int]]:
@@ -160,6 +160,18 @@ def by_chance(trial: Trial, positions: NDArray[np.int32]) -> list[int]:
 
 
 __all__ = [
-    "DELETE", "UNKNOWN", "Proposal", "ProposalOfAll", "Search", "beam", "by_chance", "by_gradient", "by_importance",
-    "greedy", "most_similar", "proposed", "saliency", "step",
+    "DELETE",
+    "UNKNOWN",
+    "Proposal",
+    "ProposalOfAll",
+    "Search",
+    "beam",
+    "by_chance",
+    "by_gradient",
+    "by_importance",
+    "find_proposed",
+    "greedy",
+    "most_similar",
+    "saliency",
+    "step",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.attacks.parts.candidates import Candidates, Rule
-from isthmus.attacks.parts.goals import Bools, Goal, Labels
+from isthmus.attacks.parts.goals import Goal, Labels, Truths
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
@@ -44,11 +44,11 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class OverDraws:
-    """A goal, for rows of scores [classes + 1] that `seen` made of several draws."""
+    """A goal, for rows of scores [classes + 1] that `summarise` made of several draws."""
 
     goal: Goal
 
-    def seen(self, scores: Floats, label: int) -> Floats:
+    def summarise(self, scores: Floats, label: int) -> Floats:
         """The mean of scores [candidates, draws, classes] over the draws, and `low`."""
         margins = np.asarray(self.goal.margin(scores, label), np.float64)
         draws = margins.shape[1]
@@ -70,12 +70,12 @@ class OverDraws:
         del label
         return scores[..., -1]
 
-    def reached(self, scores: Floats, label: Labels) -> Bools:
+    def is_reached(self, scores: Floats, label: Labels) -> Truths:
         """The lower end is past zero."""
         del label
         return scores[..., -1] > 0
 
-    def right(self, scores: Floats, label: Labels) -> Bools:
+    def right(self, scores: Floats, label: Labels) -> Truths:
         """By the mean."""
         return self.goal.right(self.plain(scores), label)
 
@@ -88,7 +88,7 @@ class OverDraws:
         return self.goal.loss(label)
 
 
-def draws_for(asked: int | None, *, randomised: bool) -> int:
+def choose_search_draws(asked: int | None, *, randomised: bool) -> int:
     """Shared draws of a search, as asked for or as is usual; 0 where it gets another one for every query."""
     if asked is None:
         return SEARCH_DRAWS if randomised else 0
@@ -108,7 +108,7 @@ def _quantile(freedom: int) -> float:
     return float(stdtrit(freedom, 0.5 + LEVEL / 2))
 
 
-def begun(
+def begin_trial(
     goal: Goal, label: int, original: Draft, clean: Floats, rng: random.Random, rules: Sequence[Rule], draws: int
 ) -> Trial:
     """An attack that has seen one draw of the clean text; with `draws` its goal is over shared ones."""
@@ -117,7 +117,7 @@ def begun(
     return Trial(OverDraws(goal), label, original, np.append(clean, np.float32(0)), rng, rules)
 
 
-def concluded(trial: Trial) -> Trial:
+def conclude_trial(trial: Trial) -> Trial:
     """The same with the goal itself, and scores as the victim gives them: means over the draws."""
     if isinstance(trial.goal, OverDraws):
         trial.scores, trial.goal = trial.goal.plain(trial.scores), trial.goal.goal
@@ -132,18 +132,18 @@ def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int, vote
     goal, label = trial.goal, trial.label
     assert isinstance(goal, OverDraws)
     clean = yield Score(trial.original, draws=draws)
-    start = row = goal.seen(clean[None], label)[0]
-    if goal.reached(row, label):  # Only the first draw was right: any change that leaves it wrong will do.
-        start = goal.seen(no_progress(clean, label, draws)[None], label)[0]
+    start = row = goal.summarise(clean[None], label)[0]
+    if goal.is_reached(row, label):  # Only the first draw was right: any change that leaves it wrong will do.
+        start = goal.summarise(no_progress(clean, label, draws)[None], label)[0]
     trial.scores, trial.progress = start, float(goal.progress(start, label))
     try:
-        yield from _shown(search(trial), trial, draws, votes)
+        yield from _search_over_draws(search(trial), trial, draws, votes)
     finally:
         if trial.draft is trial.original:  # An attack has to change something.
             trial.scores = np.append(goal.plain(row), min(row[-1], np.float32(0)))
 
 
-def _shown(steps: Search, trial: Trial, draws: int, votes: bool) -> Search:
+def _search_over_draws(steps: Search, trial: Trial, draws: int, votes: bool) -> Search:
     """The steps of a search, every score of which is over the draws."""
     goal, label = trial.goal, trial.label
     assert isinstance(goal, OverDraws)
@@ -155,33 +155,33 @@ def _shown(steps: Search, trial: Trial, draws: int, votes: bool) -> Search:
         except StopIteration:
             return
         try:
-            answer, resume = (yield _drawn(request, draws)), steps.send
+            answer, resume = (yield _ask_for_draws(request, draws)), steps.send
             if isinstance(request, Score):
-                answer = goal.seen(answer.reshape(request.count, draws, -1), label)
+                answer = goal.summarise(answer.reshape(request.count, draws, -1), label)
                 if votes:
-                    yield from _voted(trial, request, answer)
+                    yield from _look_at_votes(trial, request, answer)
         except Exception as error:
             answer, resume = error, steps.throw  # The search may have a last word.
 
 
-def _voted(trial: Trial, request: Score, rows: Floats) -> Search:
+def _look_at_votes(trial: Trial, request: Score, rows: Floats) -> Search:
     """Look at the votes for candidates that reach the goal by what stands behind these."""
     goal, label = trial.goal, trial.label
     assert isinstance(goal, OverDraws)
-    reached = np.asarray(goal.reached(rows, label))
+    reached = np.asarray(goal.is_reached(rows, label))
     if not reached.any():
         return
-    ends = Candidates(request.base, request.edits, request.count).kept(reached)
+    ends = Candidates(request.base, request.edits, request.count).keep(reached)
     try:
         votes = yield Score(ends.base, ends.edits, ends.count, draws=request.draws, as_deployed=True)
     except BudgetSpent:  # Not seen is not reached; the search will hear of it when it asks for more.
         rows[reached, -1] = 0
         return
-    low = goal.seen(votes.reshape(ends.count, request.draws, -1), label)[:, -1]
+    low = goal.summarise(votes.reshape(ends.count, request.draws, -1), label)[:, -1]
     rows[reached, -1] = np.minimum(rows[reached, -1], low)
 
 
-def _drawn(request: Request, draws: int) -> Request:
+def _ask_for_draws(request: Request, draws: int) -> Request:
     """The request, for shared draws where it is one to the victim."""
     if isinstance(request, Score):
         request.ask_for(draws)

@@ -19,23 +19,19 @@ import numpy as np
 
 from isthmus.attacks.parts.members import (
     BestSwaps,
-    Bools,
-    Int32,
-    Int64,
     Substitutes,
     Swaps,
-    Weights,
     best_swaps,
-    drawn,
-    permitted,
-    scored,
+    draw_weighted,
+    find_permitted,
+    score_swaps,
     settle,
     stream_of,
 )
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats
+from isthmus.core.types import Bools, Doubles, Floats, Int32, Ints
 from isthmus.engine.requests import Request
 
 
@@ -73,7 +69,7 @@ class Particles:
     scores: Floats  # [particles, classes]
     progress: Floats  # [particles]
 
-    def take(self, rows: Int64) -> Particles:
+    def take(self, rows: Ints) -> Particles:
         """Copies of some of them."""
         return Particles(self.words[rows], self.scores[rows], self.progress[rows])
 
@@ -81,7 +77,7 @@ class Particles:
         """The one that is furthest."""
         return self.take(np.array([self.progress.argmax()]))
 
-    def put(self, rows: Int64 | Bools, others: Particles) -> None:
+    def put(self, rows: Ints | Bools, others: Particles) -> None:
         """Set others in the place of some of them."""
         self.words[rows], self.scores[rows], self.progress[rows] = others.words, others.scores, others.progress
 
@@ -96,20 +92,20 @@ class Swarm:
     def search(self) -> Search:
         """Fly until the goal is reached."""
         swarm = yield from self._start()
-        if self._settled(swarm):
+        if self._settle(swarm):
             return
         shape, flight = swarm.words.shape, self.flight
         velocity = np.tile(self.stream.uniform(-flight.max_velocity, flight.max_velocity, (shape[0], 1)), shape[1])
         own, best = swarm.take(np.arange(shape[0])), swarm.leader()
         for iteration in range(flight.iterations):
-            velocity = steered(velocity, swarm.words, own.words, best.words, flight, iteration / flight.iterations)
+            velocity = steer(velocity, swarm.words, own.words, best.words, flight, iteration / flight.iterations)
             yield from self._turn(swarm, own.words, best.words, velocity, iteration / flight.iterations)
-            swarm.scores = yield from scored(self.trial, swarm.words, Swaps.of_rows(np.arange(shape[0])))
+            swarm.scores = yield from score_swaps(self.trial, swarm.words, Swaps.of_rows(np.arange(shape[0])))
             swarm.progress = self.trial.judge(swarm.scores)
-            if self._settled(swarm):
+            if self._settle(swarm):
                 return
             yield from self._mutate(swarm)
-            if self._settled(swarm):
+            if self._settle(swarm):
                 return
             better = swarm.progress > own.progress
             own.put(better, swarm.take(np.flatnonzero(better)))
@@ -117,7 +113,7 @@ class Swarm:
             if leader.progress[0] > best.progress[0]:
                 best = leader
 
-    def _settled(self, swarm: Particles) -> bool:
+    def _settle(self, swarm: Particles) -> bool:
         return settle(self.trial, swarm.words, swarm.scores, swarm.progress, self.flight.anyone)
 
     def _start(self) -> Generator[Request, Any, Particles]:
@@ -126,22 +122,22 @@ class Swarm:
         progress = np.array([trial.progress], np.float32)
         swarm = Particles(trial.original.ids[None], trial.scores[None], progress).take(np.zeros(size, np.int64))
         best = yield from best_swaps(trial, swarm.words[:1], self.substitutes.swaps(swarm.words[:1]))
-        gains, which = _laid_out(best, swarm.take(np.zeros(1, np.int64)))
+        gains, which = _lay_out_gains(best, swarm.take(np.zeros(1, np.int64)))
         self._move(swarm, np.arange(size), np.repeat(gains, size, axis=0), np.repeat(which, size, axis=0), best)
         return swarm
 
     # ------------------------------------------------------------------ turns
 
-    def _turn(self, swarm: Particles, own: Int32, best: Int32, velocity: Weights, time: float) -> Search:
+    def _turn(self, swarm: Particles, own: Int32, best: Int32, velocity: Doubles, time: float) -> Search:
         """Move particles towards their own best, then towards the best of all."""
         high, low = self.flight.turning
         chance = 1 / (1 + np.exp(-velocity))
         for goal, odds in ((own, high - time * (high - low)), (best, low + time * (high - low))):
             rows = np.flatnonzero(self.stream.random(len(own)) < odds)
             aims = np.broadcast_to(goal, own.shape)[rows]
-            swarm.words[rows] = yield from self._turned(swarm.words[rows], aims, chance[rows])
+            swarm.words[rows] = yield from self._turn_towards(swarm.words[rows], aims, chance[rows])
 
-    def _turned(self, words: Int32, goal: Int32, chance: Weights) -> Generator[Request, Any, Int32]:
+    def _turn_towards(self, words: Int32, goal: Int32, chance: Doubles) -> Generator[Request, Any, Int32]:
         """Rows in which each word stays or becomes the goal's; one that breaks a limit is tried again, and given up."""
         if not self.flight.towards:
             chance = 1 - chance
@@ -151,7 +147,7 @@ class Swarm:
         home = words if self.flight.towards else goal
         unfit = np.arange(len(words))
         for _ in range(self.flight.retries + 1):
-            holding = yield from permitted(self.trial, turned[unfit], Swaps.of_rows(np.arange(len(unfit))))
+            holding = yield from find_permitted(self.trial, turned[unfit], Swaps.of_rows(np.arange(len(unfit))))
             unfit = np.delete(unfit, holding)
             if not len(unfit):
                 return turned
@@ -170,18 +166,18 @@ class Swarm:
             return
         mutating = swarm.take(rows)
         best = yield from best_swaps(self.trial, mutating.words, self.substitutes.swaps(mutating.words))
-        self._move(swarm, rows, *_laid_out(best, mutating), best)
+        self._move(swarm, rows, *_lay_out_gains(best, mutating), best)
 
-    def _move(self, swarm: Particles, rows: Int64, gains: Weights, which: Int64, best: BestSwaps) -> None:
+    def _move(self, swarm: Particles, rows: Ints, gains: Doubles, which: Ints, best: BestSwaps) -> None:
         """Each of the rows to one of its words' best swaps; a word that has none leaves it where it is."""
-        at = drawn(mutation(gains), self.stream)
+        at = draw_weighted(mutation(gains), self.stream)
         chosen = which[np.arange(len(rows)), at]
         rows, chosen = rows[chosen >= 0], chosen[chosen >= 0]
         swarm.words[rows, best.swaps.at[chosen]] = best.swaps.words[chosen]
         swarm.scores[rows], swarm.progress[rows] = best.scores[chosen], best.progress[chosen]
 
 
-def steered(velocity: Weights, words: Int32, own: Int32, best: Int32, flight: Flight, time: float) -> Weights:
+def steer(velocity: Doubles, words: Int32, own: Int32, best: Int32, flight: Flight, time: float) -> Doubles:
     """Velocities after `time`, the share of the iterations that is over."""
     first, last = flight.inertia
     inertia = (first - last) * (1 - time) + last
@@ -189,14 +185,14 @@ def steered(velocity: Weights, words: Int32, own: Int32, best: Int32, flight: Fl
     return np.asarray(inertia * velocity + (1 - inertia) * flight.max_velocity * away)
 
 
-def mutation(gains: Weights) -> Weights:
+def mutation(gains: Doubles) -> Doubles:
     """Probability of each word of each row to be the one that mutates; any word where nothing helps."""
     gains = np.maximum(gains, 0)
     gains = np.where(gains.sum(axis=1, keepdims=True) > 0, gains, 1.0)
     return np.asarray(gains / gains.sum(axis=1, keepdims=True))
 
 
-def _laid_out(best: BestSwaps, particles: Particles) -> tuple[Weights, Int64]:
+def _lay_out_gains(best: BestSwaps, particles: Particles) -> tuple[Doubles, Ints]:
     """What the best swap of every word gains, and which it is (-1: none), [particles, words]."""
     gains, which = np.zeros(particles.words.shape), np.full(particles.words.shape, -1)
     rows, at = best.swaps.rows, best.swaps.at

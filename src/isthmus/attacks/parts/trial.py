@@ -51,7 +51,7 @@ class Trial:
     @property
     def reached(self) -> bool:
         """Whether the draft as it stands fulfils the goal."""
-        return bool(self.goal.reached(self.scores, self.label))
+        return bool(self.goal.is_reached(self.scores, self.label))
 
     def judge(self, scores: Floats) -> Floats:
         """How far each row of scores is towards the goal."""
@@ -66,9 +66,9 @@ class Trial:
         best = int(progress.argmax())
         return best, float(progress[best])
 
-    def ranked(self, positions: NDArray[np.int32], scores: Floats) -> list[int]:
+    def rank(self, positions: NDArray[np.int32], scores: Floats) -> list[int]:
         """Positions, those first whose row of scores is furthest towards the goal."""
-        if self._compiled is not None and (found := self._compiled.ranked(positions, scores, self.label)) is not None:
+        if self._compiled is not None and (found := self._compiled.rank(positions, scores, self.label)) is not None:
             ranked: list[int] = found
             return ranked
         order: list[int] = positions[(-self.judge(scores)).argsort(kind="stable")].tolist()
@@ -80,7 +80,7 @@ class Trial:
         self.moves += 1
         return self.reached
 
-    def changed(self, draft: Draft) -> NDArray[np.bool_]:
+    def find_changed(self, draft: Draft) -> NDArray[np.bool_]:
         """For every word of a draft whether it is not the original's: replaced, merged or inserted."""
         if draft.origin is self.original.origin:
             return np.asarray(draft.ids != self.original.ids)
@@ -98,7 +98,7 @@ class Trial:
     ) -> NDArray[np.int32]:
         """Positions that may be edited: not protected, not one of the frozen words, and unless `repeat` not changed."""
         draft, strings = draft or self.draft, self.vocabulary.strings
-        free = draft.editable if repeat else draft.editable & ~self.changed(draft)
+        free = draft.editable if repeat else draft.editable & ~self.find_changed(draft)
         if not frozen:
             return np.flatnonzero(free).astype(np.int32)
         if compiled.part is not None and isinstance(frozen, frozenset):

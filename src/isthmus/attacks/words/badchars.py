@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import WordAttack
-from isthmus.attacks.parts.candidates import Candidates, allowed
-from isthmus.attacks.parts.disguise import Kind, Mark, disguised, marks_of
+from isthmus.attacks.parts.candidates import Candidates, find_allowed
+from isthmus.attacks.parts.disguise import DisguiseKind, Mark, disguise, marks_of
 from isthmus.attacks.parts.searches import Proposal, Search, by_importance, greedy
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UnknownName, UsageError
@@ -51,7 +51,7 @@ class BadChars(WordAttack):
         ``isthmus attack runs/demo --attack badchars -P kinds=homoglyph,invisible -P max_edits=3``
     """
 
-    kinds: tuple[Kind, ...] = ("invisible", "homoglyph", "reorder", "delete")
+    kinds: tuple[DisguiseKind, ...] = ("invisible", "homoglyph", "reorder", "delete")
     """Disturbances to use: invisible, homoglyph, reorder, delete."""
     max_edits: int = 5
     """Most disturbances in a text."""
@@ -64,8 +64,8 @@ class BadChars(WordAttack):
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            if kind not in get_args(Kind):
-                raise UnknownName("kind of bad character", kind, get_args(Kind))
+            if kind not in get_args(DisguiseKind):
+                raise UnknownName("kind of bad character", kind, get_args(DisguiseKind))
         if self.strategy not in get_args(Strategy):
             raise UnknownName("strategy", self.strategy, get_args(Strategy))
         if self.max_edits < 1 or not self.kinds:
@@ -92,7 +92,7 @@ class BadChars(WordAttack):
             moves = trial.moves
             yield from greedy(trial, order, propose)
 
-    def _proposal(self, kinds: tuple[Kind, ...]) -> Proposal:
+    def _proposal(self, kinds: tuple[DisguiseKind, ...]) -> Proposal:
         """One disturbance more of a word, wherever it fits; what was put in before stays."""
         written: dict[tuple[int, int], tuple[Mark, ...]] = {}
 
@@ -102,7 +102,7 @@ class BadChars(WordAttack):
             word, now = trial.original.word(position), int(trial.draft.ids[position])
             marks = written.get((position, now), ())
             more = [(*marks, mark) for mark in marks_of(word, kinds, trial.rng)]
-            options = {disguised(word, own): own for own in more}
+            options = {disguise(word, own): own for own in more}
             options.pop(trial.draft.word(position), None)
             ids = trial.vocabulary.ids(options)
             written.update(zip(((position, new) for new in ids.tolist()), options.values(), strict=True))
@@ -112,7 +112,7 @@ class BadChars(WordAttack):
 
     # ------------------------------------------------------------------ differential evolution
 
-    def _evolution(self, trial: Trial, kinds: tuple[Kind, ...]) -> Search:
+    def _evolution(self, trial: Trial, kinds: tuple[DisguiseKind, ...]) -> Search:
         everything = [
             (position, mark)
             for position in trial.positions().tolist()
@@ -126,7 +126,7 @@ class BadChars(WordAttack):
         fitness = np.full(self.population, -np.inf, np.float32)
         for generation in range(self.generations + 1):
             children = vectors if not generation else _children(vectors, fitness, top, rng)
-            candidates = yield from allowed(trial, self._decoded(trial, children, everything))
+            candidates = yield from find_allowed(trial, self._decode(trial, children, everything))
             if not candidates.count:
                 continue
             scores = yield candidates.score()
@@ -140,7 +140,7 @@ class BadChars(WordAttack):
             if trial.reached:
                 return
 
-    def _decoded(self, trial: Trial, vectors: NDArray[np.float64], everything: list[tuple[int, Mark]]) -> Candidates:
+    def _decode(self, trial: Trial, vectors: NDArray[np.float64], everything: list[tuple[int, Mark]]) -> Candidates:
         """The texts that vectors stand for."""
         original, rows = trial.original, list[tuple[int, int, int, int]]()
         for index, numbers in enumerate(vectors.astype(np.int64).tolist()):
@@ -150,7 +150,7 @@ class BadChars(WordAttack):
                     position, mark = everything[number]
                     chosen.setdefault(position, []).append(mark)
             rows += [
-                (index, position, REPLACE, trial.vocabulary.id(disguised(original.word(position), chosen[position])))
+                (index, position, REPLACE, trial.vocabulary.id(disguise(original.word(position), chosen[position])))
                 for position in sorted(chosen)
             ]
         return Candidates(original, np.array(rows, np.int32).reshape(-1, 4), len(vectors))

@@ -9,17 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.blanks import filled, joined
+from isthmus.attacks.parts.blanks import join_edits, propose_fills
 from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.rules import SentenceMeaning
-from isthmus.attacks.parts.searches import DELETE, Search, by_importance, greedy, proposed, step
+from isthmus.attacks.parts.searches import DELETE, Search, by_importance, find_proposed, greedy, step
 from isthmus.attacks.parts.speech import TaggerName, all_rules, tagger_used
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
 from isthmus.engine.requests import INSERT, Edits, Request
 from isthmus.lexicon.stopwords import stop_words
 
-Mode = Literal["replace", "insert", "replace_or_insert", "replace_and_insert"]
+BAEMode = Literal["replace", "insert", "replace_or_insert", "replace_and_insert"]
 Proposals = Generator[Request, Any, Edits]
 
 
@@ -57,7 +57,7 @@ class BAE(WordAttack):
 
     semantics: Semantics = "textattack"
     """Whose algorithm: the toolkit's, or the paper's."""
-    mode: Mode = "replace"
+    mode: BAEMode = "replace"
     """What is done to a word: R, I, R/I or R+I of the paper; `textattack` semantics know `replace` only."""
     most: int = 50
     """Candidates for a blank."""
@@ -105,27 +105,27 @@ class BAE(WordAttack):
             for propose in self._proposals():
                 place = trial.place(position)
                 assert place is not None  # Nothing is ever deleted here.
-                candidates = yield from proposed(trial, trial.draft, propose(trial, place))
+                candidates = yield from find_proposed(trial, trial.draft, propose(trial, place))
                 if (yield from step(trial, candidates)):
                     return
 
     def replacements(self, trial: Trial, place: int) -> Proposals:
         """Words for the blank in place of a word."""
         strip = self.semantics == "textattack"
-        return filled(trial.draft, np.array([place], np.int32), most=self.most, strip=strip)
+        return propose_fills(trial.draft, np.array([place], np.int32), most=self.most, strip=strip)
 
     def insertions(self, trial: Trial, place: int) -> Proposals:
         """Words for the blanks on either side of a word."""
         draft = trial.draft
         last = place + 1 in draft.structure.starts
         places = np.array([place] if last else [place, place + 1], np.int32)
-        return filled(draft, places, span=INSERT, most=self.most, strip=False)
+        return propose_fills(draft, places, span=INSERT, most=self.most, strip=False)
 
     def either(self, trial: Trial, place: int) -> Proposals:
         """Replacements and insertions."""
         replacements = yield from self.replacements(trial, place)
         insertions = yield from self.insertions(trial, place)
-        return joined(replacements, insertions)
+        return join_edits(replacements, insertions)
 
     def _proposals(self) -> tuple[Any, ...]:
         """What is tried at a word, one step after the other."""

@@ -95,13 +95,15 @@ class BertAttack(WordAttack):
         fills: Fills = yield Fill(trial.draft, at, self.k, keep=True)
         assert fills.pieces is not None
         tokens, probabilities = fills.pieces[0]
-        words = fills.words[0] if len(tokens) == 1 else self._joined(fills, tokens, probabilities)
+        words = fills.words[0] if len(tokens) == 1 else self._join_pieces(fills, tokens, probabilities)
         words = words[(words != DELETE) & (words != trial.draft.ids[position])]
-        return replacing(position, _distinct(words))
+        return replacing(position, words[np.sort(np.unique(words, return_index=True)[1])])  # each where it first occurs
 
-    def _joined(self, fills: Fills, tokens: Ints, probabilities: Floats) -> NDArray[np.int32]:
+    def _join_pieces(self, fills: Fills, tokens: Ints, probabilities: Floats) -> NDArray[np.int32]:
         """The first `k` words of one token for each sub-word."""
-        ways = _likeliest(probabilities, self.most_joined) if self.ranked else _first(tokens, self.most_joined)
+        ways = (
+            _likeliest_ways(probabilities, self.most_joined) if self.ranked else _first_ways(tokens, self.most_joined)
+        )
         found = np.zeros(0, np.int32)
         for start in range(0, len(ways), self.k):
             words = fills.words_of(tokens[np.arange(len(tokens)), ways[start : start + self.k]])
@@ -111,7 +113,7 @@ class BertAttack(WordAttack):
         return found[: self.k]
 
 
-def _first(tokens: Ints, most: int) -> Ints:
+def _first_ways(tokens: Ints, most: int) -> Ints:
     """The first ways [most, pieces] to choose a token for each piece, the last piece changing fastest."""
     pieces, k = tokens.shape
     count = np.arange(min(most, k ** min(pieces, 32)), dtype=np.int64)
@@ -120,7 +122,7 @@ def _first(tokens: Ints, most: int) -> Ints:
     return np.stack([count // power % k for power in powers], axis=1)
 
 
-def _likeliest(probabilities: Floats, most: int) -> Ints:
+def _likeliest_ways(probabilities: Floats, most: int) -> Ints:
     """The most likely ways [most, pieces] to choose a token for each piece, found piece by piece."""
     logarithms = np.log(np.maximum(probabilities.astype(np.float64), np.finfo(np.float64).tiny))
     ways, sums = np.zeros((1, 0), np.int64), np.zeros(1)
@@ -130,8 +132,3 @@ def _likeliest(probabilities: Floats, most: int) -> Ints:
         before, choice = np.divmod(best, len(own))
         ways, sums = np.concatenate([ways[before], choice[:, None]], axis=1), total[best]
     return ways
-
-
-def _distinct(words: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The words, each where it first occurs."""
-    return words[np.sort(np.unique(words, return_index=True)[1])]

@@ -10,20 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.blanks import filled, joined, writing
-from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
+from isthmus.attacks.parts.blanks import join_edits, propose_fills, writing
+from isthmus.attacks.parts.candidates import Candidates, Rule, find_allowed
 from isthmus.attacks.parts.merging import mergeable
 from isthmus.attacks.parts.rules import SentenceMeaning
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.speech import TaggerName, tagger_used
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
+from isthmus.core.types import Bools, Int32
 from isthmus.engine.requests import INSERT, MERGE, REPLACE, Edits, Request
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.draft import Draft, Structure
-
-Bools = NDArray[np.bool_]
-Int32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +118,7 @@ class CLARE(WordAttack):
         edited = np.zeros(len(trial.draft), bool)
         while True:
             edits = yield from self._actions(trial, edited)
-            candidates = yield from allowed(trial, Candidates(trial.draft, edits))
+            candidates = yield from find_allowed(trial, Candidates(trial.draft, edits))
             if not candidates.count:
                 return
             scores = yield candidates.score()
@@ -132,7 +130,7 @@ class CLARE(WordAttack):
 
     def _once(self, trial: Trial) -> Search:
         edits = yield from self._actions(trial, np.zeros(len(trial.draft), bool))
-        candidates = yield from allowed(trial, Candidates(trial.draft, edits))
+        candidates = yield from find_allowed(trial, Candidates(trial.draft, edits))
         if not candidates.count:
             return
         progress = trial.judge((yield candidates.score()))
@@ -140,7 +138,7 @@ class CLARE(WordAttack):
             place = _place(trial, position, span)
             if place is None:
                 continue
-            candidates = yield from allowed(trial, Candidates(trial.draft, writing(*_one(place, word), span)))
+            candidates = yield from find_allowed(trial, Candidates(trial.draft, writing(*_make_one(place, word), span)))
             if not candidates.count:
                 continue
             scores = yield candidates.score()
@@ -157,16 +155,16 @@ class CLARE(WordAttack):
         if not paper:
             insert, merge = insert[insert > 0], merge[(merge > 0) & (merge < len(draft) - 2)]
         strip = not paper
-        replaced = yield from filled(
+        replaced = yield from propose_fills(
             draft, replace, most=self.most, min_confidence=self.replace_confidence, strip=strip
         )
-        inserted = yield from filled(
+        inserted = yield from propose_fills(
             inside, insert, span=INSERT, most=self.most, min_confidence=self.insert_confidence, strip=strip
         )
-        merged = yield from filled(
+        merged = yield from propose_fills(
             inside, merge, span=MERGE, most=self.most, min_confidence=self.merge_confidence, strip=strip
         )
-        return joined(replaced, inserted, merged)
+        return join_edits(replaced, inserted, merged)
 
     def _pairs(self, draft: Draft) -> Int32:
         """Words that may be merged with the next one."""
@@ -223,7 +221,7 @@ def _place(trial: Trial, position: int, span: int) -> int | None:
     place = trial.place(position)
     if place is None:
         return None
-    changed = trial.changed(trial.draft)
+    changed = trial.find_changed(trial.draft)
     if span == INSERT:
         return place + 1
     if changed[place]:
@@ -234,5 +232,5 @@ def _place(trial: Trial, position: int, span: int) -> int | None:
     return place if next_one == place + 1 and not changed[next_one] else None
 
 
-def _one(place: int, word: int) -> tuple[Int32, Int32]:
+def _make_one(place: int, word: int) -> tuple[Int32, Int32]:
     return np.array([place], np.int32), np.array([word], np.int32)

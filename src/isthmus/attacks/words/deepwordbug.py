@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
+from isthmus.attacks.parts.candidates import Candidates, Rule, find_allowed
 from isthmus.attacks.parts.characters import EDITS, misspelling
 from isthmus.attacks.parts.edit_distance import levenshtein
 from isthmus.attacks.parts.rules import MaxEdits
@@ -21,7 +21,7 @@ from isthmus.core.types import Floats
 from isthmus.engine.requests import DELETE, REPLACE, Edits, Request, Score, replacing
 from isthmus.lexicon.stopwords import stop_words
 
-Scorer = Literal["combined", "head", "tail", "replace"]
+WordScore = Literal["combined", "head", "tail", "replace"]
 EditName = Literal["substitute", "swap", "delete", "insert"]
 
 
@@ -56,7 +56,7 @@ class DeepWordBug(WordAttack):
     """Whose algorithm: the toolkit's greedy variant, or the paper's."""
     max_edit_distance: int = 30
     """Most single-character edits (Levenshtein) between the original text and the adversarial one."""
-    scorer: Scorer = "combined"
+    scorer: WordScore = "combined"
     """Importance in `paper` semantics."""
     tail_weight: float = 1.0
     """Weight of the tail score in the combined one."""
@@ -100,7 +100,7 @@ class DeepWordBug(WordAttack):
             if not cost or spent + cost > self.max_edit_distance:
                 continue
             edits = replacing(position, trial.vocabulary.ids([new]))
-            candidates = yield from allowed(trial, Candidates(draft, edits))
+            candidates = yield from find_allowed(trial, Candidates(draft, edits))
             if candidates.count:
                 spent += cost
                 draft = candidates.draft(0)
@@ -112,10 +112,10 @@ class DeepWordBug(WordAttack):
             return (yield from saliency(trial, positions))
         importance = np.zeros(len(positions), np.float32)
         if self.scorer in ("combined", "head"):
-            scores = yield Score(trial.draft, _cut(positions, "head"), 2 * len(positions))
+            scores = yield Score(trial.draft, _cut_texts(positions, "head"), 2 * len(positions))
             importance += _drop(trial, scores)
         if self.scorer in ("combined", "tail"):
-            scores = yield Score(trial.draft, _cut(positions, "tail"), 2 * len(positions))
+            scores = yield Score(trial.draft, _cut_texts(positions, "tail"), 2 * len(positions))
             importance += (self.tail_weight if self.scorer == "combined" else 1.0) * _drop(trial, scores)
         return importance
 
@@ -126,7 +126,7 @@ def _drop(trial: Trial, scores: Floats) -> Floats:
     return np.asarray(progress[1::2] - progress[0::2], np.float32)
 
 
-def _cut(positions: NDArray[np.int32], side: Literal["head", "tail"]) -> Edits:
+def _cut_texts(positions: NDArray[np.int32], side: Literal["head", "tail"]) -> Edits:
     """Candidates 2i and 2i + 1: the text up to (or from) the i-th position, with the word there and without it."""
     blocks = []
     for index in range(len(positions)):

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.members import Int32, Substitutes, Weights, most_per_word
+from isthmus.attacks.parts.members import Substitutes, most_per_word
 from isthmus.attacks.parts.neighbours import NearWords
 from isthmus.attacks.parts.population import Breeding, Evolution, Parents, Population
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
+from isthmus.core.types import Doubles, Int32
 from isthmus.engine.requests import Likelihood, Request
 from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
@@ -140,7 +141,7 @@ class Genetic(WordAttack):
         left: dict[int, Int32] = {at: substitutes.words[kept[substitutes.at[kept] == at]] for at in found}
         return Substitutes(original.ids, left)
 
-    def _weights(self, trial: Trial, substitutes: Substitutes) -> Weights:
+    def _weights(self, trial: Trial, substitutes: Substitutes) -> Doubles:
         """How readily each word is chosen."""
         counts = substitutes.counts.astype(np.float64)
         if self.semantics == "textattack":

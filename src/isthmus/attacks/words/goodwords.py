@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import WordAttack
-from isthmus.attacks.parts.searches import Search, most_similar, proposed
+from isthmus.attacks.parts.searches import Search, find_proposed, most_similar
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import DataError, UnknownName, UsageError
 from isthmus.engine.requests import Request, replacing
@@ -70,7 +70,7 @@ class GoodWords(WordAttack):
             raise UsageError(f"max_words and look must be at least 1, not {self.max_words} and {self.look}")
         if self.max_share is not None and self.max_share <= 0:
             raise UsageError(f"max_share must be above 0, not {self.max_share}")
-        _checked(self.words, "words")
+        _check_words(self.words, "words")
 
     def resources(self) -> Mapping[str, str]:
         """The list of words."""
@@ -90,10 +90,10 @@ class GoodWords(WordAttack):
         most = self.max_words
         if self.max_share is not None:
             most = min(most, math.ceil(self.max_share * len(trial.original)))
-        left = yield from self._tried(trial, field, trial.vocabulary.ids(dict.fromkeys(self.list())))
+        left = yield from self._try_words(trial, field, trial.vocabulary.ids(dict.fromkeys(self.list())))
         while len(left) and trial.moves < most and not trial.reached:
             moves, rest = trial.moves, left[self.look :]
-            left = yield from self._tried(trial, field, left[: self.look])
+            left = yield from self._try_words(trial, field, left[: self.look])
             left = np.concatenate([left, rest]) if trial.moves > moves else rest
 
     def _field(self, trial: Trial) -> int | None:
@@ -104,13 +104,15 @@ class GoodWords(WordAttack):
             return None
         return fields[-1] if self.place == "end" else fields[0]
 
-    def _tried(self, trial: Trial, field: int, words: NDArray[np.int32]) -> Generator[Request, Any, NDArray[np.int32]]:
+    def _try_words(
+        self, trial: Trial, field: int, words: NDArray[np.int32]
+    ) -> Generator[Request, Any, NDArray[np.int32]]:
         """Try each word, add the best if it helps; the others, best first."""
         front = self.place == "start"
         # One place is opened, and every candidate is another word in it.
         base = trial.draft.add(field, int(words[0]), front=front)
         at = base.structure.starts[field] if front else base.structure.starts[field + 1] - 1
-        candidates = yield from proposed(trial, base, replacing(at, words))
+        candidates = yield from find_proposed(trial, base, replacing(at, words))
         if not candidates.count:
             return words[:0]
         scores = yield candidates.score()
@@ -137,10 +139,10 @@ def read_words(path: str) -> tuple[str, ...]:
     words = tuple(word for line in lines if (word := line.strip()) and not word.startswith("#"))
     if not words:
         raise DataError(f"{path} holds no words: give one word per line")
-    return _checked(words, path)
+    return _check_words(words, path)
 
 
-def _checked(words: tuple[str, ...], where: str) -> tuple[str, ...]:
+def _check_words(words: tuple[str, ...], where: str) -> tuple[str, ...]:
     for word in words:
         if Words.of(word).words != (word,):
             raise DataError(f"{where}: {word!r} is not one word")

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import WordAttack
-from isthmus.attacks.parts.candidates import Bools, Candidates, Rule, allowed
+from isthmus.attacks.parts.candidates import Candidates, Rule, find_allowed
 from isthmus.attacks.parts.neighbours import NearWords
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.speech import TaggerName, contextual_rules, tagger_used, word_tagger
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats
+from isthmus.core.types import Bools, Floats
 from isthmus.engine.requests import REPLACE, Edits, Request, Similarity
 from isthmus.lexicon.stopwords import stop_words
 
-Rows = NDArray[np.int32]
+WordRows = NDArray[np.int32]
 """Texts as word ids [texts, words]; all have the words of the original but for replacements."""
-Choices = Mapping[int, NDArray[np.int32]]
+SynonymChoices = Mapping[int, NDArray[np.int32]]
 """Neighbours of the word at each position that has some."""
 
 _MOST_AT_ONCE = 32
@@ -122,10 +122,10 @@ class HardLabel(WordAttack):
             if row is None:
                 return
             texts.accept(row)
-            row = yield from _reduced(texts, row)
+            row = yield from _reduce_changes(texts, row)
             yield from self._optimise(texts, row, choices)
 
-    def _choices(self, trial: Trial) -> Choices:
+    def _choices(self, trial: Trial) -> SynonymChoices:
         original, strings = trial.original, trial.vocabulary.strings
         self.near.prefetch(original)
         words = {position: int(original.ids[position]) for position in trial.positions(stop_words()).tolist()}
@@ -134,17 +134,17 @@ class HardLabel(WordAttack):
 
     # ------------------------------------------------------------------ any text that flips the label
 
-    def _start(self, texts: _Texts, choices: Choices) -> Generator[Request, Any, Rows | None]:
+    def _start(self, texts: _Texts, choices: SynonymChoices) -> Generator[Request, Any, WordRows | None]:
         rows = self._random_rows(texts, choices)
         size = 1
         while chunk := list(islice(rows, size)):
-            flipped = yield from texts.flipped(np.stack(chunk))
+            flipped = yield from texts.find_flipped(np.stack(chunk))
             if flipped.any():
                 return chunk[int(flipped.argmax())]
             size = min(2 * size, _MOST_AT_ONCE)
         return None
 
-    def _random_rows(self, texts: _Texts, choices: Choices) -> Iterator[Rows]:
+    def _random_rows(self, texts: _Texts, choices: SynonymChoices) -> Iterator[WordRows]:
         order, rng = list(choices), texts.trial.rng
         rng.shuffle(order)
         for count in chain(range(1, len(order) + 1), [len(order)] * self.tries):
@@ -155,13 +155,13 @@ class HardLabel(WordAttack):
 
     # ------------------------------------------------------------------ the population
 
-    def _optimise(self, texts: _Texts, start: Rows, choices: Choices) -> Search:
+    def _optimise(self, texts: _Texts, start: WordRows, choices: SynonymChoices) -> Search:
         rng = np.random.default_rng(texts.trial.rng.getrandbits(63))
         best, idle = start, 0
         changed = np.flatnonzero(start != texts.original)
-        people = yield from _mutated(texts, np.repeat(start[None], len(changed), axis=0), changed, choices)
+        people = yield from _mutate(texts, np.repeat(start[None], len(changed), axis=0), changed, choices)
         for _ in range(self.generations):
-            people = _distinct(np.concatenate([best[None], people]))
+            people = _distinct_rows(np.concatenate([best[None], people]))
             similarity = yield from texts.similarity(people)
             leader = people[int(similarity.argmax())]
             idle = idle + 1 if (leader == best).all() else 0
@@ -173,36 +173,38 @@ class HardLabel(WordAttack):
             weight = np.exp(similarity - similarity.max())
             parents = rng.choice(len(people), (2, self.population - 1), p=weight / weight.sum())
             coins = rng.random((self.population - 1, len(best))) < 0.5
-            children = _distinct(np.where(coins, people[parents[0]], people[parents[1]]))
-            flipped = yield from texts.flipped(children)
+            children = _distinct_rows(np.where(coins, people[parents[0]], people[parents[1]]))
+            flipped = yield from texts.find_flipped(children)
             children = children[flipped]
             at = np.array([rng.choice(np.flatnonzero(child != texts.original)) for child in children], np.int64)
-            people = yield from _mutated(texts, children, at, choices)
+            people = yield from _mutate(texts, children, at, choices)
 
 
-def _reduced(texts: _Texts, row: Rows) -> Generator[Request, Any, Rows]:
+def _reduce_changes(texts: _Texts, row: WordRows) -> Generator[Request, Any, WordRows]:
     """Original words back in, most similar first, for as long as some can go back."""
     while True:
         changed = np.flatnonzero(row != texts.original)
         backs = _with(np.repeat(row[None], len(changed), axis=0), changed, texts.original[changed])
-        flipped = yield from texts.flipped(backs)
+        flipped = yield from texts.find_flipped(backs)
         if not flipped.any():
             return row
         similarity = yield from texts.similarity(backs[flipped])
         for position in changed[flipped][np.argsort(-similarity, kind="stable")].tolist():
             back = _with(row[None], np.array([position]), texts.original[[position]])
-            if not (yield from texts.flipped(back))[0]:
+            if not (yield from texts.find_flipped(back))[0]:
                 break
             row = back[0]
         texts.accept(row)
 
 
-def _mutated(texts: _Texts, rows: Rows, at: NDArray[np.int64], choices: Choices) -> Generator[Request, Any, Rows]:
+def _mutate(
+    texts: _Texts, rows: WordRows, at: NDArray[np.int64], choices: SynonymChoices
+) -> Generator[Request, Any, WordRows]:
     """Each row with the original word at its position, or else with a neighbour that is more similar."""
     if not len(rows):
         return rows
     backs = _with(rows, at, texts.original[at])
-    restored = yield from texts.flipped(backs)
+    restored = yield from texts.find_flipped(backs)
     rows = np.where(restored[:, None], backs, rows)
     pending = np.flatnonzero(~restored)
     options = [_with(np.repeat(rows[[row]], len(choices[int(at[row])]), axis=0), at[row], choices[int(at[row])])
@@ -211,7 +213,7 @@ def _mutated(texts: _Texts, rows: Rows, at: NDArray[np.int64], choices: Choices)
         return rows
     own = yield from texts.similarity(rows[pending])
     similarity = yield from texts.similarity(np.concatenate(options))
-    waiting: dict[int, Rows] = {}
+    waiting: dict[int, WordRows] = {}
     for row, mine, option in zip(pending.tolist(), own, options, strict=True):
         theirs, similarity = similarity[: len(option)], similarity[len(option) :]
         order = np.argsort(-theirs, kind="stable")
@@ -219,7 +221,7 @@ def _mutated(texts: _Texts, rows: Rows, at: NDArray[np.int64], choices: Choices)
     size = 1
     while waiting := {row: left for row, left in waiting.items() if len(left)}:
         asked = np.concatenate([left[:size] for left in waiting.values()])
-        flipped = yield from texts.flipped(asked)
+        flipped = yield from texts.find_flipped(asked)
         first = 0
         for row, left in list(waiting.items()):
             own_flips = flipped[first : first + len(left[:size])]
@@ -232,14 +234,14 @@ def _mutated(texts: _Texts, rows: Rows, at: NDArray[np.int64], choices: Choices)
     return rows
 
 
-def _with(rows: Rows, at: NDArray[np.int64] | int, words: Rows) -> Rows:
+def _with(rows: WordRows, at: NDArray[np.int64] | int, words: WordRows) -> WordRows:
     """The rows, each with its word at its position."""
     changed = rows.copy()
     changed[np.arange(len(rows)), at] = words
     return changed
 
 
-def _distinct(rows: Rows) -> Rows:
+def _distinct_rows(rows: WordRows) -> WordRows:
     """Each row once, in the order in which they came: the words' numbers depend on what else is attacked."""
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
@@ -258,31 +260,31 @@ class _Texts:
         self._scores: dict[bytes, Floats | None] = {self.original.tobytes(): None}  # None: the goal is not reached
         self._similarity: dict[bytes, float] = {}
 
-    def accept(self, row: Rows) -> None:
+    def accept(self, row: WordRows) -> None:
         """Move the trial to a text that reaches the goal."""
         scores = self._scores[row.tobytes()]
         assert scores is not None
         trial = self.trial
         trial.accept(self._candidates(row[None]).draft(0), scores, float(trial.judge(scores)))
 
-    def flipped(self, rows: Rows) -> Generator[Request, Any, Bools]:
+    def find_flipped(self, rows: WordRows) -> Generator[Request, Any, Bools]:
         """Which texts satisfy the rules and reach the goal."""
         trial, known = self.trial, self._scores
         unknown = {key: row for row in rows if (key := row.tobytes()) not in known}
         if unknown:
-            candidates = yield from allowed(trial, self._candidates(np.stack(list(unknown.values()))))
+            candidates = yield from find_allowed(trial, self._candidates(np.stack(list(unknown.values()))))
             known.update(dict.fromkeys(unknown))
             if candidates.count:
                 self._queries_left -= candidates.count
                 if self._queries_left < 0:
                     raise _Spent
                 scores = yield candidates.score()
-                reached = trial.goal.reached(scores, trial.label)
+                reached = trial.goal.is_reached(scores, trial.label)
                 for row, score, goal in zip(self._rows(candidates), scores, reached, strict=True):
                     known[row.tobytes()] = score if goal else None
         return np.array([known[row.tobytes()] is not None for row in rows], bool)
 
-    def similarity(self, rows: Rows) -> Generator[Request, Any, Floats]:
+    def similarity(self, rows: WordRows) -> Generator[Request, Any, Floats]:
         """Cosine to the original: the mean over the fields, of which an untouched one counts 1."""
         known = self._similarity
         unknown = {key: row for row in rows if (key := row.tobytes()) not in known}
@@ -290,11 +292,11 @@ class _Texts:
             self._comparisons_left -= len(unknown)
             if self._comparisons_left < 0:
                 raise _Spent
-            found = yield from self._asked(np.stack(list(unknown.values())))
+            found = yield from self._ask_similarities(np.stack(list(unknown.values())))
             known.update(zip(unknown, found.tolist(), strict=True))
         return np.array([known[row.tobytes()] for row in rows], np.float32)
 
-    def _asked(self, rows: Rows) -> Generator[Request, Any, Floats]:
+    def _ask_similarities(self, rows: WordRows) -> Generator[Request, Any, Floats]:
         original, starts = self.trial.original, self.trial.original.structure.starts
         total = np.full(len(rows), len(starts) - 1, np.float32)
         for first, last in pairwise(starts):
@@ -307,13 +309,13 @@ class _Texts:
                 total[touched] += cosines - 1
         return np.asarray(total / (len(starts) - 1), np.float32)
 
-    def _candidates(self, rows: Rows) -> Candidates:
+    def _candidates(self, rows: WordRows) -> Candidates:
         index, position = np.nonzero(rows != self.original)
         edits: Edits = np.empty((len(index), 4), np.int32)
         edits[:, 0], edits[:, 1], edits[:, 2], edits[:, 3] = index, position, REPLACE, rows[index, position]
         return Candidates(self.trial.original, edits, len(rows))
 
-    def _rows(self, candidates: Candidates) -> Rows:
+    def _rows(self, candidates: Candidates) -> WordRows:
         rows = np.repeat(self.original[None], candidates.count, axis=0)
         rows[candidates.edits[:, 0], candidates.edits[:, 1]] = candidates.edits[:, 3]
         return rows

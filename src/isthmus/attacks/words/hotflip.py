@@ -19,13 +19,11 @@ from isthmus.attacks.parts.searches import Search, beam
 from isthmus.attacks.parts.speech import TaggerName, all_rules, tagger_used, word_tagger
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
-from isthmus.core.types import Floats, Ints
+from isthmus.core.types import Floats, Int32, Ints
 from isthmus.engine.requests import DELETE, NO_EDITS, Edits, Gradient, Request, TokenGradient
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
-
-Int32 = NDArray[np.int32]
 
 _GAINS_AT_ONCE = 1 << 23
 """Gains worked out at once, so that a long text and a large vocabulary fit in memory."""
@@ -111,7 +109,7 @@ class HotFlip(WordAttack):
     def flips(self, trial: Trial, draft: Draft) -> Generator[Request, Any, Edits]:
         """The best flips of a text."""
         positions = trial.positions(stop_words(), draft, repeat=False)
-        if not len(positions) or int(trial.changed(draft).sum()) >= self.max_words:
+        if not len(positions) or int(trial.find_changed(draft).sum()) >= self.max_words:
             return NO_EDITS
         label, sign = trial.goal.loss(trial.label)
         gradient: TokenGradient = yield Gradient(draft, label, self.draws)
@@ -119,7 +117,7 @@ class HotFlip(WordAttack):
         values = sign * gradient.values[tokens]
         if self.semantics == "paper":
             return self._near_flips(trial, draft, gradient, places, tokens, values)
-        row, token = _best_flips(gradient, tokens, values, _words(trial.vocabulary, gradient), self.top)
+        row, token = _best_flips(gradient, tokens, values, _mask_of_words(trial.vocabulary, gradient), self.top)
         at, words = places[row], gradient.words[token]
         other = words != draft.ids[at]
         return writing(at[other], words[other])
@@ -135,7 +133,7 @@ class HotFlip(WordAttack):
         words, new = (np.concatenate([pair[part] for pair in own]) for part in (0, 1))
         table, old = gradient.table, gradient.token_ids[tokens]
         gains = np.einsum("cw,cw->c", table[new] - table[old[row]], values[row])
-        best = _largest(gains, self.width)
+        best = _find_largest(gains, self.width)
         return writing(places[row[best]], words[best])
 
     def _near(self, trial: Trial, gradient: TokenGradient, word: int) -> tuple[Int32, Int32]:
@@ -172,19 +170,19 @@ def _best_flips(
         now = np.einsum("tw,tw->t", own, gradient.table[gradient.token_ids[tokens[start : start + step]]])
         gains = own @ gradient.table.T - now[:, None]
         gains[:, ~words] = -np.inf
-        best = _largest(gains.ravel(), count)
+        best = _find_largest(gains.ravel(), count)
         found.append(gains.ravel()[best])
         chosen.append(best + start * size)
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    flips = np.concatenate(chosen)[_largest(np.concatenate(found), count)]
+    flips = np.concatenate(chosen)[_find_largest(np.concatenate(found), count)]
     row, token = np.divmod(flips, size)
     return row, token
 
 
-def _words(vocabulary: Vocabulary, gradient: TokenGradient) -> NDArray[np.bool_]:
+def _mask_of_words(vocabulary: Vocabulary, gradient: TokenGradient) -> NDArray[np.bool_]:
     """Tokens that are words with a letter."""
-    memory = vocabulary.memory.setdefault(_words, {})
+    memory = vocabulary.memory.setdefault(_mask_of_words, {})
     if 0 not in memory:
         memory[0] = (gradient.words != DELETE) & has_letter(vocabulary, gradient.words)
     found: NDArray[np.bool_] = memory[0]
@@ -200,7 +198,7 @@ def _token_of(vocabulary: Vocabulary, gradient: TokenGradient) -> dict[int, int]
     return found
 
 
-def _largest(values: Floats, count: int) -> Ints:
+def _find_largest(values: Floats, count: int) -> Ints:
     """Indices of the largest finite values, the largest first; of equal ones the first."""
     count = min(count, int(np.isfinite(values).sum()))
     if not count:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.members import Bools, Int32, Substitutes, Weights, best_swaps, most_per_word
+from isthmus.attacks.parts.members import Substitutes, best_swaps, most_per_word
 from isthmus.attacks.parts.neighbours import NearWords
 from isthmus.attacks.parts.population import Breeding, Evolution, Parents, Population
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.errors import UsageError
+from isthmus.core.types import Bools, Doubles, Int32
 from isthmus.engine.requests import Request
 from isthmus.lexicon.by_name import load_neighbours
 from isthmus.lexicon.stopwords import stop_words
@@ -145,7 +146,7 @@ class IGA(WordAttack):
         members.scores, members.progress = best.scores[rows], best.progress[rows]
         return members
 
-    def _weights(self, trial: Trial) -> Weights:
+    def _weights(self, trial: Trial) -> Doubles:
         return np.full(len(trial.original), float(self.max_replacements))
 
 

@@ -58,9 +58,9 @@ class Leet(WordAttack):
     def search(self, trial: Trial) -> Search:
         """Rank the words, then write them in leet in that order."""
         order = yield from by_importance(trial, trial.positions(stop_words()))
-        yield from greedy(trial, order, self.written)
+        yield from greedy(trial, order, self.write_leet)
 
-    def written(self, trial: Trial, position: int) -> Edits:
+    def write_leet(self, trial: Trial, position: int) -> Edits:
         """The word in leet, in every way."""
         return replacing(position, trial.vocabulary.ids(dict.fromkeys(self.spellings(trial.draft.word(position)))))
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.members import Int32, Substitutes, most_per_word
+from isthmus.attacks.parts.members import Substitutes, most_per_word
 from isthmus.attacks.parts.neighbours import in_case_of
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.swarm import Flight, Swarm
 from isthmus.attacks.parts.trial import Trial
+from isthmus.core.types import Int32
 from isthmus.lexicon.sememes import load_sememes
 from isthmus.lexicon.stopwords import stop_words
 from isthmus.text.words import Words

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import Semantics, WordAttack
-from isthmus.attacks.parts.candidates import Candidates, allowed
+from isthmus.attacks.parts.candidates import Candidates, find_allowed
 from isthmus.attacks.parts.searches import Search, greedy, saliency
 from isthmus.attacks.parts.synonyms import Synonyms, wordnet_synonyms
 from isthmus.attacks.parts.trial import Trial
@@ -101,7 +101,7 @@ class PWWS(WordAttack):
         best = _BestSwaps(np.zeros(len(positions), np.float32), np.full(len(positions), -1, np.int32))
         edits = np.concatenate([replacing(at, self.swaps(trial, at)) for at in positions.tolist()])
         edits[:, 0] = np.arange(len(edits))
-        candidates = yield from allowed(trial, Candidates(trial.draft, edits))
+        candidates = yield from find_allowed(trial, Candidates(trial.draft, edits))
         if not candidates.count:
             return best
         scores = yield candidates.score()
@@ -126,7 +126,9 @@ def _one_after_another(trial: Trial, positions: NDArray[np.int32], words: NDArra
     for position, word in zip(positions.tolist(), words.tolist(), strict=True):
         if word < 0:
             continue
-        candidates = yield from allowed(trial, Candidates(trial.draft, replacing(position, np.array([word], np.int32))))
+        candidates = yield from find_allowed(
+            trial, Candidates(trial.draft, replacing(position, np.array([word], np.int32)))
+        )
         if not candidates.count:
             continue
         scores = yield candidates.score()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.base import WordAttack
-from isthmus.attacks.parts.candidates import Candidates, Rule, allowed
+from isthmus.attacks.parts.candidates import Candidates, Rule, find_allowed
 from isthmus.attacks.parts.neighbours import NearWords
 from isthmus.attacks.parts.rules import SentenceMeaning
 from isthmus.attacks.parts.searches import Search
@@ -103,12 +103,14 @@ class Random(WordAttack):
         while tries > 0 and order:
             drawn = min(self.draws, tries)
             tries -= drawn
-            candidates = yield from allowed(trial, Candidates(draft, _drawn(trial, left, choices, drawn)))
+            candidates = yield from find_allowed(
+                trial, Candidates(draft, _draw_replacements(trial, left, choices, drawn))
+            )
             if not candidates.count:
                 continue
             scores = yield candidates.score()
             progress = trial.judge(scores)
-            reached = np.asarray(trial.goal.reached(scores, trial.label))
+            reached = np.asarray(trial.goal.is_reached(scores, trial.label))
             best = int(reached.argmax()) if reached.any() else int(progress.argmax())
             if reached[best] or progress[best] > trial.progress:
                 trial.accept(candidates.draft(best), scores[best], float(progress[best]))
@@ -121,7 +123,9 @@ class Random(WordAttack):
                 draft, left = trial.original, order.copy()
 
 
-def _drawn(trial: Trial, left: Sequence[int], choices: Mapping[int, NDArray[np.int32]], count: int) -> Edits:
+def _draw_replacements(
+    trial: Trial, left: Sequence[int], choices: Mapping[int, NDArray[np.int32]], count: int
+) -> Edits:
     """So many random replacements of the words that are left; of equal ones one is kept."""
     random, drawn = trial.rng.random, dict[tuple[int, int], None]()
     for _ in range(count):

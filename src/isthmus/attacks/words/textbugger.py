@@ -88,9 +88,9 @@ class TextBugger(WordAttack):
             order = yield from by_gradient(trial, positions)
         else:
             order = yield from by_importance(trial, positions, DELETE)
-        yield from greedy(trial, order, self.written)
+        yield from greedy(trial, order, self.write_bugs)
 
-    def written(self, trial: Trial, position: int) -> Edits:
+    def write_bugs(self, trial: Trial, position: int) -> Edits:
         """The word with each bug, and its neighbours."""
         word = trial.draft.word(position)
         words = dict.fromkeys((*bugs(word, trial.rng), *self.near.strings(word)))

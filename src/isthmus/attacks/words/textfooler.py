@@ -13,7 +13,7 @@ from isthmus.attacks.base import Semantics, WordAttack
 from isthmus.attacks.parts.candidates import Rule
 from isthmus.attacks.parts.neighbours import NearWords
 from isthmus.attacks.parts.rules import SentenceMeaning
-from isthmus.attacks.parts.searches import DELETE, Search, by_importance, greedy, proposed, step
+from isthmus.attacks.parts.searches import DELETE, Search, by_importance, find_proposed, greedy, step
 from isthmus.attacks.parts.speech import TaggerName, contextual_rules, tagger_used, word_tagger
 from isthmus.attacks.parts.trial import Trial
 from isthmus.engine.requests import Request, Score, at_each
@@ -100,7 +100,7 @@ class TextFooler(WordAttack):
             yield from greedy(trial, order, self.near.edits)
             return
         for position in (yield from _by_importance_with_flips(trial)):
-            candidates = yield from proposed(trial, trial.draft, self.near.edits(trial, position))
+            candidates = yield from find_proposed(trial, trial.draft, self.near.edits(trial, position))
             if (yield from step(trial, candidates)):
                 return
 

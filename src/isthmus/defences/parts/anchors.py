@@ -43,15 +43,15 @@ class Band:
         self.ranks = torch.where(high > low, inside, single)  # [batch, length]
         self._behind = torch.where(mask.bool(), 0.0, math.inf)
 
-    def anchored(self, gradient: Tensor) -> Tensor:
+    def find_anchored(self, gradient: Tensor) -> Tensor:
         """True for the anchored tokens [batch, length]; at least one in every sentence that has a token."""
         order = (gradient.float().norm(dim=-1) + self._behind).argsort(dim=1, stable=True)
         return self.ranks.scatter(1, order, self.ranks)
 
 
-def anchored(gradient: Tensor, mask: Tensor, lowest: float, highest: float) -> Tensor:
+def find_anchored(gradient: Tensor, mask: Tensor, lowest: float, highest: float) -> Tensor:
     """The anchored tokens of one gradient."""
-    return Band(mask, lowest, highest).anchored(gradient)
+    return Band(mask, lowest, highest).find_anchored(gradient)
 
 
 @functools.lru_cache(maxsize=256)

@@ -78,7 +78,7 @@ class Attacked(Defence):
         from isthmus.attacks.base import WordAttack
 
         names = self._names
-        given = addressed(key_values(self.attack_parameters, f"{self.name}: {self.attack}"), names)
+        given = address_parameters(split_key_values(self.attack_parameters, f"{self.name}: {self.attack}"), names)
         found = {name: catalog.build("attacks", name, given[name]) for name in names}
         for name, attack in found.items():
             if not isinstance(attack, WordAttack):
@@ -99,7 +99,7 @@ class Attacked(Defence):
 
         return Limits() if self.preset is None else preset(self.preset)
 
-    def _met_by(self, example: Example, epoch: int, seed: int) -> str:
+    def _choose_attack(self, example: Example, epoch: int, seed: int) -> str:
         """The attack that a training point meets."""
         names = list(self._attacks)
         return (
@@ -110,7 +110,9 @@ class Attacked(Defence):
 
     @functools.cached_property
     def _base(self) -> Defence:
-        found = catalog.build("defences", self.base, key_values(self.base_parameters, f"{self.name}: {self.base}"))
+        found = catalog.build(
+            "defences", self.base, split_key_values(self.base_parameters, f"{self.name}: {self.base}")
+        )
         assert isinstance(found, Defence)
         return found
 
@@ -178,8 +180,8 @@ class Attacked(Defence):
                 f"{results[0].reason}"
             )
         wanted = ("succeeded", "failed", "skipped", "abstained") if keep_failed else ("succeeded",)
-        met = {one.id: self._met_by(one, epoch, seed) for one in chosen}
-        made = [_example(result, met[result.id]) for result in results if result.outcome in wanted]
+        met = {one.id: self._choose_attack(one, epoch, seed) for one in chosen}
+        made = [_make_example(result, met[result.id]) for result in results if result.outcome in wanted]
         if not counts["succeeded"]:
             progress.note(
                 f"{self.name}: {self.attack} succeeded on none of {len(results)} training texts "
@@ -193,7 +195,7 @@ class Attacked(Defence):
             "used": len(made),
             "queries": sum(result.logical_queries for result in results),
             **_unknown(
-                model, [after for result in results if result.outcome in wanted for _, after in _replaced(result)]
+                model, [after for result in results if result.outcome in wanted for _, after in _list_replaced(result)]
             ),
         }
         if len(self._attacks) > 1:
@@ -219,13 +221,15 @@ class Attacked(Defence):
         settings = AttackSettings(
             seed=derive(seed, self.draws_as, "attack", epoch), budget=self.budget, limits=self._limits, search_draws=0
         )
-        place, kept = {one.id: number for number, one in enumerate(targets)}, unfinished.kept()
+        place, kept = {one.id: number for number, one in enumerate(targets)}, unfinished.open_kept()
         results = [AttackResult.from_row(row) for row in kept.rows if row.get("seed") == settings.seed]
         done = {result.id for result in results}
         title, counts = f"{self.attack} before epoch {epoch + 1}", Counter(result.outcome for result in results)
         left = [one for one in targets if one.id not in done]
         for name, attack in self._attacks.items():
-            for result in attack(victim, [one for one in left if self._met_by(one, epoch, seed) == name], settings):
+            for result in attack(
+                victim, [one for one in left if self._choose_attack(one, epoch, seed) == name], settings
+            ):
                 results.append(result)
                 kept.add(result.to_row())
                 counts[result.outcome] += 1
@@ -235,15 +239,15 @@ class Attacked(Defence):
         return results
 
 
-def _example(result: AttackResult, attack: str) -> Example:
+def _make_example(result: AttackResult, attack: str) -> Example:
     assert result.label is not None
     fields = {**result.perturbed, MADE_FROM: result.id}
-    if pairs := _replaced(result):
+    if pairs := _list_replaced(result):
         fields[REPLACED] = json.dumps(pairs, ensure_ascii=False)
     return Example(f"{result.id}+{attack}", fields, result.label)
 
 
-def _replaced(result: AttackResult) -> list[tuple[str, str]]:
+def _list_replaced(result: AttackResult) -> list[tuple[str, str]]:
     return [(edit.original, edit.replacement) for edit in result.edits if edit.kind == "replace"]
 
 
@@ -258,7 +262,7 @@ def _unknown(model: Classifier, words: Sequence[str]) -> dict[str, Any]:
     return {"substitutes": len(words), "unknown_substitutes": unknown, **share}
 
 
-def addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def address_parameters(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parameters for each attack: ``attack.key`` for one, ``key`` for every one that has it.
 
     Of a single attack an unknown key is left to whoever builds it, who knows what it does take.
@@ -275,7 +279,7 @@ def addressed(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str
     return found
 
 
-def key_values(text: str, name: str) -> dict[str, Any]:
+def split_key_values(text: str, name: str) -> dict[str, Any]:
     """``a=1;b=2`` as a mapping."""
     found: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):

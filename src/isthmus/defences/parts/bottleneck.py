@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Output, Task
 from isthmus.defences.base import Batch, Defence, Labelled, Terms, cross_entropy, pass_terms
-from isthmus.defences.parts.checks import at_least, finite, needs_one_vector, needs_words, one_of, whole
+from isthmus.defences.parts.checks import at_least, check_whole, finite, needs_one_vector, needs_words, one_of
 from isthmus.defences.parts.perturbation import Ascent, Climb
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class StochasticBottleneck(Ascent, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self.name, "beta", self.beta, 0)
-        whole(self.name, "latent", self.latent, 0)
+        check_whole(self.name, "latent", self.latent, 0)
         if self.shift is not None:
             finite(self.name, "shift", self.shift)
         if self.layers is not None:
-            whole(self.name, "layers", self.layers, 1)
+            check_whole(self.name, "layers", self.layers, 1)
         one_of(self.name, "adversary", self.adversary, get_args(Adversary))
         if self.deterministic and self.beta:
             raise UsageError(
@@ -68,7 +68,7 @@ class StochasticBottleneck(Ascent, ABC):
                 "could price: set beta = 0, or leave deterministic off"
             )
 
-    def suited(self, task: Task) -> Self:
+    def adapt_to(self, task: Task) -> Self:
         """With the sizes of the bottleneck that are usual for the task, where none were given."""
         usual: dict[str, Any] = {"shift": -1.0, "last_relu": True}
         if isinstance(task, ImageClassification):
@@ -102,14 +102,14 @@ class StochasticBottleneck(Ascent, ABC):
             return
         from torch import nn
 
-        from isthmus.arithmetic.randomness import seeded
+        from isthmus.arithmetic.randomness import seed_initialisation
         from isthmus.models.bottleneck import GaussianBottleneck
 
         needs_one_vector(self.name, model)
-        own = self.suited(model.task)
+        own = self.adapt_to(model.task)
         assert own.shift is not None
         assert own.last_relu is not None
-        with seeded(model.seed, "bottleneck"):
+        with seed_initialisation(model.seed, "bottleneck"):
             slot = GaussianBottleneck(
                 model.pooled_size, own.latent or None, own.shift, own.last_relu, layers=own.layers or 2
             )

@@ -24,7 +24,7 @@ def finite(defence: str, name: str, value: float) -> None:
         raise UsageError(f"{defence}: {name} is {value}; it must be a number")
 
 
-def whole(defence: str, name: str, value: Any, least: int) -> None:
+def check_whole(defence: str, name: str, value: Any, least: int) -> None:
     """Refuse a count that is not one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UsageError(f"{defence}: {name} is {value!r}; it must be a whole number that is at least {least}")

@@ -60,7 +60,7 @@ def build_defence(spec: str, parameters: Mapping[str, Any] | None = None) -> Def
     if not all(names):
         raise UsageError(f"a composition is names joined by {JOINT}, such as normalise+freelb, not {spec!r}")
     entries = [catalog.find("defences", name) for name in names]
-    given = _addressed(parameters or {}, entries)
+    given = _address_parameters(parameters or {}, entries)
     return compose([catalog.build("defences", name, own) for name, own in zip(names, given, strict=True)])
 
 
@@ -69,7 +69,7 @@ def name_of_spec(spec: str) -> str:
     return JOINT.join(catalog.find("defences", name.strip()).name for name in spec.split(JOINT))
 
 
-def recorded(defence: Defence) -> str:
+def name_for_record(defence: Defence) -> str:
     """The same of a defence at hand: a class of nobody's catalogue is named by its module."""
     parts = defence.parts if isinstance(defence, Composed) else (defence,)
     own = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts]
@@ -77,7 +77,7 @@ def recorded(defence: Defence) -> str:
     return JOINT.join(part.name if part.name in known else spec for part, spec in zip(parts, own, strict=True))
 
 
-def _addressed(parameters: Mapping[str, Any], entries: Sequence[catalog.Entry]) -> list[dict[str, Any]]:
+def _address_parameters(parameters: Mapping[str, Any], entries: Sequence[catalog.Entry]) -> list[dict[str, Any]]:
     """The parameters of each part."""
     found: list[dict[str, Any]] = [{} for _ in entries]
     addresses = [entry.address for entry in entries]
@@ -130,20 +130,20 @@ class Composed(Defence):
         """The hyper-parameters of all parts, as ``freelb.steps``."""
         return {f"{part.name}.{name}": value for part in self.parts for name, value in part.parameters.items()}
 
-    def suited(self, task: Task) -> Self:
+    def adapt_to(self, task: Task) -> Self:
         """Every part with what was left open filled in."""
-        return replace(self, parts=tuple(part.suited(task) for part in self.parts))
+        return replace(self, parts=tuple(part.adapt_to(task) for part in self.parts))
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Every part in order; a front end stays before what answers."""
-        from isthmus.inference.chained import chained
+        from isthmus.inference.chained import chain
 
         own = None
         for part in self.parts:
             before = model.deployment
             part.prepare(model, data)
             if model.deployment is not before:
-                own = model.deployment = chained(own, model.deployment)
+                own = model.deployment = chain(own, model.deployment)
 
     def plan(self, epochs: int) -> Plan:
         """Start over where one part does; judge from where the last of them is at work."""
@@ -236,8 +236,8 @@ def why_not(first: Defence, second: Defence) -> str | None:
         _alike(first, second)
         or _answering(first, second)
         or _passes(first, second)
-        or _reading(first, second)
-        or _order(first, second)
+        or _refuse_reading(first, second)
+        or _refuse_order(first, second)
     )
 
 
@@ -275,7 +275,7 @@ def _passes(first: Defence, second: Defence) -> str | None:
     return None
 
 
-def _reading(first: Defence, second: Defence) -> str | None:
+def _refuse_reading(first: Defence, second: Defence) -> str | None:
     for one, other in ((first, second), (second, first)):
         if one.needs_images and not other.trains_images:
             return f"{one.name} trains on images here, and {other.name} cannot"
@@ -284,7 +284,7 @@ def _reading(first: Defence, second: Defence) -> str | None:
     return None
 
 
-def _order(first: Defence, second: Defence) -> str | None:
+def _refuse_order(first: Defence, second: Defence) -> str | None:
     if first.copies_model and second.slots:
         return f"{first.name} copies the model, and {second.name} changes it: write {second.name}{JOINT}{first.name}"
     if first.transforms and second.transforms and second.needs_images:

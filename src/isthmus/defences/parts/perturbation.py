@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from isthmus.core.types import Output
 from isthmus.defences.base import Batch, Defence, Labelled
-from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
+from isthmus.defences.parts.checks import at_least, check_whole, fill, needs_words, one_of
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +62,7 @@ class Ascent(Defence):
     def __post_init__(self) -> None:
         one_of(self.name, "scale", self.scale, get_args(Scale))
         fill(self, dict(zip(_FIELDS, self.usual_lengths()[self.scale], strict=True)))
-        whole(self.name, "steps", self.steps, 1)
+        check_whole(self.name, "steps", self.steps, 1)
         for name, value in zip(_FIELDS, self.lengths, strict=True):
             at_least(self.name, name, value, 0)
 
@@ -134,10 +134,10 @@ class Climb:
         if self.delta.grad is not None:
             self._waiting = self.delta.grad if self._waiting is None else self._waiting + self.delta.grad
         step, _, limit = self.ascent.lengths
-        moved = ascended(self.delta.detach(), gradient.detach() * self.mask, self._scaled(step))
-        self.delta = (within(moved, self._scaled(limit)) if limit else moved).requires_grad_()
+        moved = ascend(self.delta.detach(), gradient.detach() * self.mask, self._scale(step))
+        self.delta = (keep_within(moved, self._scale(limit)) if limit else moved).requires_grad_()
 
-    def _scaled(self, length: float) -> float | Tensor:
+    def _scale(self, length: float) -> float | Tensor:
         return length if self.unit is None else length * self.unit
 
 
@@ -151,12 +151,12 @@ def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator)
     return noise * mask * (magnitude / (mask.sum(dim=(1, 2), keepdim=True) * like.shape[-1]).sqrt())
 
 
-def ascended(delta: Tensor, gradient: Tensor, step_size: float | Tensor) -> Tensor:
+def ascend(delta: Tensor, gradient: Tensor, step_size: float | Tensor) -> Tensor:
     """One step of fixed length along the gradient of each sequence."""
     return delta + step_size * gradient / sequence_norm(gradient).clamp(min=1e-8)
 
 
-def within(delta: Tensor, max_norm: float | Tensor) -> Tensor:
+def keep_within(delta: Tensor, max_norm: float | Tensor) -> Tensor:
     """Scale sequences that are longer than `max_norm` back to it."""
     return delta * (max_norm / sequence_norm(delta).clamp(min=1e-12)).clamp(max=1.0)
 

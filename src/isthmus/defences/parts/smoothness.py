@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from isthmus.core.types import Output
 from isthmus.defences.base import Batch, Defence, Labelled
-from isthmus.defences.parts.checks import at_least, fill, needs_words, one_of, whole
+from isthmus.defences.parts.checks import at_least, check_whole, fill, needs_words, one_of
 from isthmus.defences.parts.perturbation import Dice, valid
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from isthmus.models import Classifier
 
-Mode = Literal["relative", "paper", "released"]
+SmoothnessMode = Literal["relative", "paper", "released"]
 Divergence = Callable[["Tensor", "Tensor"], "Tensor"]
 _RELATIVE = {"step_size": 1.0, "noise": 0.05, "radius": 0.05}
 _PUBLISHED = {"step_size": 1e-3, "noise": 1e-5, "radius": 1e-5}
@@ -48,12 +48,12 @@ class Smoothness(Defence):
     """Standard deviation of the random start; by default 0.05 (`relative`), 1e-5 (`paper`, `released`)."""
     radius: float | None = None
     """Largest change of a coordinate (ε); by default 0.05 (`relative`), 1e-5 (`paper`); not used in `released` mode."""
-    mode: Mode = "relative"
+    mode: SmoothnessMode = "relative"
     """Whose projection: the paper's in units of the text's word vectors, the paper's, or the released code's."""
 
     def __post_init__(self) -> None:
-        whole(self.name, "steps", self.steps, 1)
-        one_of(self.name, "mode", self.mode, get_args(Mode))
+        check_whole(self.name, "steps", self.steps, 1)
+        one_of(self.name, "mode", self.mode, get_args(SmoothnessMode))
         fill(self, _RELATIVE if self.mode == "relative" else _PUBLISHED)
         for name, value in (("strength", self.strength), *self._lengths.items()):
             at_least(self.name, name, value, 0)
@@ -73,7 +73,7 @@ class Smoothness(Defence):
         """The search moves the embeddings."""
         return True
 
-    def perturbed(self, model: Classifier, batch: Batch, clean: Output, dice: Dice, divergence: Divergence) -> Output:
+    def perturb(self, model: Classifier, batch: Batch, clean: Output, dice: Dice, divergence: Divergence) -> Output:
         """The model at the perturbation that changes the clean predictions most, with the dice of the clean pass."""
         import torch
 

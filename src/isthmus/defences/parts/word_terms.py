@@ -22,26 +22,26 @@ from isthmus.core.types import Example
 from isthmus.defences.base import Batch
 from isthmus.defences.parts.attacked_examples import MADE_FROM, REPLACED
 from isthmus.models.importance import pieces_of
-from isthmus.models.masking import words_of
+from isthmus.models.masking import mask_of_words
 from isthmus.models.word_mask import VariationalWordMask
 
 if TYPE_CHECKING:
     from isthmus.models import Classifier
 
-Pair = tuple[str, str]
+WordPair = tuple[str, str]
 
 
 def mean_entropy(model: Classifier, mask: VariationalWordMask, batch: Batch) -> Tensor:
     """H̄ of a batch; a text without words counts as none."""
     ids = batch.inputs["input_ids"]
-    words = words_of(model, ids, batch.inputs.get("attention_mask"))
+    words = mask_of_words(model, ids, batch.inputs.get("attention_mask"))
     gap = _gap(model, mask, ids, batch.inputs.get("token_type_ids"))
     entropy = (functional.softplus(gap) - gap * torch.sigmoid(gap)).masked_fill(~words, 0.0)
     count = words.sum(dim=1)
     return (entropy.sum(dim=1) / count.clamp(min=1)).sum() / (count > 0).sum().clamp(min=1)
 
 
-def replaced_pairs(example: Example) -> list[Pair]:
+def read_replacements(example: Example) -> list[WordPair]:
     """The words that an attack replaced in this example, and what by; none for an original."""
     # An original may have a column of that name, with anything in it.
     text = example.fields.get(REPLACED) if MADE_FROM in example.fields else None
@@ -52,7 +52,7 @@ def importance_difference(
     model: Classifier, mask: VariationalWordMask, examples: Sequence[Example], *, over_all: bool = False
 ) -> Tensor | None:
     """L_imp of a batch; None where no word of it was replaced. `over_all` divides by all texts instead."""
-    pairs = [replaced_pairs(example) for example in examples]
+    pairs = [read_replacements(example) for example in examples]
     words = list(dict.fromkeys(word for row in pairs for pair in row for word in pair))
     numbers = {word: number for number, word in enumerate(words)}
     pieces = pieces_of(model, words)
@@ -61,7 +61,7 @@ def importance_difference(
     if not count:
         return None
     phi = _importance(model, mask, pieces)
-    places = _sent([[numbers[word] for word in pair] for row in known for pair in row], phi.device)
+    places = _send([[numbers[word] for word in pair] for row in known for pair in row], phi.device)
     difference = (phi[places[:, 0]] - phi[places[:, 1]]).abs().sum()
     return difference / (len(examples) if over_all else count)
 
@@ -70,8 +70,8 @@ def _importance(model: Classifier, mask: VariationalWordMask, pieces: Sequence[S
     """φ of words given by their sub-words, with the graph [words]."""
     longest = max(map(len, pieces))
     pad = model.tokenizer.pad_token_id or 0
-    ids = _sent([[*row, *[pad] * (longest - len(row))] for row in pieces], model.device)
-    there = _sent([[place < len(row) for place in range(longest)] for row in pieces], model.device)
+    ids = _send([[*row, *[pad] * (longest - len(row))] for row in pieces], model.device)
+    there = _send([[place < len(row) for place in range(longest)] for row in pieces], model.device)
     if mask.after_block and (first := _first_token(model)) is not None:
         # Each word as if it were a text of its own.
         gap = _gap(model, mask, functional.pad(ids, (1, 0), value=first), None)[:, 1:]
@@ -80,7 +80,7 @@ def _importance(model: Classifier, mask: VariationalWordMask, pieces: Sequence[S
     return torch.sigmoid(gap).masked_fill(~there, 0.0).amax(dim=1)
 
 
-def _sent(values: list[list[int]], device: torch.device) -> Tensor:
+def _send(values: list[list[int]], device: torch.device) -> Tensor:
     """Numbers on the device, without waiting for it."""
     return torch.tensor(values).to(device, non_blocking=True)
 
@@ -97,12 +97,13 @@ def _gap(model: Classifier, mask: VariationalWordMask, ids: Tensor, types: Tenso
     if block is None:
         return mask.gap_of(ids)
     given = {"token_type_ids": types} if types is not None and model.backbone.accepts_types else {}
-    with _without_dropout(block):
+    with without_dropout(block):
         return mask.gap(block(input_ids=ids, **given))
 
 
 @contextlib.contextmanager
-def _without_dropout(module: nn.Module) -> Iterator[None]:
+def without_dropout(module: nn.Module) -> Iterator[None]:
+    """Inside the block a module is in evaluation mode."""
     was_training = module.training
     module.eval()
     try:

@@ -22,7 +22,7 @@ def html(explanation: Explanation) -> str:
     return "\n".join(_paragraph(explanation, row) for row in range(len(explanation.classes)))
 
 
-def changed_words(before: Explanation, after: Explanation) -> tuple[frozenset[int], frozenset[int]]:
+def find_changed_words(before: Explanation, after: Explanation) -> tuple[frozenset[int], frozenset[int]]:
     """Places of the words that are not in the other text at the same point."""
     one, two = before.words, after.words
     kept = difflib.SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks()

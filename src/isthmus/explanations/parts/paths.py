@@ -19,13 +19,13 @@ from torch import Tensor
 
 from isthmus.arithmetic.transfer import any_shape
 from isthmus.core.errors import VictimError
-from isthmus.core.types import Example, Victim
+from isthmus.core.types import Doubles, Example, Victim
 from isthmus.engine.gradients import with_positions
-from isthmus.explanations.base import Explanation, Weights
+from isthmus.explanations.base import Explanation
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
-Output = Literal["logit", "probability"]
+OutputKind = Literal["logit", "probability"]
 _TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 
 
@@ -44,13 +44,13 @@ class _Text(NamedTuple):
     """The word of every token; -1 for special ones."""
 
 
-def explained(
+def explain_by_path(
     victim: Victim,
     examples: Sequence[Example],
     classes: tuple[int, ...] | None,
     path: Path,
     *,
-    output: Output,
+    output: OutputKind,
     method: str,
     whole_path: bool,
 ) -> Iterator[Explanation]:
@@ -63,20 +63,20 @@ def explained(
     if any(module.training for module in model.modules()):
         model.eval()
     vocabulary = Vocabulary()
-    texts = [_read(victim, example, vocabulary) for example in examples]
+    texts = [_read_text(victim, example, vocabulary) for example in examples]
     most = _TOKENS_AT_ONCE.get(model.device.type, _TOKENS_AT_ONCE["cpu"])
     try:
         with any_shape():
             for group in _groups(texts, most):
-                results = _Group(model, [texts[place] for place in group], classes, output).run(path, most)
+                results = _LengthGroup(model, [texts[place] for place in group], classes, output).run(path, most)
                 for place, result in zip(group, results, strict=True):
-                    found[place] = _explanation(texts[place], result, victim.labels, method, whole_path)
+                    found[place] = _make_explanation(texts[place], result, victim.labels, method, whole_path)
     except (RuntimeError, IndexError, ValueError) as error:
         raise VictimError(f"the model cannot be differentiated on {len(examples)} texts: {error}") from error
     yield from (each for each in found if each is not None)
 
 
-def _read(victim: Any, example: Example, vocabulary: Vocabulary) -> _Text:
+def _read_text(victim: Any, example: Example, vocabulary: Vocabulary) -> _Text:
     draft = Draft.of(example.texts, vocabulary)
     encoded = with_positions(victim, draft)
     types = None if encoded.types is None else np.array(encoded.types, np.int64)
@@ -96,15 +96,15 @@ def _groups(texts: Sequence[_Text], most: int) -> Iterator[list[int]]:
 
 class _Result(NamedTuple):
     classes: tuple[int, ...]
-    tokens: Weights  # [classes, tokens]
-    scores: Weights  # [all classes]
-    gap: Weights  # [classes] F(x) - F(b)
+    tokens: Doubles  # [classes, tokens]
+    scores: Doubles  # [all classes]
+    gap: Doubles  # [classes] F(x) - F(b)
 
 
-class _Group:
+class _LengthGroup:
     """Texts of one length."""
 
-    def __init__(self, model: Any, texts: Sequence[_Text], classes: tuple[int, ...] | None, output: Output) -> None:
+    def __init__(self, model: Any, texts: Sequence[_Text], classes: tuple[int, ...] | None, output: OutputKind) -> None:
         device = model.device
         self.model, self.output = model, output
         self.ids = torch.from_numpy(np.stack([text.ids for text in texts])).to(device)
@@ -163,7 +163,9 @@ class _Group:
         return logits if self.output == "logit" else torch.softmax(logits, dim=-1)
 
 
-def _explanation(text: _Text, result: _Result, labels: tuple[str, ...], method: str, whole_path: bool) -> Explanation:
+def _make_explanation(
+    text: _Text, result: _Result, labels: tuple[str, ...], method: str, whole_path: bool
+) -> Explanation:
     weights = np.zeros((len(result.classes), text.words))
     inside = text.position_of >= 0
     for row, tokens in zip(weights, result.tokens, strict=True):

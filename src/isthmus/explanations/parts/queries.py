@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
-from isthmus.core.types import ABSTAINS, Bools, Example, Victim
+from isthmus.core.types import ABSTAINS, Bools, Doubles, Example, Victim
 from isthmus.engine.requests import DELETE, REPLACE, UNKNOWN, Edits, Score
 from isthmus.engine.scheduler import Engine, Steps
-from isthmus.explanations.base import Explanation, Weights
+from isthmus.explanations.base import Explanation
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 Probabilities = NDArray[np.float64]
-Ask = Callable[[Bools], "Steps[Probabilities]"]
+AskScores = Callable[[Bools], "Steps[Probabilities]"]
 """Probabilities [rows, classes] of the text with the words where a row [rows, words] is False left out."""
 
-Weigh = Callable[[int, Ask, int], "Steps[Weighed]"]
+Weigh = Callable[[int, AskScores, int], "Steps[Weighed]"]
 """Weights by a method: number of words, how to ask, key of the draws."""
 
 ABSENT = {"delete": DELETE, "unknown": UNKNOWN}
@@ -32,8 +32,8 @@ class Weighed(NamedTuple):
     """What a method found out about one text."""
 
     scores: Probabilities  # [classes]
-    weights: Weights  # [classes, words]
-    details: dict[str, Weights]
+    weights: Doubles  # [classes, words]
+    details: dict[str, Doubles]
     """Each [classes]."""
 
 
@@ -43,7 +43,7 @@ def check_absent(absent: str) -> None:
         raise UsageError(f"absent is 'delete' or 'unknown', not {absent!r}")
 
 
-class _Program:
+class _ExplanationProgram:
     """One text, as the engine wants it."""
 
     budget = None
@@ -71,7 +71,7 @@ def without(present: Bools, absent: int) -> Edits:
     return edits
 
 
-def asked(
+def explain_by_queries(
     victim: Victim,
     examples: Sequence[Example],
     classes: tuple[int, ...] | None,
@@ -84,17 +84,17 @@ def asked(
     """Explain examples by the probabilities of texts with words left out."""
     labels = tuple(label for label in victim.labels if label != ABSTAINS)
     engine = Engine(victim)
-    programs = (_Program(n, example, weigh, ABSENT[absent], seed) for n, example in enumerate(examples))
+    programs = (_ExplanationProgram(n, example, weigh, ABSENT[absent], seed) for n, example in enumerate(examples))
     found: list[Explanation | None] = [None] * len(examples)
     for finished in engine.run(programs):
         program: Any = finished.program
         if finished.value is None:
             raise VictimError(f"example {program.example.id} cannot be explained: {finished.error}")
-        found[program.number] = _explanation(program.example, finished.value, labels, classes, method)
+        found[program.number] = _make_explanation(program.example, finished.value, labels, classes, method)
     yield from (each for each in found if each is not None)
 
 
-def _explanation(
+def _make_explanation(
     example: Example, weighed: Weighed, labels: tuple[str, ...], classes: tuple[int, ...] | None, method: str
 ) -> Explanation:
     scores = weighed.scores[: len(labels)]

@@ -18,11 +18,11 @@ from isthmus.core.types import ImageClassification, Victim
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
 from isthmus.models.victims.onnx_file import OnnxVictim
-from isthmus.models.victims.options import flag, number
+from isthmus.models.victims.options import check_flag, check_number
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
-    from isthmus.models.victims.classifier import ClassifierVictim, Precision
+    from isthmus.models.victims.classifier import ClassifierVictim, InferencePrecision
 
 __all__ = [
     "CallableVictim",
@@ -51,7 +51,7 @@ def load_victim(
     *,
     labels: Sequence[str] | None = None,
     device: str | None = None,
-    precision: Precision = "fp32",
+    precision: InferencePrecision = "fp32",
     timeout: float | None = None,
     images: bool = False,
     **options: Any,
@@ -70,12 +70,12 @@ def load_victim(
     [[0.25, 0.75]]
     """
     if timeout is not None:
-        number("timeout", timeout)
+        check_number("timeout", timeout)
     if not isinstance(spec, (str, Path)):
         return wrap(spec, labels=labels, device=device, precision=precision, timeout=timeout, images=images, **options)
     name = str(spec)
     if name.startswith(("http://", "https://")):
-        return HttpVictim(name, labels, **_given(timeout=timeout), **options)
+        return HttpVictim(name, labels, **_drop_unset(timeout=timeout), **options)
     if name.endswith(".onnx") and images:
         from isthmus.models.victims.images import onnx_images
 
@@ -101,7 +101,7 @@ def wrap(
     *,
     labels: Sequence[str] | None = None,
     device: str | None = None,
-    precision: Precision = "fp32",
+    precision: InferencePrecision = "fp32",
     timeout: float | None = None,
     images: bool = False,
     **options: Any,
@@ -114,11 +114,11 @@ def wrap(
     model = _classifier(victim, labels)
     if model is not None:
         check_device(device)
-        return _deployed(model.to(device or _best_device(model)), precision, **options)
+        return _deploy(model.to(device or _best_device(model)), precision, **options)
     if hasattr(victim, "predict") and hasattr(victim, "fit"):
-        return sklearn_victim(victim, labels, **_given(timeout=timeout))
+        return sklearn_victim(victim, labels, **_drop_unset(timeout=timeout))
     if callable(victim) and not hasattr(victim, "state_dict"):
-        return CallableVictim(victim, labels, **_given(timeout=timeout), **options)
+        return CallableVictim(victim, labels, **_drop_unset(timeout=timeout), **options)
     raise UsageError(
         f"a {type(victim).__name__} cannot be attacked: give a model with its tokenizer, a pipeline, or a function "
         "that takes a list of texts and returns one row of class probabilities for each"
@@ -133,7 +133,7 @@ def _of_images(
     if not ours and not (images and callable(victim)):
         return None
     from isthmus.models.images import ImageClassifier
-    from isthmus.models.storage import renamed
+    from isthmus.models.storage import rename_labels
     from isthmus.models.victims.images import ArrayVictim, ImageVictim
 
     if precision != "fp32":
@@ -141,20 +141,20 @@ def _of_images(
     if not isinstance(victim, ImageClassifier):
         return ArrayVictim(victim, labels, **options)
     check_device(device)
-    model: Any = victim if labels is None else renamed(victim, labels)  # type: ignore[arg-type]
+    model: Any = victim if labels is None else rename_labels(victim, labels)  # type: ignore[arg-type]
     return ImageVictim(model.to(device or _best_device(model)), **options)
 
 
-def _deployed(model: Classifier, precision: Precision, *, deployed: bool = True, **options: Any) -> Victim:
+def _deploy(model: Classifier, precision: InferencePrecision, *, deployed: bool = True, **options: Any) -> Victim:
     """The classifier as it is put to work; ``deployed=False`` gives the single pass underneath."""
     from isthmus.models.victims.classifier import ClassifierVictim
 
-    if flag("deployed", deployed) and model.deployment is not None:
+    if check_flag("deployed", deployed) and model.deployment is not None:
         return model.deployment.victim(model, precision, **options)
     return ClassifierVictim(model, precision, **options)
 
 
-def _given(**settings: Any) -> dict[str, Any]:
+def _drop_unset(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -164,13 +164,13 @@ def _classifier(victim: Any, labels: Sequence[str] | None) -> Classifier | None:
         return None
     from isthmus.models.classifier import Classifier
     from isthmus.models.stock import from_transformers
-    from isthmus.models.storage import renamed
+    from isthmus.models.storage import rename_labels
 
     if not isinstance(victim, Classifier):
         if not hasattr(getattr(victim, "model", None), "config"):
             return None
         victim = from_transformers(victim.model, victim.tokenizer)
-    return victim if labels is None else renamed(victim, labels)
+    return victim if labels is None else rename_labels(victim, labels)
 
 
 def _best_device(model: Classifier) -> Any:

@@ -45,7 +45,7 @@ class Address:
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str] | None = None) -> Address:
         """Read an address as a user gives it; one that cannot be sent to is a `UsageError`."""
-        own = _checked(headers or {})
+        own = _check_headers(headers or {})
         shown = redact_url(url)
         if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
             raise UsageError(f"an address starts with http:// or https://, {shown!r} does not")
@@ -92,7 +92,7 @@ def _spellings(value: str) -> set[str]:
     return {form for each in forms for form in (each, each.replace("/", "\\/")) if len(form) >= _TELLING}
 
 
-def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise UsageError("headers are a mapping of names to values; on the command line give --header NAME:VALUE")
     for name, value in headers.items():

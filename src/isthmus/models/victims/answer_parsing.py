@@ -27,7 +27,7 @@ TOLERANCE = 1e-2
 """How far a row of probabilities may be from a sum of one (services round)."""
 
 
-class Reader:
+class AnswerReader:
     """Reads the answers of one victim.
 
     With ``outputs="auto"`` the first answer decides whether the numbers are probabilities or logits, and every later
@@ -107,7 +107,7 @@ class Reader:
                 isinstance(record, Mapping) and {"label", "score"} <= set(record) for record in listed
             ):
                 raise VictimError(
-                    f"{self.name} answered with {self._quoted(records)}; expected records of label and score"
+                    f"{self.name} answered with {self._quote(records)}; expected records of label and score"
                 )
             for record in listed:
                 row[self._position(record["label"])] = self._score(record["score"])
@@ -124,7 +124,7 @@ class Reader:
             )
         return self.labels
 
-    def _quoted(self, value: Any) -> str:
+    def _quote(self, value: Any) -> str:
         """The beginning of what was answered; hidden before it is cut, since half a key is no longer known as one."""
         return self._hide(repr(value))[:80]
 
@@ -132,7 +132,7 @@ class Reader:
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise VictimError(f"{self.name} answered with the score {self._quoted(value)}; expected a number") from None
+            raise VictimError(f"{self.name} answered with the score {self._quote(value)}; expected a number") from None
 
     def _position(self, name: Any) -> int:
         if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
@@ -142,7 +142,7 @@ class Reader:
             return int(name)
         if str(name) not in self._names():
             known = ", ".join(self._names())
-            raise VictimError(f"{self.name} answered with the label {self._quoted(name)}; known: {known}")
+            raise VictimError(f"{self.name} answered with the label {self._quote(name)}; known: {known}")
         return self._names().index(str(name))
 
     def _one_hot(self, indices: Sequence[int]) -> NDArray[np.float64]:

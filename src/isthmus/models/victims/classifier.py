@@ -21,17 +21,17 @@ from torch import Tensor
 
 from isthmus.arithmetic.batching import batches_of, columns_of
 from isthmus.arithmetic.machine import STRICT_ROWS, fewest_rows
-from isthmus.arithmetic.packed import Trial, can_pack, in_passes, packed
+from isthmus.arithmetic.packed import PackingTrial, can_pack, in_passes, read_packed
 from isthmus.arithmetic.padding import BLOCKS, padding_keeps_bits
-from isthmus.arithmetic.products import laid_out, without_layouts
-from isthmus.arithmetic.randomness import copied, mix64
+from isthmus.arithmetic.products import lay_out, without_layouts
+from isthmus.arithmetic.randomness import copy_keys, mix64
 from isthmus.arithmetic.transfer import (
     Inputs,
     any_shape,
-    copied_rows,
-    failed,
-    filled,
+    copy_rows,
+    fill_up,
     index_tensor,
+    make_failure,
     on_device,
     pending,
 )
@@ -41,13 +41,13 @@ from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.classifier import Classifier
-from isthmus.models.masking import Gradient, embedding_gradient
-from isthmus.models.victims.options import flag, whole
+from isthmus.models.masking import MaskGradient, embedding_gradient
+from isthmus.models.victims.options import check_flag, check_whole_number
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Precision = Literal["fp32", "bf16"]
+InferencePrecision = Literal["fp32", "bf16"]
 MOST_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
 """Tokens, copies included, that go through a model at once."""
 MOST_ROWS = {"cpu": 64, "cuda": 1024}
@@ -70,7 +70,7 @@ class ClassifierVictim:
     def __init__(
         self,
         model: Classifier,
-        precision: Precision = "fp32",
+        precision: InferencePrecision = "fp32",
         *,
         latent: Inference | None = None,
         draws: int = 1,
@@ -91,8 +91,8 @@ class ClassifierVictim:
         self._half: Classifier | None = None
         if latent is not None:
             _see(model, latent)
-        self.draws, self.fixed = whole("draws", draws), flag("fixed", fixed)
-        self._trials: dict[bool, Trial | None] = {}  # By whether arithmetic is float32.
+        self.draws, self.fixed = check_whole_number("draws", draws), check_flag("fixed", fixed)
+        self._trials: dict[bool, PackingTrial | None] = {}  # By whether arithmetic is float32.
         self.passes = 0
         """Texts that went through the network so far, copies included; one with a gradient counts twice."""
         self.filled = 0
@@ -149,7 +149,7 @@ class ClassifierVictim:
         return 1
 
     @contextlib.contextmanager
-    def seen(self, latent: Inference) -> Iterator[None]:
+    def use_latent(self, latent: Inference) -> Iterator[None]:
         """Inside the block the model is seen by its mean code, or by a draw from it."""
         bottleneck = self.model.slots.bottleneck
         before = bottleneck.inference if isinstance(bottleneck, GaussianBottleneck) else "mean"
@@ -177,7 +177,7 @@ class ClassifierVictim:
             model.eval()
         return model
 
-    def _keyed(self, inputs: Inputs) -> Inputs:
+    def _add_keys(self, inputs: Inputs) -> Inputs:
         """With the one key of every query, where that is asked for."""
         if not self.fixed:
             return inputs
@@ -188,7 +188,7 @@ class ClassifierVictim:
         """Start scoring all batches; on a GPU the call returns at once and the pending result waits once."""
         model = self._evaluating(exact)
         try:
-            with torch.inference_mode(), any_shape(), laid_out(model):
+            with torch.inference_mode(), any_shape(), lay_out(model):
                 draws = self.draws if model.stochastic else 1
                 self.passes += draws * sum(len(batch.ids) for batch in batches)
                 trial = self._trial(exact)
@@ -196,9 +196,9 @@ class ClassifierVictim:
                 rows = list(way(model, batches, draws))
                 return pending(torch.cat(rows) if rows else torch.empty(0, len(self.labels)))
         except (RuntimeError, IndexError, ValueError) as error:
-            raise failed(len(batches), error) from error
+            raise make_failure(len(batches), error) from error
 
-    def _trial(self, exact: bool) -> Trial | None:
+    def _trial(self, exact: bool) -> PackingTrial | None:
         """Whether rows of all lengths may share a pass; None where there is nothing to try."""
         full = exact or self.precision == "fp32"
         if full not in self._trials:
@@ -207,7 +207,7 @@ class ClassifierVictim:
             plain = self.device_type == "cpu" and not self.stochastic and model.slots.noise is None
             able = plain and body.form == "stock" and can_pack(stock, body.blocks(), body.depth)
             self._trials[full] = (
-                Trial(
+                PackingTrial(
                     lambda batches: torch.cat(list(self._by_length(model, batches, 1))).numpy(),
                     lambda batches: torch.cat(list(self._in_passes(model, batches, 1))).numpy(),
                     model.table.num_embeddings,
@@ -226,7 +226,7 @@ class ClassifierVictim:
             return
         for inputs in on_device(batches, model.device, model):
             self.filled += len(inputs.ids) - inputs.rows
-            yield _averaged(model, self._keyed(inputs), draws)
+            yield _average_draws(model, self._add_keys(inputs), draws)
 
     def _in_passes(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
         """Probabilities of rows of all lengths, a few thousand tokens at a time."""
@@ -235,8 +235,8 @@ class ClassifierVictim:
         for batch, count, packing in in_passes(batches, least, pad):
             (inputs,) = on_device([batch], model.device, model)
             self.filled += sum(rows for _, rows in packing.groups) - count
-            with packed(stock, model.backbone.blocks(), packing):
-                yield _averaged(model, self._keyed(inputs._replace(rows=count)), draws)
+            with read_packed(stock, model.backbone.blocks(), packing):
+                yield _average_draws(model, self._add_keys(inputs._replace(rows=count)), draws)
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; texts of equal length share a pass, so results do not depend on the rest of it."""
@@ -257,22 +257,22 @@ class ClassifierVictim:
         if len(labels) != len(batch.ids) or len(batch.ids) == 0:
             raise UsageError(f"{len(labels)} labels for {len(batch.ids)} rows")
         (inputs,) = on_device([batch], model.device)
-        target = torch.from_numpy(filled(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
-        inputs = self._keyed(inputs)
+        target = torch.from_numpy(fill_up(np.asarray(labels, dtype=np.int64), len(inputs.ids))).to(model.device)
+        inputs = self._add_keys(inputs)
         keys: list[Tensor | None] = [None] * (draws if model.stochastic else 1)
         if inputs.keys is not None:
             own = inputs.keys
-            keys = self._scored_with(own) if as_scored else [mix64(own + draw) for draw in range(len(keys))]
+            keys = self._keys_of_draws(own) if as_scored else [mix64(own + draw) for draw in range(len(keys))]
         total = torch.zeros((), device=model.device)
         for each in keys:
-            with model.keyed(each):
+            with model.use_keys(each):
                 total = total + _gradient(model, inputs, target).values
         return (total[: inputs.rows] / len(keys)).cpu().numpy()
 
-    def _scored_with(self, keys: Tensor) -> list[Tensor | None]:
+    def _keys_of_draws(self, keys: Tensor) -> list[Tensor | None]:
         """The keys of the draws with which rows of these keys are scored."""
         draws = self.draws if self.stochastic else 1
-        return [keys] if draws == 1 else list(copied(keys, draws).view(-1, draws).unbind(dim=1))
+        return [keys] if draws == 1 else list(copy_keys(keys, draws).view(-1, draws).unbind(dim=1))
 
     def scores_at(self, inputs: Inputs) -> Floats:
         """Class probabilities of rows whose word embeddings are given, in float32 arithmetic."""
@@ -280,14 +280,14 @@ class ClassifierVictim:
         draws = self.draws if model.stochastic else 1
         try:
             with torch.inference_mode(), any_shape():
-                return pending(_averaged(model, self._keyed(inputs), draws))()
+                return pending(_average_draws(model, self._add_keys(inputs), draws))()
         except (RuntimeError, IndexError, ValueError) as error:
             raise VictimError(f"the model failed on {inputs.rows} rows of embeddings: {error}") from error
 
-    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> Gradient:
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> MaskGradient:
         """Gradient of each row's f_rival - f_target with respect to its embeddings, for the draw of its key."""
-        model, inputs = self._evaluating(exact=True), self._keyed(inputs)
-        with model.keyed(inputs.keys), any_shape():
+        model, inputs = self._evaluating(exact=True), self._add_keys(inputs)
+        with model.use_keys(inputs.keys), any_shape():
             return _gradient(model, inputs, target, rival)
 
     def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
@@ -301,10 +301,10 @@ class ClassifierVictim:
         try:
             with any_shape(), cudnn.flags(enabled=model.backbone.form != "lstm"):
                 if self.fixed or self.draws > 1:
-                    each = self._keyed(copied_rows(inputs, copies))
-                    found = _averaged(model, each, self.draws if model.stochastic else 1)
+                    each = self._add_keys(copy_rows(inputs, copies))
+                    found = _average_draws(model, each, self.draws if model.stochastic else 1)
                     return found.clamp_min(torch.finfo(found.dtype).tiny).log().view(len(inputs.ids), copies, -1)
-                with model.keyed(inputs.keys):
+                with model.use_keys(inputs.keys):
                     logits = model(inputs.ids, inputs.mask, inputs.types, inputs.embeddings, copies=copies).logits
                 return logits.float().view(len(inputs.ids), copies, -1)  # type: ignore[no-any-return]
         except (RuntimeError, IndexError, ValueError) as error:
@@ -325,14 +325,14 @@ def _see(model: Classifier, latent: Inference) -> None:
     bottleneck.inference = latent
 
 
-def _averaged(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
+def _average_draws(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
     """Probabilities, averaged over draws of the model's own randomness; what precedes the first draw is shared."""
     if draws == 1:
         return _probabilities(model, inputs, inputs.keys, 1)[:, 0]
     at_once = draws
     if model.slots.noise is not None:  # A bottleneck alone draws behind the encoder, which then reads every row once.
         at_once = max(1, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // inputs.ids.numel())
-    keys = None if inputs.keys is None else copied(inputs.keys, draws).view(-1, draws)
+    keys = None if inputs.keys is None else copy_keys(inputs.keys, draws).view(-1, draws)
     parts = []
     for start in range(0, draws, at_once):
         copies = min(at_once, draws - start)
@@ -358,7 +358,7 @@ def _read_once(model: Classifier, batch: TokenBatch, draws: int) -> Tensor:
         first[1:] = np.any([(array[1:] != array[:-1]).any(axis=1) for array in given], axis=0)
     if batch.keys is None or first.all():
         (inputs,) = on_device([batch], model.device, model)
-        return _averaged(model, inputs, draws)
+        return _average_draws(model, inputs, draws)
     texts = TokenBatch(*(None if array is None else array[first] for array in (batch.ids, batch.mask, batch.types)))  # type: ignore[arg-type]
     (inputs,) = on_device([texts], model.device, model)
     # The layers behind the encoder need as many rows as the encoder does.
@@ -366,20 +366,20 @@ def _read_once(model: Classifier, batch: TokenBatch, draws: int) -> Tensor:
     row_of = index_tensor(np.cumsum(first) - 1, model.device, least)
     keys = index_tensor(batch.keys.view(np.int64), model.device, least)
     if draws > 1:
-        row_of, keys = row_of.repeat_interleave(draws), copied(keys, draws)
-    with model.keyed(keys):
+        row_of, keys = row_of.repeat_interleave(draws), copy_keys(keys, draws)
+    with model.use_keys(keys):
         logits = model(inputs.ids, inputs.mask, inputs.types, copies=row_of).logits
     drawn = torch.softmax(logits.view(-1, draws, logits.shape[-1])[: len(batch.ids)].float(), dim=-1)
     return drawn[:, 0] if draws == 1 else drawn.mean(dim=1)
 
 
 def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copies: int) -> Tensor:
-    with model.keyed(keys):
+    with model.use_keys(keys):
         logits = model(inputs.ids, inputs.mask, inputs.types, inputs.embeddings, copies=copies).logits
     return torch.softmax(logits.view(len(inputs.ids), copies, -1)[: inputs.rows].float(), dim=-1)
 
 
-def _gradient(model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None) -> Gradient:
+def _gradient(model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None) -> MaskGradient:
     """Of a margin at the embeddings given; of a loss at those that `embedding_table` has the rows of."""
     ids, mask, types, as_read = inputs.ids, inputs.mask, inputs.types, rival is None
     try:

@@ -27,9 +27,9 @@ from isthmus.core.errors import VictimError, VictimTimeout, VictimUnreachable
 from isthmus.core.types import Floats, Texts
 from isthmus.models.victims._side_by_side import Pace, side_by_side
 from isthmus.models.victims._transport import LONGEST_ANSWER, LONGEST_REFUSAL, Address, Reply, post
-from isthmus.models.victims.answer_parsing import Outputs, Reader
-from isthmus.models.victims.functions import plain
-from isthmus.models.victims.options import flag, name_of, number, whole
+from isthmus.models.victims.answer_parsing import AnswerReader, Outputs
+from isthmus.models.victims.functions import make_plain
+from isthmus.models.victims.options import check_flag, check_number, check_whole_number, describe_callable
 
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Answers after which asking again may help."""
@@ -77,16 +77,25 @@ class HttpVictim:
         stochastic: bool = False,
     ) -> None:
         self._address = Address.of(url, headers)
-        self.url, self.timeout = url, number("timeout", timeout)
-        self.batch_size, self.concurrency = whole("batch_size", batch_size), whole("concurrency", concurrency)
-        self.retries, self.backoff = whole("retries", retries, least=0), number("backoff", backoff, zero=True)
-        self.texts_key, self.scores_key = name_of("texts_key", texts_key), name_of("scores_key", scores_key)
-        rate = None if requests_per_second is None else number("requests_per_second", requests_per_second)
+        self.url, self.timeout = url, check_number("timeout", timeout)
+        self.batch_size, self.concurrency = (
+            check_whole_number("batch_size", batch_size),
+            check_whole_number("concurrency", concurrency),
+        )
+        self.retries, self.backoff = (
+            check_whole_number("retries", retries, least=0),
+            check_number("backoff", backoff, zero=True),
+        )
+        self.texts_key, self.scores_key = (
+            describe_callable("texts_key", texts_key),
+            describe_callable("scores_key", scores_key),
+        )
+        rate = None if requests_per_second is None else check_number("requests_per_second", requests_per_second)
         self._pace = Pace(0.0 if rate is None else 1.0 / rate)
         self._open = threading.BoundedSemaphore(self.concurrency)
-        self._stochastic = flag("stochastic", stochastic)
+        self._stochastic = check_flag("stochastic", stochastic)
         self._name = f"the service {self._address.shown}"
-        self._reader = Reader(self._name, labels, outputs, self._address.hide)
+        self._reader = AnswerReader(self._name, labels, outputs, self._address.hide)
 
     def __repr__(self) -> str:
         return f"HttpVictim({self._address.shown!r})"
@@ -111,7 +120,9 @@ class HttpVictim:
 
         Where requests timed out, the error holds the rows of the others.
         """
-        batches = [plain(texts[start : start + self.batch_size]) for start in range(0, len(texts), self.batch_size)]
+        batches = [
+            make_plain(texts[start : start + self.batch_size]) for start in range(0, len(texts), self.batch_size)
+        ]
         answers = side_by_side(self._answer_or_timeout, batches, self.concurrency)
         rows = [
             None if isinstance(answer, VictimTimeout) else self._read(answer, len(batch))

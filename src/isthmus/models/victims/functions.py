@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Floats, Texts
-from isthmus.models.victims.answer_parsing import Outputs, Reader
-from isthmus.models.victims.options import flag, number, whole
+from isthmus.models.victims.answer_parsing import AnswerReader, Outputs
+from isthmus.models.victims.options import check_flag, check_number, check_whole_number
 
 TIMEOUT = 120.0
 """Seconds a function may take for one batch before it counts as hung."""
@@ -43,11 +43,11 @@ class CallableVictim:
     ) -> None:
         if labels is not None and len(labels) < 2:
             raise UsageError(f"a victim needs at least two labels, not {list(labels)}")
-        self.function, self.batch_size = function, whole("batch_size", batch_size)
-        self.timeout = None if timeout is None else number("timeout", timeout)
+        self.function, self.batch_size = function, check_whole_number("batch_size", batch_size)
+        self.timeout = None if timeout is None else check_number("timeout", timeout)
         self.name = name or f"the victim {getattr(function, '__name__', type(function).__name__)}"
-        self._stochastic = flag("stochastic", stochastic)
-        self._reader = Reader(self.name, labels, outputs)
+        self._stochastic = check_flag("stochastic", stochastic)
+        self._reader = AnswerReader(self.name, labels, outputs)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class CallableVictim:
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; a function has no use for `keys`."""
         chunks = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
-        rows = [self._reader.read(self._call(plain(chunk)), len(chunk)) for chunk in chunks]
+        rows = [self._reader.read(self._call(make_plain(chunk)), len(chunk)) for chunk in chunks]
         return np.concatenate(rows) if rows else np.empty((0, len(self.labels)), dtype=np.float32)
 
     def _call(self, texts: list[Any]) -> Any:
@@ -78,15 +78,15 @@ class CallableVictim:
             raise VictimError(f"{self.name} raised {type(error).__name__}: {error}") from error
 
 
-def plain(texts: Sequence[Texts]) -> list[Any]:
+def make_plain(texts: Sequence[Texts]) -> list[Any]:
     """Texts as a service or a function takes them: strings, or dictionaries where there are several fields."""
     return [next(iter(text.values())) if len(text) == 1 else dict(text) for text in texts]
 
 
-class _Worker:
+class _WorkerThread:
     """A thread that calls functions, one after the other; the end of the process does not wait for it."""
 
-    idle: ClassVar[list[_Worker]] = []
+    idle: ClassVar[list[_WorkerThread]] = []
     """Those that wait for work: starting a thread for every call would cost more than most calls."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Worker:
             if isinstance(error, Empty):
                 raise TimeoutError from None
             raise
-        _Worker.idle.append(self)
+        _WorkerThread.idle.append(self)
         if failure is None:
             return answer
         # The function's own time-out is a failure like any other; only ours means that it hangs.
@@ -125,7 +125,7 @@ class _Worker:
         raise failure
 
     @classmethod
-    def take(cls) -> _Worker:
+    def take(cls) -> _WorkerThread:
         """One that waits, or a new one; threads do not live on in a forked process."""
         while cls.idle:
             worker = cls.idle.pop()
@@ -136,7 +136,7 @@ class _Worker:
 
 def _within(seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
     """Call in a thread that the end of the process does not wait for."""
-    return _Worker.take().call(seconds, function, texts)
+    return _WorkerThread.take().call(seconds, function, texts)
 
 
 def sklearn_victim(
@@ -147,8 +147,8 @@ def sklearn_victim(
     Its probabilities are used where it has them, else the softmax of its decision function, else its decisions.
     `labels` names the classes: in the order of ``classes_`` if those are numbers, in any order if they are names.
     """
-    classes = [str(name) for name in _classes(pipeline)]
-    order = _order(classes, labels)
+    classes = [str(name) for name in _find_classes(pipeline)]
+    order = _order_of_classes(classes, labels)
     names = tuple(labels) if labels is not None else tuple(classes)
     function: Callable[[list[Any]], Any]
     outputs: Outputs = "probabilities"
@@ -163,7 +163,7 @@ def sklearn_victim(
     return CallableVictim(function, names, outputs=outputs, timeout=timeout, name="the scikit-learn pipeline")
 
 
-def _classes(pipeline: Any) -> Sequence[Any]:
+def _find_classes(pipeline: Any) -> Sequence[Any]:
     from importlib.util import find_spec
 
     try:
@@ -175,7 +175,7 @@ def _classes(pipeline: Any) -> Sequence[Any]:
         ) from error
 
 
-def _order(classes: Sequence[str], labels: Sequence[str] | None) -> list[int]:
+def _order_of_classes(classes: Sequence[str], labels: Sequence[str] | None) -> list[int]:
     if labels is None or set(labels) != set(classes):
         if labels is not None and len(labels) != len(classes):
             raise UsageError(

@@ -22,14 +22,14 @@ from isthmus.core.types import Example, Floats
 from isthmus.data.images import pixels
 from isthmus.models.bottleneck import GaussianBottleneck, Inference
 from isthmus.models.images import ImageClassifier
-from isthmus.models.victims.answer_parsing import Outputs, Reader
-from isthmus.models.victims.options import flag, whole
+from isthmus.models.victims.answer_parsing import AnswerReader, Outputs
+from isthmus.models.victims.options import check_flag, check_whole_number
 
-Inputs = Mapping[str, Any]
+ImageInputs = Mapping[str, Any]
 _AT_ONCE = 256
 
 
-def stacked(inputs: Sequence[Inputs]) -> Floats:
+def stack_inputs(inputs: Sequence[ImageInputs]) -> Floats:
     """Inputs as one array; they may come as nested lists, as JSON holds them."""
     arrays = [np.asarray(next(iter(each.values()))) for each in inputs]
     shapes = {array.shape for array in arrays}
@@ -53,7 +53,7 @@ class ImageVictim:
         self.model = model.eval()
         if latent is not None:
             self._see(latent)
-        self.draws, self.batch_size = whole("draws", draws), whole("batch_size", batch_size)
+        self.draws, self.batch_size = check_whole_number("draws", draws), check_whole_number("batch_size", batch_size)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -80,11 +80,11 @@ class ImageVictim:
         """What gradients go through."""
         return self.model
 
-    def scores(self, inputs: Sequence[Inputs], keys: NDArray[np.uint64] | None = None) -> Floats:
+    def scores(self, inputs: Sequence[ImageInputs], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities, one row per image."""
         if not inputs:
             return np.zeros((0, len(self.labels)), np.float32)
-        images = torch.from_numpy(stacked(inputs))
+        images = torch.from_numpy(stack_inputs(inputs))
         shape = tuple(images.shape[1:])
         if shape != self.model.task.shape:
             raise UsageError(f"the model reads inputs of shape {self.model.task.shape}, and the data are {shape}")
@@ -96,7 +96,7 @@ class ImageVictim:
         return np.concatenate(parts)
 
     def _scores(self, images: Tensor, keys: Tensor | None) -> Floats:
-        from isthmus.arithmetic.randomness import copied
+        from isthmus.arithmetic.randomness import copy_keys
 
         count, device = len(images), self.model.device
         least = fewest_rows() if device.type == "cpu" else 1
@@ -106,14 +106,14 @@ class ImageVictim:
         chosen = None if keys is None else keys[rows].to(device)
         if drawn > 1:
             images = images.repeat_interleave(drawn, dim=0)
-            chosen = None if chosen is None else copied(chosen, drawn)
-        with torch.no_grad(), self.model.keyed(chosen if self.stochastic else None):
+            chosen = None if chosen is None else copy_keys(chosen, drawn)
+        with torch.no_grad(), self.model.use_keys(chosen if self.stochastic else None):
             logits = self.model(images).logits
         found = logits.double().softmax(dim=-1).view(len(rows), drawn, -1).mean(dim=1)
         return np.asarray(found[:count].float().cpu().numpy())
 
     @contextlib.contextmanager
-    def seen(self, latent: Inference) -> Iterator[None]:
+    def use_latent(self, latent: Inference) -> Iterator[None]:
         """Inside the block the model is seen by its mean code, or by a draw from it."""
         bottleneck = self.model.slots.bottleneck
         before = bottleneck.inference if isinstance(bottleneck, GaussianBottleneck) else "mean"
@@ -154,11 +154,11 @@ class ArrayVictim:
         batch_size: int = _AT_ONCE,
         name: str | None = None,
     ) -> None:
-        self.function, self.batch_size = function, whole("batch_size", batch_size)
+        self.function, self.batch_size = function, check_whole_number("batch_size", batch_size)
         self.name = name or f"the victim {getattr(function, '__name__', type(function).__name__)}"
-        self._stochastic = flag("stochastic", stochastic)
+        self._stochastic = check_flag("stochastic", stochastic)
         self._labels = None if labels is None else tuple(labels)
-        self._reader = Reader(self.name, labels, "logits" if isinstance(function, nn.Module) else outputs)
+        self._reader = AnswerReader(self.name, labels, "logits" if isinstance(function, nn.Module) else outputs)
         if isinstance(function, nn.Module):
             function.eval()
 
@@ -184,10 +184,10 @@ class ArrayVictim:
             )
         return self.function
 
-    def scores(self, inputs: Sequence[Inputs], keys: NDArray[np.uint64] | None = None) -> Floats:
+    def scores(self, inputs: Sequence[ImageInputs], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities; a function has no use for `keys`."""
         del keys
-        images = stacked(inputs) if inputs else np.zeros((0, 1), np.float32)
+        images = stack_inputs(inputs) if inputs else np.zeros((0, 1), np.float32)
         chunks = [images[at : at + self.batch_size] for at in range(0, len(images), self.batch_size)]
         rows = [self._reader.read(self._call(chunk), len(chunk)) for chunk in chunks]
         return np.concatenate(rows) if rows else np.zeros((0, len(self.labels)), np.float32)

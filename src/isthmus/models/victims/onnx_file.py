@@ -14,8 +14,8 @@ from isthmus.core.errors import MissingExtra, ModelError, UsageError, VictimErro
 from isthmus.core.types import Floats, Ints, Pending, Texts, TokenBatch
 from isthmus.models._folder_checks import label_names
 from isthmus.models.transformers_files import read_tokenizer
-from isthmus.models.victims.answer_parsing import Outputs, Reader
-from isthmus.models.victims.options import whole
+from isthmus.models.victims.answer_parsing import AnswerReader, Outputs
+from isthmus.models.victims.options import check_whole_number
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -58,11 +58,11 @@ class OnnxVictim:
         self._fixed_rows = rows if isinstance(rows, int) else None
         self._fixed_length = length if isinstance(length, int) else None
         if max_tokens is not None:
-            whole("max_tokens", max_tokens)
+            check_whole_number("max_tokens", max_tokens)
         self._max_tokens = max_tokens or self._fixed_length or min(self._tokenizer.model_max_length, 512)
         if outputs == "auto" and self._output == "logits":
             outputs = "logits"
-        self._reader = Reader(f"the model {self.file.name}", labels or _names(folder), outputs)
+        self._reader = AnswerReader(f"the model {self.file.name}", labels or _read_label_names(folder), outputs)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class OnnxVictim:
             "attention_mask": np.ones_like(batch.ids) if batch.mask is None else batch.mask,
             "token_type_ids": np.zeros_like(batch.ids) if batch.types is None else batch.types,
         }
-        feed = {name: self._shaped(given[name], name) for name in self._inputs}
+        feed = {name: self._shape(given[name], name) for name in self._inputs}
         step = self._fixed_rows or max(count, 1)
         try:
             parts = [
@@ -115,7 +115,7 @@ class OnnxVictim:
             raise VictimError(f"the model {self.file.name} failed: {error}") from error
         return self._reader.read(np.concatenate(parts)[:count], count)
 
-    def _shaped(self, array: Ints, name: str) -> NDArray[Any]:
+    def _shape(self, array: Ints, name: str) -> NDArray[Any]:
         """As long, and in multiples of as many rows, as the export was fixed to."""
         rows, length = array.shape
         wanted = self._fixed_length or length
@@ -155,7 +155,7 @@ def _folder_with_tokenizer(file: Path) -> Path:
     )
 
 
-def _names(folder: Path) -> tuple[str, ...] | None:
+def _read_label_names(folder: Path) -> tuple[str, ...] | None:
     if not (folder / "config.json").is_file():
         return None
     names = label_names(folder / "config.json")

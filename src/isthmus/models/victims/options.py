@@ -8,7 +8,7 @@ from typing import Any
 from isthmus.core.errors import UsageError
 
 
-def number(name: str, value: Any, *, zero: bool = False) -> float:
+def check_number(name: str, value: Any, *, zero: bool = False) -> float:
     """A positive number; with `zero`, zero as well."""
     right = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not right or value < 0 or (value == 0 and not zero):
@@ -16,21 +16,21 @@ def number(name: str, value: Any, *, zero: bool = False) -> float:
     return float(value)
 
 
-def whole(name: str, value: Any, *, least: int = 1) -> int:
+def check_whole_number(name: str, value: Any, *, least: int = 1) -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
     return value
 
 
-def flag(name: str, value: Any) -> bool:
+def check_flag(name: str, value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise UsageError(f"{name} is true or false, not {value!r}")
     return value
 
 
-def name_of(name: str, value: Any) -> str:
+def describe_callable(name: str, value: Any) -> str:
     """A name that is not empty."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"{name} is a name, not {value!r}")

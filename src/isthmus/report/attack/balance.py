@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.report.attack.view import AttackView, RunView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, percent, read_interval
+from isthmus.report.numerals import percent, percent_bounds, read_interval
 from isthmus.summaries.attack import Summary
 from isthmus.summaries.balance import majority_warning
 
@@ -47,7 +47,7 @@ def constants(run: RunView) -> list[str]:
     return [f"{', '.join(keys)}: {warning}" for warning, keys in found.items()]
 
 
-def balanced(run: RunView, keys: Sequence[str] | None = None) -> list[tuple[str, AttackView, Summary]]:
+def list_lines(run: RunView, keys: Sequence[str] | None = None) -> list[tuple[str, AttackView, Summary]]:
     """Name, attack and figures of every line that has several classes."""
     views = [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
     lines = [(view.key, view, view.summary) for view in views]
@@ -68,7 +68,7 @@ def weakest(view: AttackView, summary: Summary) -> str:
     if found is None:
         return ""
     recall = found.robust_recall
-    return f"{view.label(found.label)} {percent(recall.estimate)} ({bounds(recall, unit=False)})"
+    return f"{view.label(found.label)} {percent(recall.estimate)} ({percent_bounds(recall, unit=False)})"
 
 
 def balance_table(run: RunView, keys: Sequence[str] | None = None) -> Table | None:
@@ -76,7 +76,7 @@ def balance_table(run: RunView, keys: Sequence[str] | None = None) -> Table | No
     from rich.table import Table
     from rich.text import Text
 
-    lines = balanced(run, keys)
+    lines = list_lines(run, keys)
     if not lines:
         return None
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -87,8 +87,8 @@ def balance_table(run: RunView, keys: Sequence[str] | None = None) -> Table | No
         clean, robust = summary.balanced_sacc, summary.balanced_racc
         table.add_row(
             Text(visible(name, everything=True)),
-            Text.assemble(percent(clean.estimate), "\n", (bounds(clean, unit=False), "dim")),
-            Text.assemble((percent(robust.estimate), "bold"), "\n", (bounds(robust, unit=False), "dim")),
+            Text.assemble(percent(clean.estimate), "\n", (percent_bounds(clean, unit=False), "dim")),
+            Text.assemble((percent(robust.estimate), "bold"), "\n", (percent_bounds(robust, unit=False), "dim")),
             Text(visible(weakest(view, summary), everything=True)),
             Text(visible(majority(view, summary), everything=True)),
         )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.files import write_atomic
 from isthmus.report.attack.view import AttackView
-from isthmus.report.marks import Span, compared
+from isthmus.report.marks import Span, compare_sides
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
@@ -88,11 +88,11 @@ def adversarial(view: AttackView) -> Iterator[dict[str, Any]]:
             **{f"original_{field}": text for field, text in result.original.items()},
             "id": result.id,
             "attack": view.key,
-            **(randomised(result) if view.is_randomised else {}),
+            **(make_fresh_columns(result) if view.is_randomised else {}),
         }
 
 
-def randomised(result: AttackResult) -> dict[str, float | None]:
+def make_fresh_columns(result: AttackResult) -> dict[str, float | None]:
     """Results of fresh draws of a randomised model for one example; None if there are none."""
     fresh, clean = result.fresh, result.clean
     values: list[float | None] = [fresh.reached / fresh.draws, fresh.low, fresh.high] if fresh else [None] * 3
@@ -109,7 +109,7 @@ def _as_csv(views: Sequence[AttackView]) -> tuple[list[Any], str]:
     lines = [
         [
             *textattack_row(view, result).values(),
-            *(randomised(result).values() if drawn else ()),
+            *(make_fresh_columns(result).values() if drawn else ()),
             *((view.key,) if several else ()),
         ]
         for view in views
@@ -122,11 +122,11 @@ def _as_csv(views: Sequence[AttackView]) -> tuple[list[Any], str]:
 def textattack_row(view: AttackView, result: AttackResult) -> dict[str, Any]:
     """One result as a row of TextAttack's CSV logger."""
     changed = result.outcome in ("succeeded", "failed")
-    sides = list(compared(result))
-    before = {side.field: _bracketed(side.before, side.gone if changed else []) for side in sides}
-    after = {side.field: _bracketed(side.after, side.new if changed else []) for side in sides}
+    sides = list(compare_sides(result))
+    before = {side.field: _bracket(side.before, side.gone if changed else []) for side in sides}
+    after = {side.field: _bracket(side.after, side.new if changed else []) for side in sides}
     values = (
-        _printed(before), _printed(after),
+        _print_fields(before), _print_fields(after),
         _score(view, result, result.score_before), _score(view, result, result.score_after),
         result.prediction_before, result.prediction_after, result.label,
         result.logical_queries, _RESULT_TYPES[result.outcome],
@@ -134,7 +134,7 @@ def textattack_row(view: AttackView, result: AttackResult) -> dict[str, Any]:
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def _bracketed(text: str, spans: Sequence[Span]) -> str:
+def _bracket(text: str, spans: Sequence[Span]) -> str:
     parts, position = [], 0
     for start, end in spans:
         if end > max(start, position):
@@ -143,7 +143,7 @@ def _bracketed(text: str, spans: Sequence[Span]) -> str:
     return "".join([*parts, text[position:]])
 
 
-def _printed(fields: Mapping[str, str]) -> str:
+def _print_fields(fields: Mapping[str, str]) -> str:
     texts = list(fields.values())
     if len(texts) > 1:
         texts = [f"[[[[{name.capitalize()}]]]]: {text}" for name, text in fields.items()]

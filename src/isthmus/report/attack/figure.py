@@ -89,7 +89,7 @@ def query_budget(run: RunView) -> str:
     return inline_svg("query-budget", "Robust accuracy against the query budget", draw, height)
 
 
-def words_changed(run: RunView) -> str:
+def draw_words_changed(run: RunView) -> str:
     """Share of words changed by successes, one panel per attack."""
     views = [(number, view) for number, view in enumerate(run.attacks) if view.shares]
     if not views:

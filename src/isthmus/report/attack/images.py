@@ -35,12 +35,12 @@ class ImageGallery:
 
     def pictures(self, view: AttackView, result: AttackResult) -> str:
         """Original, adversarial image and amplified difference as SVG; empty if the images are gone."""
-        moved = self._moved(view).get(result.id)
+        moved = self._read_moved(view).get(result.id)
         if moved is None:
             return ""
         clean = self._originals(view).get(result.id)
-        before = _answer(view, result.prediction_before, result.score_before)
-        after = _answer(view, result.prediction_after, result.score_after)
+        before = _describe_answer(view, result.prediction_before, result.score_before)
+        after = _describe_answer(view, result.prediction_after, result.score_after)
         if clean is None or clean.shape != moved.shape:
             return image_grids.row_svg((Panel(f"adversarial: {after}", _pixels(moved)),), "adversarial image")
         difference = moved.astype(np.float64) - clean
@@ -58,7 +58,7 @@ class ImageGallery:
         """Why pictures are missing."""
         return []
 
-    def _moved(self, view: AttackView) -> Mapping[str, NDArray[Any]]:
+    def _read_moved(self, view: AttackView) -> Mapping[str, NDArray[Any]]:
         if view.key not in self._files:
             from isthmus.runs.folder import AttackFile
             from isthmus.verbs.attack.images import read_images
@@ -100,7 +100,7 @@ class ImageGallery:
         return self._data.get(str((view.settings.get("data") or {}).get("fingerprint")), {})
 
 
-def _answer(view: AttackView, prediction: int | None, scores: Sequence[float]) -> str:
+def _describe_answer(view: AttackView, prediction: int | None, scores: Sequence[float]) -> str:
     label = view.label(prediction)
     if prediction is not None and 0 <= prediction < len(scores):
         return f"{label}, {scores[prediction]:.2f}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def sentence(view: AttackView) -> str:
+def describe_judgement(view: AttackView) -> str:
     """How successes repeat on fresh draws, and how often the model abstains; empty if neither applies."""
     summary, parts = view.summary, []
     if summary.fresh is not None:
@@ -60,10 +60,10 @@ def _percent(rate: Interval) -> str:
 def section(run: RunView, markup: Any) -> dict[str, Any] | None:
     """The section of the page; None if the model is not randomised."""
     views = [view for view in run.attacks if view.results]
-    sentences = [line for line in map(sentence, views) if line]
+    sentences = [line for line in map(describe_judgement, views) if line]
     if not sentences and not sweeps(views):
         return None
-    return {"sentences": sentences, "stability": markup(stability(views)), "sweep": markup(sweep(views))}
+    return {"sentences": sentences, "stability": markup(stability(views)), "sweep": markup(draw_sweep(views))}
 
 
 def stability(views: Sequence[AttackView]) -> str:
@@ -90,7 +90,7 @@ def stability(views: Sequence[AttackView]) -> str:
                 axes.set_ylabel("examples")
 
     height = 2.4 * -(-len(shown) // columns)
-    told = "; ".join(f"{view.key}: {_told(*_sides(view))}" for _, view in shown)
+    told = "; ".join(f"{view.key}: {_describe_shares(*_sides(view))}" for _, view in shown)
     return figures.inline_svg("stability", f"How often the model is correct on fresh draws. {told}", draw, height)
 
 
@@ -127,12 +127,12 @@ def _two_histograms(axes: Axes, clean: list[float], attacked: list[float], colou
     axes.legend(frameon=False, labelcolor=figures.INK, fontsize=9, loc="upper left")
 
 
-def _told(clean: list[float], attacked: list[float]) -> str:
+def _describe_shares(clean: list[float], attacked: list[float]) -> str:
     sides = (("clean", clean), ("adversarial", attacked))
     return ", ".join(f"{name} mean {np.mean(shares):.2f} of {len(shares)} examples" for name, shares in sides if shares)
 
 
-def sweep(views: Sequence[AttackView]) -> str:
+def draw_sweep(views: Sequence[AttackView]) -> str:
     """Robust accuracy against the number of draws averaged."""
     lines = sweeps(views)
     if not lines:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from isthmus.attacks.options import RESTARTS
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
+from isthmus.core.records import part_of
 from isthmus.report.attack.balance import constants
 from isthmus.report.attack.view import AttackView, RunView
-from isthmus.report.training.shares import collapsed, hardly_trained
+from isthmus.report.training.shares import describe_collapse, hardly_trained
 from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def subtitle(run: RunView) -> str:
     parts = [record.model.spec]
     if record.defence is not None and record.defence.name != "standard":
         parts.append(record.defence.name)
-    splits = {str(_part(view.settings, "data").get("split")) for view in run.attacks} - {"None"}
+    splits = {str(part_of(view.settings, "data").get("split")) for view in run.attacks} - {"None"}
     parts.append(record.data.name + (f" ({', '.join(sorted(splits))})" if splits else ""))
     if record.data.labels:
         shown = ", ".join(record.data.labels[:6]) + (", …" if len(record.data.labels) > 6 else "")
@@ -45,19 +46,19 @@ def settings_line(view: AttackView) -> str:
     parts = [f"{key} {value}" for key, value in _unusual(view).items() if _is_short(value)]
     if view.preset:
         parts.insert(0, f"limits {view.preset}")
-    goal = _goal(view)
+    goal = _describe_goal(view)
     if goal:
         parts.append(goal)
     for key, name in (("budget", "at most {} queries"), ("time_limit", "at most {} s")):
-        value = _part(view.settings, "limits").get(key)
+        value = part_of(view.settings, "limits").get(key)
         if value is not None:
             parts.append(name.format(value))
-    return ", ".join([*parts[:4], *searched(view), *asked(view)])
+    return ", ".join([*parts[:4], *describe_search(view), *describe_options(view)])
 
 
-def searched(view: AttackView) -> list[str]:
+def describe_search(view: AttackView) -> list[str]:
     """How the attack searched, for a randomised model."""
-    how = _part(view.settings, "randomised")
+    how = part_of(view.settings, "randomised")
     if draws := how.get("search_draws"):
         return [f"search over {draws} shared draws"]
     if draws := how.get("draws"):
@@ -68,9 +69,9 @@ def searched(view: AttackView) -> list[str]:
     return [f"another draw for every query, {restarts} restart{'' if restarts == 1 else 's'}"]
 
 
-def asked(view: AttackView) -> list[str]:
+def describe_options(view: AttackView) -> list[str]:
     """Inference options (``-V``) that differ from the model's own: they define another model."""
-    options = dict(_part(view.settings, "victim"))
+    options = dict(part_of(view.settings, "victim"))
     version = options.pop("version", None)
     given = ", ".join(f"{key}={str(value).lower()}" for key, value in sorted(options.items()))
     asked_with = [f"inference options {given}"] if given else []
@@ -79,7 +80,7 @@ def asked(view: AttackView) -> list[str]:
 
 def _unusual(view: AttackView) -> dict[str, Any]:
     """Parameters that are not at their defaults, and the variant of the algorithm."""
-    given = _part(view.settings, "parameters")
+    given = part_of(view.settings, "parameters")
     try:
         entry = catalog.find("attacks", view.attack)
     except UnknownName:  # the folder of somebody who has more attacks
@@ -92,7 +93,7 @@ def _is_short(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool) and len(str(value)) <= 16
 
 
-def _goal(view: AttackView) -> str:
+def _describe_goal(view: AttackView) -> str:
     kind = view.goal.get("kind")
     if kind == "targeted":
         return f"towards {view.label(view.goal.get('target'))}"
@@ -123,7 +124,7 @@ def warnings(run: RunView) -> list[str]:
             f"{', '.join(weak)} of the loss had less than a thousandth of the task's gradient: the defence "
             "had hardly any effect on training."
         )
-    if nothing := collapsed(run.log):
+    if nothing := describe_collapse(run.log):
         found.append(nothing)
     found += constants(run)
     few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
@@ -146,14 +147,14 @@ def nothing_tried(view: AttackView) -> str:
         "no words": "{}: no word may be edited",
         "budget": "{}: the query budget ended before the first candidate",
     }
-    why = "; ".join(text.format(_texts(counts[key])) for key, text in texts.items() if counts[key])
+    why = "; ".join(text.format(_count_texts(counts[key])) for key, text in texts.items() if counts[key])
     return (
         f"{view.key}: {summary.no_candidates} of {summary.attacked} attacked texts had no candidates; counted as "
         f"robust ({why}). Without them robust accuracy is {100 * summary.proven.estimate:.1f} %."
     )
 
 
-def _texts(count: int) -> str:
+def _count_texts(count: int) -> str:
     return "1 text" if count == 1 else f"{count} texts"
 
 
@@ -174,7 +175,7 @@ class Resource:
         return f"{self.role}: {self.name}, used by {', '.join(self.attacks)}"
 
 
-def resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]:
+def describe_resources(run: RunView, keys: Sequence[str] | None = None) -> list[Resource]:
     """Resources that the attacks used, each once."""
     found: dict[tuple[str, str], list[str]] = {}
     for view in run.attacks:
@@ -192,9 +193,9 @@ def coverage(run: RunView) -> str:
     return f"All together: {', '.join(covered)}{left}."
 
 
-def unbounded(run: RunView, views: Sequence[AttackView]) -> str:
+def describe_unbounded(run: RunView, views: Sequence[AttackView]) -> str:
     """Attacks on images without a bound on the distance; empty if there is none."""
-    free = [view.key for view in views if view.is_of_images and "epsilon" not in _part(view.settings, "parameters")]
+    free = [view.key for view in views if view.is_of_images and "epsilon" not in part_of(view.settings, "parameters")]
     if not free:
         return ""
     many = len(free) > 1
@@ -220,7 +221,7 @@ def of_embeddings(views: Sequence[AttackView]) -> str:
     return told + (f"; the mean length of a token's vector is {shown}." if shown else ".")
 
 
-def moved_pixels(result: AttackResult, before: str = "") -> str:
+def describe_moved_pixels(result: AttackResult, before: str = "") -> str:
     """How far the pixels of an image were moved; empty for texts."""
     if result.linf is None:
         return ""
@@ -253,12 +254,12 @@ def provenance(run: RunView) -> list[tuple[str, str]]:
         lines.append(("fingerprint", prints))
     lines.extend((view.key, _effort(view)) for view in run.attacks)
     lines.append(("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())))
-    lines.append(("machine", ", ".join(str(value) for value in _machine(record.machine))))
+    lines.append(("machine", ", ".join(str(value) for value in _describe_machine(record.machine))))
     lines.append(("begun", record.created.replace("T", " ").replace("+00:00", " UTC")))
     return lines
 
 
-def _machine(machine: Mapping[str, Any]) -> list[str]:
+def _describe_machine(machine: Mapping[str, Any]) -> list[str]:
     shown = [str(machine[key]) for key in ("device", "processor") if machine.get(key)]
     if machine.get("cores"):
         shown.append(f"{machine['cores']} cores")
@@ -268,8 +269,8 @@ def _machine(machine: Mapping[str, Any]) -> list[str]:
 
 
 def _effort(view: AttackView) -> str:
-    parts = [_method(view.attack, _part(view.settings, "parameters")), f"seed {view.settings.get('seed', 0)}"]
-    effort = _part(view.header, "effort")
+    parts = [_method(view.attack, part_of(view.settings, "parameters")), f"seed {view.settings.get('seed', 0)}"]
+    effort = part_of(view.header, "effort")
     if view.preset:
         parts.append(f"limits {view.preset}")
     if effort.get("wall_s"):
@@ -289,8 +290,3 @@ def _effort(view: AttackView) -> str:
 def _method(name: str, parameters: Mapping[str, Any]) -> str:
     inside = ", ".join(f"{key}={value}" for key, value in parameters.items())
     return f"{name}({inside})"
-
-
-def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = value.get(key)
-    return part if isinstance(part, Mapping) else {}

@@ -10,26 +10,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.report.attack import terms
-from isthmus.report.attack.randomised import sentence as randomised
+from isthmus.report.attack.randomised import describe_judgement as randomised
 from isthmus.report.attack.sentences import (
     ABSTAINED,
-    asked,
     coverage,
+    describe_moved_pixels,
+    describe_options,
+    describe_resources,
+    describe_search,
+    describe_unbounded,
     is_large,
-    moved_pixels,
     of_embeddings,
-    resources,
-    searched,
     settings_line,
-    unbounded,
     without_result,
 )
 from isthmus.report.attack.view import AttackView, RunView
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
-    bounds,
     decimal,
     percent,
+    percent_bounds,
     read_interval,
     short_bounds,
     three,
@@ -53,7 +53,7 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     """The figures of a run's attacks with intervals; `keys` selects some of them."""
     from rich.table import Table
 
-    views = _chosen(run, keys)
+    views = _choose_views(run, keys)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("attack", overflow="fold", min_width=12, vertical="top")
     lines = [(view.key, view.summary) for view in views]
@@ -68,7 +68,7 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, summary in lines:
-        table.add_row(*_line(name, summary, abstained, compared))
+        table.add_row(*_make_line(name, summary, abstained, compared))
     return table
 
 
@@ -83,7 +83,7 @@ def embedding_table(run: RunView) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for view in run.embeddings:
         if view.results:
-            table.add_row(*_line(view.key, view.summary, abstained=False, compared=False))
+            table.add_row(*_make_line(view.key, view.summary, abstained=False, compared=False))
     return table
 
 
@@ -98,20 +98,20 @@ def embedding_notes(run: RunView) -> Text:
     return Text("\n".join(visible(line) for line in lines), style="dim")
 
 
-def _chosen(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
+def _choose_views(run: RunView, keys: Sequence[str] | None) -> list[AttackView]:
     return [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
 
 
 def _is_another(view: AttackView) -> bool:
     """Whether the name alone does not identify what was run."""
-    return view.key != view.attack or bool(asked(view) or searched(view))
+    return view.key != view.attack or bool(describe_options(view) or describe_search(view))
 
 
 def _is_compared(view: AttackView) -> bool:
     return not math.isnan(view.summary.similarity.estimate)
 
 
-def _line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[Text]:
+def _make_line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[Text]:
     from rich.text import Text
 
     none = summary.no_candidates
@@ -124,12 +124,12 @@ def _line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[
         *([Text("\n".join(declined))] if abstained else []),
         *([Text(str(none), style="yellow" if is_large(none, summary) else "")] if summary.linf is None else []),
         _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
-        *_changed(summary),
+        *_format_changes(summary),
         *([_two(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
     ]
 
 
-def _changed(summary: Summary) -> list[Text]:
+def _format_changes(summary: Summary) -> list[Text]:
     """How much the successes changed: words, or pixels."""
     if summary.linf is None or summary.l2 is None:
         return [_rate(summary.words_changed)]
@@ -137,7 +137,7 @@ def _changed(summary: Summary) -> list[Text]:
 
 
 def _rate(interval: Interval, style: str = "") -> Text:
-    return _two(percent(interval.estimate), bounds(interval, unit=False), style)
+    return _two(percent(interval.estimate), percent_bounds(interval, unit=False), style)
 
 
 def _two(figure: str, interval: str, style: str = "") -> Text:
@@ -150,7 +150,7 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
     """Notes under the table: how to read it, examples without a result, and resources used."""
     from rich.text import Text
 
-    views = _chosen(run, keys)
+    views = _choose_views(run, keys)
     lines = [
         "Under each figure: its 95 % interval. Robust accuracy: correct and not fooled, out of all n. "
         + (_OF_IMAGES if any(view.is_of_images for view in views) else _OF_TEXTS)
@@ -164,9 +164,9 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
     lines += [line for line in (*map(without_result, views), *map(randomised, views)) if line]
     if run.together is not None and len(views) > 1:
         lines.append(coverage(run))
-    lines += [unbounded(run, views)] if unbounded(run, views) else []
+    lines += [describe_unbounded(run, views)] if describe_unbounded(run, views) else []
     text = Text("\n".join(visible(line) for line in lines), style="dim")
-    for used in resources(run, [view.key for view in views]):
+    for used in describe_resources(run, [view.key for view in views]):
         text.append("\n" + visible(str(used)), style="yellow" if used.is_stand_in else "")
     for name, reason in run.left_out.items():
         text.append("\n" + visible(f"{name} was left out: {reason}"), style="yellow")
@@ -179,7 +179,7 @@ def detection_table(view: AttackView) -> Table:
     from rich.text import Text
 
     found = view.detection or {}
-    label = visible(terms.detected(view), everything=True)
+    label = visible(terms.name_detected_class(view), everything=True)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(f"{view.key}: evasion of {label}")
     table.add_column("before", justify="right")
@@ -203,20 +203,20 @@ def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
 
     coloured = console.is_terminal and not console.no_color
     for result in view.successes[:count]:
-        before = terms.verdict(view, result.prediction_before, result.score_before)[0]
-        after = terms.verdict(view, result.prediction_after, result.score_after)[0]
+        before = terms.describe_verdict(view, result.prediction_before, result.score_before)[0]
+        after = terms.describe_verdict(view, result.prediction_after, result.score_after)[0]
         head = Text.assemble(
             (f"{view.key} ", "dim"), (visible(before, everything=True), "bold"), " → ",
-            (visible(after, everything=True), "bold"), (f"   {result.id}{moved_pixels(result, ', ')}", "dim"),
+            (visible(after, everything=True), "bold"), (f"   {result.id}{describe_moved_pixels(result, ', ')}", "dim"),
         )  # fmt: skip
         console.print(head)
         for field in mark(result, context=120):
             if field.is_changed:
-                console.print(Padding(_text(field.before, "red", coloured), (0, 0, 0, 2)))
-                console.print(Padding(_text(field.after, "green", coloured), (0, 0, 1, 2)))
+                console.print(Padding(_mark_text(field.before, "red", coloured), (0, 0, 0, 2)))
+                console.print(Padding(_mark_text(field.after, "green", coloured), (0, 0, 1, 2)))
 
 
-def _text(pieces: Sequence[Piece], colour: str, coloured: bool) -> Text:
+def _mark_text(pieces: Sequence[Piece], colour: str, coloured: bool) -> Text:
     from rich.text import Text
 
     text = Text(overflow="fold")

@@ -47,13 +47,13 @@ def is_evasion(view: AttackView) -> bool:
     )
 
 
-def detected(view: AttackView) -> str:
+def name_detected_class(view: AttackView) -> str:
     """The class that the detector looks for."""
-    number = _number(view)
+    number = _find_detected_number(view)
     return view.label(number) if number is not None else str(view.goal.get("from_label") or "?")
 
 
-def _number(view: AttackView) -> int | None:
+def _find_detected_number(view: AttackView) -> int | None:
     """The number of that class; the header has it once the attack has ended."""
     number = (view.detection or {}).get("label")
     if isinstance(number, int):
@@ -62,9 +62,9 @@ def _number(view: AttackView) -> int | None:
     return view.labels.index(name) if name in view.labels else None
 
 
-def verdict(view: AttackView, prediction: int | None, scores: Sequence[float]) -> tuple[str, float | None]:
+def describe_verdict(view: AttackView, prediction: int | None, scores: Sequence[float]) -> tuple[str, float | None]:
     """The model's prediction for a text, and the score that decides it."""
-    number = _number(view) if is_evasion(view) else prediction
+    number = _find_detected_number(view) if is_evasion(view) else prediction
     score = None
     if number is not None and 0 <= number < len(scores):
         score = float(scores[number])
@@ -82,10 +82,10 @@ def terms(run: RunView) -> list[tuple[str, str]]:
     if not views:
         return []
     first = views[0]
-    found = [("goal", _goal(first))]
+    found = [("goal", _describe_goal(first))]
     if is_evasion(first):
         found.append(("threshold", threshold(first)))
-    found.append(("protected", _each(views, _protected)))
+    found.append(("protected", _each(views, _describe_protection)))
     found.append(("limits", _each(views, _limits)))
     others = [view.key for view in run.attacks if view.results and view not in views]
     if others:
@@ -103,9 +103,9 @@ def _each(views: Sequence[AttackView], words: Any) -> str:
     return "; ".join(f"{', '.join(keys)}: {text or 'none'}" for text, keys in said.items())
 
 
-def _goal(view: AttackView) -> str:
+def _describe_goal(view: AttackView) -> str:
     if is_evasion(view):
-        return f"texts of class {detected(view)} that are not flagged"
+        return f"texts of class {name_detected_class(view)} that are not flagged"
     if view.goal.get("kind") == "targeted":
         return f"texts taken for {view.label(view.goal.get('target'))}"
     return "any wrong class"
@@ -116,7 +116,7 @@ def threshold(view: AttackView) -> str:
     found = view.detection or {}
     value = found.get("threshold", view.threshold)
     if value is None:
-        return f"flagged if {detected(view)} is the most likely class"
+        return f"flagged if {name_detected_class(view)} is the most likely class"
     chosen = found.get("at_fpr")
     why = f", chosen for a false-positive rate of {chosen:.2%} on clean development data" if chosen else ", as given"
     return f"flagged at a score of {float(value):.4g} or more{why}"
@@ -127,7 +127,7 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def _protected(view: AttackView) -> str:
+def _describe_protection(view: AttackView) -> str:
     """What no edit may touch, according to the command."""
     given = _mapping(view.settings.get("protection"))
     parts = [f"column {name}" for name in given.get("columns") or ()]
@@ -160,7 +160,7 @@ def headline_names(run: RunView) -> tuple[str, str]:
     """Names of the two headline figures."""
     views = run.alike or run.attacks
     if views and is_evasion(views[0]):
-        return f"{detected(views[0])} caught, clean", f"{detected(views[0])} caught, under attack"
+        return f"{name_detected_class(views[0])} caught, clean", f"{name_detected_class(views[0])} caught, under attack"
     return "clean accuracy", "robust accuracy"
 
 
@@ -182,6 +182,6 @@ def headline_sentence(run: RunView) -> str:
     false = read_interval((first.detection or {}).get("fpr"))
     alarms = "" if math.isnan(false.estimate) else f", at a false-positive rate of {percent(false.estimate)}"
     return (
-        f"Of {summary.n} texts of class {detected(first)} the detector flags {summary.correct}{alarms}. After {who} it "
-        f"still flags {held}; {fooled} {'passes' if fooled == 1 else 'pass'}."
+        f"Of {summary.n} texts of class {name_detected_class(first)} the detector flags {summary.correct}{alarms}. "
+        f"After {who} it still flags {held}; {fooled} {'passes' if fooled == 1 else 'pass'}."
     )

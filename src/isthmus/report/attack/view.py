@@ -13,10 +13,10 @@ from isthmus.summaries.attack import (
     BudgetCurve,
     Summary,
     budget_curve,
+    shares_of_words_changed,
     summarise,
     together,
     without_candidates,
-    words_changed,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class AttackView:
     @property
     def shares(self) -> list[float]:
         """Share of words changed in each success."""
-        return [] if self.is_of_images else words_changed(self.results)
+        return [] if self.is_of_images else shares_of_words_changed(self.results)
 
     @property
     def is_of_images(self) -> bool:

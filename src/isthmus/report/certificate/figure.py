@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.report import figures
-from isthmus.report.certificate.view import CertificateView, shown_strength
+from isthmus.report.certificate.view import CertificateView, format_strength
 from isthmus.summaries.certificate import (
     Level,
 )
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _POINTS = 300
 
 
-def curve(view: CertificateView) -> str:
+def draw_curve(view: CertificateView) -> str:
     """Certified accuracy against strength, and accuracy under attack."""
-    draw = _radii if view.unit == "radius" else _words
+    draw = _radii if view.unit == "radius" else _draw_words
     told = "; ".join(
-        f"{shown_strength(level.strength, view.unit)}: {figures.interval_text(level.certified)}"
+        f"{format_strength(level.strength, view.unit)}: {figures.interval_text(level.certified)}"
         for level in view.summary.levels
     )
     return figures.inline_svg(
@@ -42,7 +42,7 @@ def _radii(figure: Figure, view: CertificateView) -> None:
     _band(axes, strengths, found, furthest)
     axes.set_xlim(0, furthest)
     axes.set_xlabel("L2 radius around the embedding sequence")
-    _dressed(axes)
+    _style_axes(axes)
 
 
 def _band(axes: Axes, strengths: Sequence[float], found: Sequence[Level], furthest: float) -> None:
@@ -58,10 +58,10 @@ def _band(axes: Axes, strengths: Sequence[float], found: Sequence[Level], furthe
         values = [rate.estimate for rate in above if rate is not None]
         axes.plot(strengths, values, color=clean, linewidth=1.7, linestyle=(0, (5, 1.6)))
         ends.append((values[-1], "under attack", clean))
-    _named(axes, ends)
+    _label_ends(axes, ends)
 
 
-def _words(figure: Figure, view: CertificateView) -> None:
+def _draw_words(figure: Figure, view: CertificateView) -> None:
     axes = figure.add_subplot()
     found = view.summary.levels
     places = list(range(len(found)))
@@ -82,21 +82,21 @@ def _words(figure: Figure, view: CertificateView) -> None:
             linestyle=(0, (5, 1.6)) if hollow else "-",
         )  # fmt: skip
         ends.append((known[-1][1].estimate, name, own))
-    _named(axes, ends)
+    _label_ends(axes, ends)
     axes.set_xticks(places, ["all" if math.isinf(level.strength) else f"{level.strength:.0f}" for level in found])
     axes.set_xlim(-0.3, len(found) - 0.7)
     axes.set_xlabel("words substituted")
-    _dressed(axes)
+    _style_axes(axes)
 
 
-def _dressed(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     figures.percent_axis(axes, "y")
     axes.grid(axis="y", color=figures.RULE)
     axes.set_ylabel("right")
     axes.spines["left"].set_visible(False)
 
 
-def _named(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     for place, (_, name, colour) in zip(figures.spread([end[0] for end in ends], 0.08), ends, strict=True):
         axes.annotate(
             name, (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",

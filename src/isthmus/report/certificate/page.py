@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.report.certificate.figure import curve
-from isthmus.report.certificate.view import CertificateView, certificates, shown_strength
+from isthmus.report.certificate.figure import draw_curve
+from isthmus.report.certificate.view import CertificateView, certificates, format_strength
 from isthmus.runs.folder import RunFolder
 from isthmus.summaries.certificate import (
     Level,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Section:
+class CertificateSection:
     """One certificate as the page shows it."""
 
     view: CertificateView
@@ -26,15 +26,15 @@ class Section:
     compared: bool
 
 
-def sections(folder: RunFolder) -> list[Section]:
+def sections(folder: RunFolder) -> list[CertificateSection]:
     """Every certificate of a run."""
     from markupsafe import Markup
 
     return [
-        Section(
+        CertificateSection(
             view,
-            Markup(curve(view)),
-            tuple((shown_strength(level.strength, view.unit), level) for level in view.summary.levels),
+            Markup(draw_curve(view)),
+            tuple((format_strength(level.strength, view.unit), level) for level in view.summary.levels),
             any(level.empirical is not None for level in view.summary.levels),
         )
         for view in certificates(folder)

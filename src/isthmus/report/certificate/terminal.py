@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.report.certificate.view import NOT_A_CERTIFICATE, CertificateView, shown_strength
+from isthmus.report.certificate.view import NOT_A_CERTIFICATE, CertificateView, format_strength
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, percent
+from isthmus.report.numerals import percent, percent_bounds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,16 +47,18 @@ def level_table(view: CertificateView) -> Table:
     clean = view.summary.clean
     table.add_row(
         Text("clean, uncertified", style="dim"),
-        Text.assemble(percent(clean.estimate), "\n", (bounds(clean, unit=False), "dim")),
+        Text.assemble(percent(clean.estimate), "\n", (percent_bounds(clean, unit=False), "dim")),
         *([Text("")] if compared else []),
         *([Text(f"median {view.printed_radius:.3g}")] if view.printed_radius is not None else []),
     )
     for level in view.summary.levels:
         cells = [Text.assemble((percent(level.certified.estimate), "bold"), "\n",
-                               (bounds(level.certified, unit=False), "dim"))]  # fmt: skip
+                               (percent_bounds(level.certified, unit=False), "dim"))]  # fmt: skip
         if compared and level.empirical is not None:
             cells.append(
-                Text.assemble(percent(level.empirical.estimate), "\n", (bounds(level.empirical, unit=False), "dim"))
+                Text.assemble(
+                    percent(level.empirical.estimate), "\n", (percent_bounds(level.empirical, unit=False), "dim")
+                )
             )
-        table.add_row(Text(shown_strength(level.strength, view.unit)), *cells)
+        table.add_row(Text(format_strength(level.strength, view.unit)), *cells)
     return table

@@ -119,7 +119,7 @@ def certificates(folder: RunFolder) -> list[CertificateView]:
     ]
 
 
-def shown_strength(strength: float, unit: str) -> str:
+def format_strength(strength: float, unit: str) -> str:
     """A radius, or a number of words."""
     if math.isinf(strength):
         return "all words"

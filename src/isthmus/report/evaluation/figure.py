@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel = tuple[str, Mapping[str, Any]]
+ReliabilityPanel = tuple[str, Mapping[str, Any]]
 """Name and calibration of what is drawn in one panel."""
 _COLUMNS = 3
 _LONGEST = 28
 
 
-def of_run(run: RunView) -> list[Panel]:
+def of_run(run: RunView) -> list[ReliabilityPanel]:
     """Calibration of a run without evaluations: on development data, and on clean texts of attacks."""
-    found: list[Panel] = []
+    found: list[ReliabilityPanel] = []
     trained = (run.record.results or {}).get("dev_calibration")
     if isinstance(trained, Mapping) and trained.get("bins"):
         found.append(("development data", trained))
@@ -51,7 +51,7 @@ def _before(view: AttackView | None) -> Mapping[str, Any] | None:
     return calibration_json(scores.max(axis=1), scores.argmax(axis=1) == [each.label for each in asked])
 
 
-def grouped(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:
+def group_panels(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:
     """Group panels: sets of one panel share a figure; a set of several has its own."""
     alone = [view for view in views if len(view.panels()) == 1]
     return ([alone] if alone else []) + [[view] for view in views if len(view.panels()) > 1]
@@ -68,7 +68,7 @@ def reliability(views: Sequence[EvaluationView]) -> str:
     return diagrams("-".join(view.key for view in views), panels)
 
 
-def diagrams(key: str, panels: Sequence[Panel]) -> str:
+def diagrams(key: str, panels: Sequence[ReliabilityPanel]) -> str:
     """The figure of some panels; empty if there are none."""
     if not panels:
         return ""
@@ -88,7 +88,7 @@ def diagrams(key: str, panels: Sequence[Panel]) -> str:
                 top.set_ylabel("right")
                 below.set_ylabel("examples")
 
-    told = "; ".join(f"{name}: {_told(panel)}" for name, panel in panels)
+    told = "; ".join(f"{name}: {_describe_panel(panel)}" for name, panel in panels)
     return figures.inline_svg(f"reliability-{key}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
 
 
@@ -126,6 +126,6 @@ def _draw_counts(axes: Axes, panel: Mapping[str, Any], colour: str) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
 
-def _told(panel: Mapping[str, Any]) -> str:
+def _describe_panel(panel: Mapping[str, Any]) -> str:
     ece = read_interval(panel.get("ece"))
     return f"expected calibration error {three(ece.estimate)} ({three_bounds(ece)})"

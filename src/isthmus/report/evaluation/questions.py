@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from isthmus.core.statistics import Interval
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, percent, read_interval
+from isthmus.report.numerals import percent, percent_bounds, read_interval
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +58,9 @@ def question_table(views: Sequence[EvaluationView]) -> Table:
         indent = "  " if line.is_part else ""
         name = Text.assemble(indent + line.name, (f"\n{indent}{line.note}", "dim"))
         cells = [
-            Text.assemble((percent(each.estimate), "" if line.is_part else "bold"), "\n", (bounds(each, False), "dim"))
+            Text.assemble(
+                (percent(each.estimate), "" if line.is_part else "bold"), "\n", (percent_bounds(each, False), "dim")
+            )
             for each in (line.exact_match, line.f1)
         ]
         table.add_row(name, *cells)

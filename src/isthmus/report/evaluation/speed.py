@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, decimal, percent, read_interval
+from isthmus.report.numerals import decimal, percent, percent_bounds, read_interval
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,12 +73,14 @@ def speed_table(views: Sequence[EvaluationView]) -> Table:
 def _milliseconds(figure: Any, texts: Any) -> Cell:
     if not isinstance(figure, Mapping) or figure.get("estimate") is None:
         return "", ""
-    low, high = (_short(figure.get(key)) for key in ("low", "high"))
+    low, high = (_format_milliseconds(figure.get(key)) for key in ("low", "high"))
     span = f"{low}–{high}" if low and high else f"over {low}" if low else ""
-    return f"{_short(figure['estimate'])} ms", ", ".join(part for part in (span, f"n {texts}" if texts else "") if part)
+    return f"{_format_milliseconds(figure['estimate'])} ms", ", ".join(
+        part for part in (span, f"n {texts}" if texts else "") if part
+    )
 
 
-def _short(seconds: Any) -> str:
+def _format_milliseconds(seconds: Any) -> str:
     return "" if seconds is None else decimal(1000 * float(seconds))
 
 
@@ -94,7 +96,11 @@ def _passes(value: Any) -> Cell:
 
 
 def _share(figure: Any) -> Cell:
-    return (percent(read_interval(figure).estimate), bounds(read_interval(figure), unit=False)) if figure else ("", "")
+    return (
+        (percent(read_interval(figure).estimate), percent_bounds(read_interval(figure), unit=False))
+        if figure
+        else ("", "")
+    )
 
 
 def _cost(value: Any) -> Cell:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.evaluation.view import EvaluationView, pooled
+from isthmus.report.evaluation.view import EvaluationView, pool_splits
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, percent, three, three_bounds
+from isthmus.report.numerals import percent, percent_bounds, three, three_bounds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,9 +29,13 @@ def evaluation_table(views: Sequence[EvaluationView]) -> Table:
             name.append(f"\n{'  ' if line.is_part else ''}{line.note}", style="dim")
         table.add_row(
             name,
-            _two(percent(line.accuracy.estimate), bounds(line.accuracy, unit=False), "" if line.is_part else "bold"),
+            _two(
+                percent(line.accuracy.estimate),
+                percent_bounds(line.accuracy, unit=False),
+                "" if line.is_part else "bold",
+            ),
             _two(three(line.ece.estimate), three_bounds(line.ece)),
-            _two(percent(line.confidence.estimate), bounds(line.confidence, unit=False)),
+            _two(percent(line.confidence.estimate), percent_bounds(line.confidence, unit=False)),
             _two(three(line.cross_entropy.estimate), three_bounds(line.cross_entropy)),
             _two(three(line.brier.estimate), three_bounds(line.brier)),
         )
@@ -61,7 +65,7 @@ def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
             text.append(visible(view.origin) + "\n", style="dim")
         for line in view.warnings():
             text.append(visible(line) + "\n", style="yellow")
-    for together in pooled(views):
+    for together in pool_splits(views):
         text.append(f"{together}\n")
     text.append(
         "Under each figure: its 95 % interval. Examples without an answer are excluded. The calibration error is "

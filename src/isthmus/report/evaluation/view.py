@@ -9,19 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.core.records import part_of
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
-from isthmus.report.numerals import bounds, percent, read_interval
+from isthmus.report.numerals import percent, percent_bounds, read_interval
 from isthmus.runs.folder import RunFolder
 from isthmus.summaries.balance import majority_warning, with_misses
 from isthmus.verbs.evaluate.speed import cost_of_thousand
-from isthmus.verbs.evaluate.ways import shown as way_name
+from isthmus.verbs.evaluate.ways import name_way as way_name
 
 _MOST_CLASSES = 8
 
 
 @dataclass(frozen=True)
-class Line:
+class EvaluationLine:
     """One line of the table."""
 
     name: str
@@ -45,7 +46,7 @@ class EvaluationView:
     @property
     def summary(self) -> Mapping[str, Any]:
         """The figures; empty while it is running."""
-        return _part(self.header, "summary")
+        return part_of(self.header, "summary")
 
     @property
     def is_finished(self) -> bool:
@@ -72,10 +73,10 @@ class EvaluationView:
     def rates(self) -> dict[str, Interval]:
         """The rates for `--fail-under`: of the saved model and, for adversarial questions, of the worst variants."""
         if self.answers_questions:
-            parts = _part(self.summary, "questions")
-            hardest = _part(parts, "worst") or _part(parts, "overall")
+            parts = part_of(self.summary, "questions")
+            hardest = part_of(parts, "worst") or part_of(parts, "overall")
             return {name: read_interval(hardest.get(name)) for name in ("exact_match", "f1")}
-        own = _figures(self.summary, self.headline)
+        own = _figures_of(self.summary, self.headline)
         return {name: read_interval(own.get(name)) for name in ("accuracy", "balanced_accuracy")}
 
     @property
@@ -96,16 +97,18 @@ class EvaluationView:
         """The readable name of an inference mode."""
         return way_name(name, int(self.header.get("draws") or 0))
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[EvaluationLine]:
         """The set, the other inference modes, and the originals."""
         note = f"n {self.summary.get('answered', 0):,}"
         name = self.way(self.headline)
-        found = [_line(self.key, f"{note}, {name}" if name else note, False, _figures(self.summary, self.headline))]
-        found += [_line(self.way(way), "", True, _figures(self.summary, way)) for way in self.ways[1:]]
-        original = _part(self.summary, "original")
+        found = [
+            _make_line(self.key, f"{note}, {name}" if name else note, False, _figures_of(self.summary, self.headline))
+        ]
+        found += [_make_line(self.way(way), "", True, _figures_of(self.summary, way)) for way in self.ways[1:]]
+        original = part_of(self.summary, "original")
         if original:
             note = f"n {original.get('answered', 0):,}"
-            found.append(_line("the originals", note, True, _figures(original, self.headline)))
+            found.append(_make_line("the originals", note, True, _figures_of(original, self.headline)))
         return found
 
     def classes(self) -> str:
@@ -114,7 +117,7 @@ class EvaluationView:
         parts = []
         for each in classes[:_MOST_CLASSES]:
             interval = read_interval(each.get("accuracy"))
-            shown = f"{percent(interval.estimate)} ({bounds(interval, unit=False)}, n {each.get('n')})"
+            shown = f"{percent(interval.estimate)} ({percent_bounds(interval, unit=False)}, n {each.get('n')})"
             parts.append(f"{each.get('label')} {shown}")
         left = len(classes) - len(parts)
         return "; ".join(parts) + (f"; and {left} more classes" if left else "")
@@ -143,19 +146,19 @@ class EvaluationView:
 
     def balance(self) -> str:
         """Balanced accuracy and the share of the majority class, in words; empty if there is one class only."""
-        own = _figures(self.summary, self.headline)
-        most, found = _part(own, "majority"), read_interval(own.get("balanced_accuracy"))
+        own = _figures_of(self.summary, self.headline)
+        most, found = part_of(own, "majority"), read_interval(own.get("balanced_accuracy"))
         if not most or len(self._classes()) < 2:
             return ""
         return (
-            f"balanced accuracy {percent(found.estimate)} ({bounds(found, unit=False)}); always predicting "
+            f"balanced accuracy {percent(found.estimate)} ({percent_bounds(found, unit=False)}); always predicting "
             f"{most.get('label')} has accuracy {percent(most.get('share'))}"
         )
 
     def constant(self) -> str:
         """Why accuracy says little here; empty if the model separates the classes."""
-        own = _figures(self.summary, self.headline)
-        most, classes = _part(own, "majority"), self._classes()
+        own = _figures_of(self.summary, self.headline)
+        most, classes = part_of(own, "majority"), self._classes()
         if not most or not classes:
             return ""
         label = str(most.get("label"))
@@ -171,25 +174,25 @@ class EvaluationView:
         )
 
     def _classes(self) -> Sequence[Mapping[str, Any]]:
-        return _figures(self.summary, self.headline).get("classes") or ()
+        return _figures_of(self.summary, self.headline).get("classes") or ()
 
     def differences(self) -> list[str]:
         """Accuracy on adversarial texts minus that on their originals, in words, for every inference mode."""
         found = []
         for way in self.ways:
-            difference = _part(_part(self.summary, "difference"), way)
+            difference = part_of(part_of(self.summary, "difference"), way)
             if difference.get("n"):
                 named = f" ({self.way(way)})" if self.way(way) else ""
-                found.append(f"{self.key}{named}: {_difference(difference)}")
+                found.append(f"{self.key}{named}: {_format_difference(difference)}")
         return found
 
     def panels(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Name and calibration of every reliability diagram."""
-        found = [(self.way(way), _part(_figures(self.summary, way), "calibration")) for way in self.ways]
-        original = _part(self.summary, "original")
+        found = [(self.way(way), part_of(_figures_of(self.summary, way), "calibration")) for way in self.ways]
+        original = part_of(self.summary, "original")
         if original:
             (name, own), *others = found
-            clean = _part(_figures(original, self.headline), "calibration")
+            clean = part_of(_figures_of(original, self.headline), "calibration")
             found = [
                 (" · ".join(part for part in ("adversarial", name) if part), own),
                 ("the originals", clean),
@@ -200,7 +203,7 @@ class EvaluationView:
     @property
     def origin(self) -> str:
         """Where the texts of an attack come from, in words; empty for other sets."""
-        about = _part(self.header, "set")
+        about = part_of(self.header, "set")
         return f"{self.key}: {_origin(about)}" if about.get("kind") == "attack" else ""
 
     def warnings(self) -> list[str]:
@@ -229,7 +232,7 @@ def _origin(about: Mapping[str, Any]) -> str:
     return f"{what}{model}{rows}."
 
 
-def _difference(difference: Mapping[str, Any]) -> str:
+def _format_difference(difference: Mapping[str, Any]) -> str:
     interval = read_interval(difference.get("accuracy"))
     points = 100 * interval.estimate
     span = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
@@ -241,19 +244,14 @@ def _difference(difference: Mapping[str, Any]) -> str:
     )
 
 
-def _line(name: str, note: str, is_part: bool, figures: Mapping[str, Any]) -> Line:
+def _make_line(name: str, note: str, is_part: bool, figures: Mapping[str, Any]) -> EvaluationLine:
     values = {key: read_interval(figures.get(key)) for key in ("accuracy", "confidence", "cross_entropy", "brier")}
-    ece = read_interval(_part(figures, "calibration").get("ece"))
-    return Line(visible(name, everything=True), note, is_part, ece=ece, **values)
+    ece = read_interval(part_of(figures, "calibration").get("ece"))
+    return EvaluationLine(visible(name, everything=True), note, is_part, ece=ece, **values)
 
 
-def _figures(side: Mapping[str, Any], way: str) -> Mapping[str, Any]:
-    return _part(_part(side, "ways"), way)
-
-
-def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = value.get(key)
-    return part if isinstance(part, Mapping) else {}
+def _figures_of(side: Mapping[str, Any], way: str) -> Mapping[str, Any]:
+    return part_of(part_of(side, "ways"), way)
 
 
 @dataclass(frozen=True)
@@ -266,22 +264,22 @@ class Pooled:
     accuracy: Interval
 
     def __str__(self) -> str:
-        shown = f"{percent(self.accuracy.estimate)} ({bounds(self.accuracy, unit=False)}, n {self.n:,})"
+        shown = f"{percent(self.accuracy.estimate)} ({percent_bounds(self.accuracy, unit=False)}, n {self.n:,})"
         return f"{self.name}, {', '.join(self.splits)} together: {shown}"
 
 
-def pooled(views: Sequence[EvaluationView]) -> list[Pooled]:
+def pool_splits(views: Sequence[EvaluationView]) -> list[Pooled]:
     """Accuracy over the splits of every set with more than one split evaluated in the same settings."""
     groups: dict[str, list[EvaluationView]] = {}
     for view in views:
-        about = _part(view.header, "set")
+        about = part_of(view.header, "set")
         is_held_out = about.get("kind") in ("data", "paired") and about.get("split") != "train"
         # With other settings the same texts would count twice.
         if view.is_finished and not view.answers_questions and is_held_out and "@" not in view.key:
             groups.setdefault(str(about.get("source")), []).append(view)
     found = []
     for together in groups.values():
-        abouts = [_part(view.header, "set") for view in together]
+        abouts = [part_of(view.header, "set") for view in together]
         splits = tuple(str(about.get("split")) for about in abouts)
         if len(set(splits)) == len(splits) > 1:
             counts = [int(view.summary.get("answered") or 0) for view in together]
@@ -295,4 +293,4 @@ def pooled(views: Sequence[EvaluationView]) -> list[Pooled]:
 def read_evaluations(folder: RunFolder) -> tuple[EvaluationView, ...]:
     """Every evaluation of a run, the model's own data first."""
     views = [EvaluationView(file.key, file.header()) for file in folder.evaluation_files()]
-    return tuple(sorted(views, key=lambda view: _part(view.header, "set").get("kind") != "own"))
+    return tuple(sorted(views, key=lambda view: part_of(view.header, "set").get("kind") != "own"))

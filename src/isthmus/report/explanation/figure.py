@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from isthmus.core.errors import MissingExtra, UsageError
 from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
-from isthmus.explanations.parts.display import changed_words
+from isthmus.explanations.parts.display import find_changed_words
 from isthmus.report import figures
 from isthmus.report.explanation.view import largest_weight
 from isthmus.report.measure import figure as plots
@@ -76,7 +76,7 @@ def save(explained: Sequence[Explained], title: str, paths: Sequence[Path]) -> l
     with mpl.rc_context(style), warnings.catch_warnings():
         # What the type face has no sign for is drawn as a box; the page shows it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        texts = _that_fit([_columns(each) for each in explained[:_MOST]])
+        texts = _that_fit([_make_columns(each) for each in explained[:_MOST]])
         shown = explained[: len(texts)]
         height = 2 * _MARGIN + 2 * _LINE + sum(_height(columns) + 2.2 * _LINE for columns in texts)
         paper = colours[plots._PAPER]
@@ -151,7 +151,7 @@ def _column_width(columns: int) -> float:
     return (_WIDTH - 2 * _MARGIN - (columns - 1) * _GUTTER) / columns
 
 
-def _columns(each: Explained) -> list[list[_Block]]:
+def _make_columns(each: Explained) -> list[list[_Block]]:
     """One column per model; for a single model, the original and the attacked text."""
     alone = len(each.readings) == 1
     count = len(each.readings[0].sides) if alone else len(each.readings)
@@ -167,10 +167,10 @@ def _sides(reading: Reading, width: float, name: str) -> Iterator[list[_Block]]:
     """The text, then the attacked text, each with one block per class."""
     changed: tuple[Collection[int], ...] = ((), ())
     if reading.attacked is not None:
-        changed = (), changed_words(reading.original, reading.attacked)[1]
+        changed = (), find_changed_words(reading.original, reading.attacked)[1]
     for (side, found), places in zip(reading.sides, changed, strict=False):
         blocks = []
-        for row in _likeliest(found):
+        for row in _rows_to_show(found):
             label = found.classes[row]
             own = " (predicted)" if label == found.prediction else ""
             said = f"{found.labels[label]} {percent(found.scores[label])}{own}"
@@ -179,7 +179,7 @@ def _sides(reading: Reading, width: float, name: str) -> Iterator[list[_Block]]:
         yield blocks
 
 
-def _likeliest(found: Explanation) -> list[int]:
+def _rows_to_show(found: Explanation) -> list[int]:
     """The rows of weights that are shown, in their order."""
     rows = sorted(range(len(found.classes)), key=lambda row: -found.scores[found.classes[row]])
     return sorted(rows[:_CLASSES])
@@ -199,7 +199,7 @@ def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -
         if weight is None and not text.strip():
             x += _advance(" ") if x else 0.0
             continue
-        text = _cut(text, width)
+        text = _shorten(text, width)
         wide = _advance(text)
         if x + wide > width and x:
             x, line, text = 0.0, line + 1, text.lstrip()
@@ -209,7 +209,7 @@ def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -
     return placed, line + 1
 
 
-def _cut(text: str, width: float) -> str:
+def _shorten(text: str, width: float) -> str:
     """The beginning of a text that is too long for a line."""
     if (wide := _advance(text)) <= width:
         return text

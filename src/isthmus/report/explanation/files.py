@@ -10,7 +10,7 @@ from isthmus.core.errors import MissingExtra
 from isthmus.core.files import make_folder
 from isthmus.report.explanation import figure
 from isthmus.report.explanation.page import write_page
-from isthmus.runs.explained import Explained, Kept
+from isthmus.runs.explained import Explained, KeptExplanations
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ def write_figure(explained: Sequence[Explained], title: str, path: Path) -> list
     return figure.save(explained, title, [path])
 
 
-def write_kept(kept: Kept, console: Console | None = None) -> list[Path]:
+def write_kept(kept: KeptExplanations, console: Console | None = None) -> list[Path]:
     """Write page and figures of what a run keeps into its folder of figures; without matplotlib only the page."""
     stem = kept.folder.figures_path / f"explained-{kept.key}"
     page = stem.with_name(f"{stem.name}.html")

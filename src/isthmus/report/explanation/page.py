@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from isthmus.core.files import write_atomic
 from isthmus.core.visible import visible
 from isthmus.explanations.parts.display import html_words
-from isthmus.report.explanation.view import LEGEND, UNDERLINED, changed_places, notes
+from isthmus.report.explanation.view import LEGEND, UNDERLINED, find_changed_places, notes
 from isthmus.report.numerals import percent
 from isthmus.runs.explained import Explained
 
@@ -27,12 +27,12 @@ def write_page(explained: Sequence[Explained], path: Path, title: str) -> None:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{name}</title><style>{style}</style>'
-        f"</head><body><main><h1>{name}</h1>{explained_html(explained)}</main></body></html>"
+        f"</head><body><main><h1>{name}</h1>{render_explained(explained)}</main></body></html>"
     )
     write_atomic(path, page.encode("utf-8", errors="replace"))
 
 
-def explained_html(explained: Sequence[Explained]) -> str:
+def render_explained(explained: Sequence[Explained]) -> str:
     """Every text as HTML: original beside attacked text, or two models side by side."""
     legend = LEGEND + (UNDERLINED if any(each.attacked for each in explained) else "")
     below = "".join(f'<p class="note">{html.escape(note)}</p>' for note in notes(explained))
@@ -46,7 +46,7 @@ def _article(each: Explained) -> str:
         name = f'<p class="verdict"><b>{_safe(reading.model)}</b></p>' if len(each.readings) > 1 else ""
         sides = [
             _side(side, found, changed)
-            for (side, found), changed in zip(reading.sides, changed_places(reading), strict=True)
+            for (side, found), changed in zip(reading.sides, find_changed_places(reading), strict=True)
         ]
         columns += [name + "".join(sides)] if name else sides
     alone = ' style="grid-template-columns:1fr"' if len(columns) == 1 else ""

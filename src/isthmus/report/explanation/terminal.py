@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.visible import visible
-from isthmus.report.explanation.view import LEGEND, UNDERLINED, changed_places, heaviest, largest_weight, notes
+from isthmus.report.explanation.view import LEGEND, UNDERLINED, find_changed_places, heaviest, largest_weight, notes
 from isthmus.report.numerals import percent
 from isthmus.runs.explained import Explained, Reading
 
@@ -33,7 +33,7 @@ def print_explained(console: Console, explained: Sequence[Explained]) -> None:
         if len(columns) == 1:
             console.print(*columns[0], sep="\n")
         else:
-            console.print(_beside(columns))
+            console.print(_lay_side_by_side(columns))
     if explained:
         console.print()
         console.print(Text(LEGEND + (UNDERLINED if any(each.attacked for each in explained) else ""), style="dim"))
@@ -41,7 +41,7 @@ def print_explained(console: Console, explained: Sequence[Explained]) -> None:
             console.print(Text(note, style="dim"))
 
 
-def _beside(columns: Sequence[Sequence[Group]]) -> Table:
+def _lay_side_by_side(columns: Sequence[Sequence[Group]]) -> Table:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 3, 0, 0), expand=True)
@@ -60,19 +60,19 @@ def _column(reading: Reading, named: bool) -> list[Group]:
 
     found_sides: list[Group] = []
     lines: list[Any] = [Text(visible(reading.model, everything=True), style="italic")] if named else []
-    for (side, found), changed in zip(reading.sides, changed_places(reading), strict=True):
+    for (side, found), changed in zip(reading.sides, find_changed_places(reading), strict=True):
         for row, label in enumerate(found.classes):
             head = f"{visible(found.labels[label], everything=True)} {percent(found.scores[label])}"
             own = " (predicted)" if label == found.prediction else ""
             lines.append(Text.assemble((f"{side}  " if side else "", "dim"), (head, "bold"), (own, "dim")))
-            lines.append(Padding(_coloured(found, row, changed), (0, 0, 0, 2)))
+            lines.append(Padding(_colour(found, row, changed), (0, 0, 0, 2)))
             lines.append(Padding(Text(heaviest(found, row), style="dim"), (0, 0, 0, 2)))
         found_sides.append(Group(*lines))
         lines = []
     return found_sides
 
 
-def _coloured(found: Explanation, row: int, changed: Collection[int] = ()) -> Text:
+def _colour(found: Explanation, row: int, changed: Collection[int] = ()) -> Text:
     from rich.text import Text
 
     largest = largest_weight(found, row)

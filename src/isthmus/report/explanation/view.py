@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.core.visible import visible
-from isthmus.explanations.parts.display import changed_words
+from isthmus.explanations.parts.display import find_changed_words
 from isthmus.runs.explained import Explained, Reading
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ LEGEND = "Blue words support the class, orange words oppose it; stronger colours
 UNDERLINED = " Underlined words were inserted by the attack."
 
 
-def changed_places(reading: Reading) -> tuple[Collection[int], ...]:
+def find_changed_places(reading: Reading) -> tuple[Collection[int], ...]:
     """Positions of changed words, for every side; the original has none."""
     if reading.attacked is None:
         return ((),)
-    return (), changed_words(reading.original, reading.attacked)[1]
+    return (), find_changed_words(reading.original, reading.attacked)[1]
 
 
 def largest_weight(found: Explanation, row: int) -> float:

@@ -110,7 +110,7 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
         image_grids.draw(figure, plot, palette.ink)
         return
     axes = figure.add_subplot(facecolor="none")
-    kinds = {"line": _lines, "path": _paths, "points": _points, "bars": _bars, "scatter": _scatter}
+    kinds = {"line": _draw_lines, "path": _paths, "points": _points, "bars": _bars, "scatter": _scatter}
     if plot.diagonal:
         axes.plot([0, 1], [0, 1], color=palette.clean, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     kinds[plot.kind](axes, plot, palette)
@@ -120,7 +120,7 @@ def draw(figure: Figure, plot: Plot, palette: Palette) -> None:
     axes.grid(axis="both" if plot.kind in ("path", "points", "scatter") else "y", color=palette.rule)
     axes.spines["left"].set_visible(False)
     if plot.ticks:
-        axes.set_xticks(range(len(plot.ticks)), [_folded(name, len(plot.ticks)) for name in plot.ticks])
+        axes.set_xticks(range(len(plot.ticks)), [_fold_name(name, len(plot.ticks)) for name in plot.ticks])
         axes.tick_params(axis="x", labelcolor=palette.ink)
     _logarithms(axes, plot)
     for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
@@ -155,12 +155,12 @@ def _logarithms(axes: Axes, plot: Plot) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _folded(name: str, names: int) -> str:
+def _fold_name(name: str, names: int) -> str:
     """The label of a tick, wrapped to leave room for its neighbours."""
     return "\n".join(textwrap.wrap(name, max(6, _LETTERS_BELOW // names), break_long_words=False)) or name
 
 
-def _lines(axes: Axes, plot: Plot, palette: Palette) -> None:
+def _draw_lines(axes: Axes, plot: Plot, palette: Palette) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if all(float(x).is_integer() for series in plot.series for x in series.x):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.measures.base import MarkedText
-from isthmus.report.measure.view import SHADES, Grid, summary
+from isthmus.report.measure.view import SHADES, FigureGrid, summary
 from isthmus.verbs.measure import measurements
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Section:
+class MeasureSection:
     """One measurement on the page."""
 
     key: str
     summary: str
-    grid: Grid
+    grid: FigureGrid
     plots: tuple[tuple[Any, str], ...]
     """Markup and caption."""
     texts: tuple[MarkedText, ...]
@@ -27,17 +27,17 @@ class Section:
     notes: tuple[str, ...]
 
 
-def sections(folder: RunFolder) -> list[Section]:
+def sections(folder: RunFolder) -> list[MeasureSection]:
     """Every measurement of a run."""
     from markupsafe import Markup
 
     from isthmus.report.measure import figure as plots
 
     return [
-        Section(
+        MeasureSection(
             each.key,
             summary(each.measure),
-            Grid.of(each.measurement.figures),
+            FigureGrid.of(each.measurement.figures),
             tuple((Markup(plots.inline(plot, each.key)), plot.caption) for plot in each.measurement.plots),
             each.measurement.texts,
             tuple(each.measurement.legend.items()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.measures.base import MarkedText, Measurement
 from isthmus.report.marks import visible
-from isthmus.report.measure.view import SHADES, Grid, bounds, shown
+from isthmus.report.measure.view import SHADES, FigureGrid, format_bounds, format_figure
 from isthmus.verbs.measure import Measured, measurements
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def figure_table(found: Measurement) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Grid.of(found.figures)
+    grid = FigureGrid.of(found.figures)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=any(grid.columns))
     table.add_column("", overflow="fold")
     for column in grid.columns:
@@ -62,7 +62,7 @@ def figure_table(found: Measurement) -> Table:
         figures = [
             Text("")
             if cell is None
-            else Text.assemble(shown(cell), (f"\n{bounds(cell)}" if bounds(cell) else "", "dim"))
+            else Text.assemble(format_figure(cell), (f"\n{format_bounds(cell)}" if format_bounds(cell) else "", "dim"))
             for cell in cells
         ]
         table.add_row(Text(visible(name)), *figures)
@@ -77,14 +77,14 @@ def _print_texts(console: Console, found: Measurement) -> None:
     for text in found.texts:
         console.print()
         console.print(Text(visible(text.title, everything=True), style="dim"))
-        console.print(Padding(_marked(text, coloured), (0, 0, 0, 2)))
+        console.print(Padding(_mark_text(text, coloured), (0, 0, 0, 2)))
     if found.texts:
         console.print()
         for kind, meaning in found.legend.items():
             console.print(Text.assemble(_piece(kind, kind, coloured), (f"  {meaning}", "dim")))
 
 
-def _marked(text: MarkedText, coloured: bool) -> Text:
+def _mark_text(text: MarkedText, coloured: bool) -> Text:
     from rich.text import Text
 
     found = Text(overflow="fold")

@@ -15,7 +15,7 @@ SHADES = {"anchored": "held", "non-robust": "loose", "unuseful": "faint"}
 """How kinds of words are shown; a kind that is not here is underlined."""
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """A number of any size in few digits."""
     if value is None or math.isnan(value):
         return "–"
@@ -26,30 +26,30 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"
 
 
-def shown(figure: Figure) -> str:
+def format_figure(figure: Figure) -> str:
     """The estimate as text."""
-    return percent(figure.estimate) if figure.share else number(figure.estimate)
+    return percent(figure.estimate) if figure.share else format_number(figure.estimate)
 
 
-def bounds(figure: Figure) -> str:
+def format_bounds(figure: Figure) -> str:
     """The interval as text; empty if there is none."""
     if figure.low is None or figure.high is None or math.isnan(figure.low):
         return ""
     if figure.share:
         return f"{100 * figure.low:.1f}–{100 * figure.high:.1f}"
-    low, high = number(figure.low), number(figure.high)
+    low, high = format_number(figure.low), format_number(figure.high)
     return f"{low} to {high}" if "-" in low + high else f"{low}–{high}"
 
 
 @dataclass(frozen=True)
-class Grid:
+class FigureGrid:
     """Figures as a table: one line per name, one column per thing measured."""
 
     columns: tuple[str, ...]
     lines: tuple[tuple[str, tuple[Figure | None, ...]], ...]
 
     @classmethod
-    def of(cls, figures: Sequence[Figure]) -> Grid:
+    def of(cls, figures: Sequence[Figure]) -> FigureGrid:
         """Names and columns in the order of first occurrence."""
         columns = tuple(dict.fromkeys(figure.of for figure in figures))
         names = dict.fromkeys(figure.name for figure in figures)

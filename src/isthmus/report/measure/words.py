@@ -73,10 +73,10 @@ def print_words(console: Console, rows: Sequence[WordRow], n: int, order: str, l
         if not common:
             console.print(f"no word of the training data is seen {least:,} times: try --least 1")
             continue
-        console.print(Columns([_table(title, listed) for title, listed in lists.items()], padding=(0, 4)))
+        console.print(Columns([_make_words_table(title, listed) for title, listed in lists.items()], padding=(0, 4)))
 
 
-def _table(title: str, rows: Sequence[WordRow]) -> Table:
+def _make_words_table(title: str, rows: Sequence[WordRow]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

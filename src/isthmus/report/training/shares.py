@@ -29,7 +29,7 @@ def hardly_trained(log: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if max(shares.get(name, 0.0) for shares in measured) < SMALL]
 
 
-def collapsed(log: Sequence[Mapping[str, Any]]) -> str:
+def describe_collapse(log: Sequence[Mapping[str, Any]]) -> str:
     """The warning that a bottleneck lets nothing of the label through after the last epoch; else empty."""
     rows = [row for row in log if "rate" in row.get("dev_information", {})]
     if not rows:
@@ -47,9 +47,9 @@ def collapsed(log: Sequence[Mapping[str, Any]]) -> str:
 
 def _course(name: str, measured: Sequence[Mapping[str, Any]]) -> str:
     ends = [measured[0], *measured[1:][-1:]]
-    return " to ".join(_shown(row["gradient_shares"].get(name, 0.0)) for row in ends)
+    return " to ".join(_format_share(row["gradient_shares"].get(name, 0.0)) for row in ends)
 
 
-def _shown(share: float) -> str:
+def _format_share(share: float) -> str:
     percent = 100 * share
     return f"{percent:.3g} %" if percent >= 0.01 or not share else f"{percent:.0e} %"

@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isthmus.attacks.processes import Watch
+from isthmus.attacks.processes import AttackWatch
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UsageError
-from isthmus.runs.effort import summed
+from isthmus.runs.effort import sum_effort
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 from isthmus.summaries.attack import summarise
 from isthmus.verbs.attack.detection import detect
 from isthmus.verbs.attack.embeddings import PreparedEmbeddingAttacks, divide
 from isthmus.verbs.attack.gradient import Cohort, PreparedGradientAttacks
-from isthmus.verbs.attack.images import AdversarialImages, PreparedImageAttacks, attacks_images
+from isthmus.verbs.attack.images import AdversarialImageFile, PreparedImageAttacks, attacks_images
 from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
 from isthmus.verbs.attack.processes import attack_by_workers, check_processes
 from isthmus.verbs.attack.suite import Suite, choose
@@ -146,9 +146,9 @@ class _Attack(RowsJob[AttackResult]):
         """Stop if the model's labels cannot be those of the data."""
         self.ready.check_labels()
 
-    def outdated(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
+    def find_outdated(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
         """Errors that are tried again, and results without their queries where those are asked for."""
-        again = super().outdated(file, results)
+        again = super().find_outdated(file, results)
         if self.ready.request.trace:
             lines = Trace(file.trace_path).counts()
             again |= {result.id for result in results if not is_traced(result, lines.get(result.id, 0))}
@@ -160,7 +160,7 @@ class _Attack(RowsJob[AttackResult]):
         return {
             "attack": self.name,
             "n": max(len(self.asked), int(known.get("n") or 0)),
-            "labels": self.ready.shown_labels(),
+            "labels": self.ready.choose_label_names(),
             "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
             "suite": self._suite(),
         }
@@ -183,12 +183,12 @@ class _Attack(RowsJob[AttackResult]):
     ) -> Generator[AttackResult, None, None]:
         """Attack all of them at once, by several processes where that was asked for."""
         ready = self.ready
-        examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
+        examples = [example for example in ready.sample.align_labels(ready.victim.labels) if example.id in missing]
         trace = Trace(file.trace_path)
         if ready.request.trace:
             trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
         note = trace.note if ready.request.trace else None
-        attacked = self._by_workers if ready.request.processes is not None else self._attacked
+        attacked = self._by_workers if ready.request.processes is not None else self._attack_texts
         found = attacked(examples, note, lambda count: ready.observer.queries(file.key, count), effort)
 
         def results() -> Generator[AttackResult, None, None]:
@@ -221,7 +221,7 @@ class _Attack(RowsJob[AttackResult]):
     def _suite(self) -> dict[str, Any]:
         return self.suite.to_json(self.ready.request.attacks)
 
-    def _attacked(
+    def _attack_texts(
         self, examples: list[Example], note: Note | None, queries: Callable[[int], None], effort: dict[str, float]
     ) -> Generator[AttackResult, None, None]:
         run = self._start(examples, note)
@@ -229,18 +229,18 @@ class _Attack(RowsJob[AttackResult]):
 
         def results() -> Generator[AttackResult, None, None]:
             yield from run
-            effort.update(_numbers(run.statistics))
+            effort.update(_flatten_counters(run.statistics))
 
         return results()
 
     def _by_workers(
         self, examples: list[Example], note: Note | None, queries: Callable[[int], None], effort: dict[str, float]
     ) -> Generator[AttackResult, None, None]:
-        watch = Watch(queries, note)
+        watch = AttackWatch(queries, note)
         yield from attack_by_workers(self.ready, self.name, self.search_draws, examples, watch)
         effort["cpu_s"] += watch.cpu_s
         for statistics in watch.statistics:
-            effort.update(summed(effort, _numbers(statistics)))
+            effort.update(sum_effort(effort, _flatten_counters(statistics)))
 
     def _start(self, examples: list[Example], trace: Note | None) -> AttackRun:
         ready, name = self.ready, self.name
@@ -277,23 +277,23 @@ class _GradientAttack(_Attack):
 class _ImageAttack(_GradientAttack):
     """One gradient attack on images, which are kept."""
 
-    def lost(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
+    def find_lost(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
         """Those whose image is gone."""
-        return AdversarialImages(file).lost(results)
+        return AdversarialImageFile(file).find_lost(results)
 
     def keep(self, file: AttackFile, number: int, made: Cohort) -> None:
         """The images of a cohort."""
-        AdversarialImages(file).keep(number, made.images)
+        AdversarialImageFile(file).keep(number, made.images)
 
     def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
         """One file of all images."""
-        AdversarialImages(file).finish(self.ready.aligned, results)
+        AdversarialImageFile(file).finish(self.ready.aligned, results)
 
 
-def _numbers(statistics: Any) -> dict[str, float]:
+def _flatten_counters(statistics: Any) -> dict[str, float]:
     """The counters of the engine, flat."""
     found: dict[str, float] = {}
-    for key, value in plain(statistics).items():
+    for key, value in to_plain(statistics).items():
         if isinstance(value, Mapping):
             found |= {name: number for name, number in value.items() if isinstance(number, int | float)}
         elif isinstance(value, int | float) and key != "examples":

@@ -84,7 +84,7 @@ def make_detector(
 ) -> Detector:
     """Score the clean examples of the other classes; `threshold` is the one that holds, however it was chosen."""
     every = _scores_of_others(victim, data, label, seed)
-    scores = _answered(every)
+    scores = _drop_unanswered(every)
     column = scores[:, label] if len(scores) else np.zeros(0, np.float32)
     flagged = scores.argmax(axis=1) == label if threshold is None else column >= threshold
     found, without = tuple(float(score) for score in column), len(every) - len(scores)
@@ -98,7 +98,7 @@ def choose_threshold(victim: Victim, splits: Splits, label: int, seed: int, at_f
             f"--at-fpr chooses the threshold on a development split, and {splits.name} has none "
             f"(it has {', '.join(splits)}): pass --threshold instead, or data with a dev split"
         )
-    scores = _answered(_scores_of_others(victim, splits.dev.aligned(victim.labels), label, seed))
+    scores = _drop_unanswered(_scores_of_others(victim, splits.dev.align_labels(victim.labels), label, seed))
     if not len(scores):
         raise UsageError(f"the dev split of {splits.name} has no examples of other classes to choose a threshold on")
     return threshold_at_fpr(scores[:, label], at_fpr)
@@ -112,7 +112,7 @@ def _scores_of_others(victim: Victim, data: Dataset, label: int, seed: int) -> F
     return tolerant_scores(victim, texts)
 
 
-def _answered(scores: Floats) -> Floats:
+def _drop_unanswered(scores: Floats) -> Floats:
     return np.asarray(scores[np.isfinite(scores).all(axis=1)])
 
 

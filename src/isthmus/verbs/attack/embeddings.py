@@ -45,8 +45,8 @@ def divide(request: AttackRequest) -> tuple[AttackRequest | None, AttackRequest 
     if not words:
         return None, dataclasses.replace(request, attacks=gradient)
     _check_names(request, entries)
-    of_words = _parameters(request.parameters, set(_of_words(words)))
-    of_gradient = _parameters(request.parameters, set(gradient))
+    of_words = _read_parameters(request.parameters, set(_of_words(words)))
+    of_gradient = _read_parameters(request.parameters, set(gradient))
     plain: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(AttackRequest)}
     return (
         dataclasses.replace(request, attacks=words, parameters=of_words),
@@ -61,7 +61,7 @@ def _of_words(names: Sequence[str]) -> list[str]:
     return every if ALL in names else [catalog.find("attacks", name).name for name in names]
 
 
-def _reader(victim: Any) -> Any:
+def _inner_victim(victim: Any) -> Any:
     """What reads tokens: a front end that changes the text has done so before there are any."""
     return getattr(victim, "inner", victim)
 
@@ -79,7 +79,7 @@ def _check_names(request: AttackRequest, gradient: Mapping[str, catalog.Entry]) 
             raise UnknownName(f"parameter of {' or '.join(entries)}", key, known)
 
 
-def _parameters(given: Mapping[str, str], names: set[str]) -> dict[str, str]:
+def _read_parameters(given: Mapping[str, str], names: set[str]) -> dict[str, str]:
     """The parameters that some of these attacks have."""
     entries = {name: catalog.find("attacks", name) for name in names}
     known = {parameter.name for entry in entries.values() for parameter in entry.parameters}
@@ -125,7 +125,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
     def victim(self) -> Victim:
         """The loaded model; one without accessible embeddings is refused."""
         victim = super().victim
-        reader = _reader(victim)
+        reader = _inner_victim(victim)
         if not hasattr(reader, "logits_at"):
             raise UsageError(
                 f"{self.source.shown} has no accessible embeddings: attacks on embeddings need a classifier "
@@ -140,7 +140,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
     @property
     def reader(self) -> Any:
         """The model as it is put to work, behind its front end."""
-        return _reader(self.victim)
+        return _inner_victim(self.victim)
 
     @cached_property
     def embedding_length(self) -> float:
@@ -153,11 +153,11 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         """What the header of every result says about the space."""
         return {"embedding_length": self.embedding_length}
 
-    def attacked(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
+    def attack_at_once(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
         """A cohort: texts of about the same length together."""
         found: dict[str, AttackResult] = {}
         for part in self._parts(cohort):
-            found |= {result.id: result for result in self._attacked(attack, part)}
+            found |= {result.id: result for result in self._attack_part(attack, part)}
         return Cohort([found[example.id] for example in cohort], {})
 
     def _parts(self, cohort: list[Example]) -> Iterator[list[Example]]:
@@ -187,7 +187,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
 
         return EmbeddingTarget(self.reader.model, self._encode(examples), reader=self.reader)
 
-    def _attacked(self, attack: GradientAttack, part: list[Example]) -> Iterator[AttackResult]:
+    def _attack_part(self, attack: GradientAttack, part: list[Example]) -> Iterator[AttackResult]:
         import torch
 
         target = self._target(part)

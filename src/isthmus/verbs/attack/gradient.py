@@ -20,7 +20,7 @@ from isthmus.attacks.options import AttackOptions, flag
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError, VictimError
 from isthmus.core.seeds import derive
-from isthmus.runs.settings import plain
+from isthmus.runs.settings import to_plain
 from isthmus.verbs.attack.prepared_attacks import PreparedAttacks, parameters_of
 from isthmus.verbs.attack.suite import ALL, Suite
 from isthmus.verbs.model_loading import deciding
@@ -139,7 +139,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
         request = self.request
         return {
             "attack": name,
-            "parameters": plain(self.methods[name]),
+            "parameters": to_plain(self.methods[name]),
             "resources": {},
             "goal": request.goal.settings(),
             "seed": request.seed,
@@ -153,7 +153,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
 
     def cohorts(self, missing: set[str]) -> Iterator[tuple[int, list[Example]]]:
         """The cohorts that hold a missing row, whole, with their numbers."""
-        order = self.first(None).aligned(self.victim.labels).examples
+        order = self.first(None).align_labels(self.victim.labels).examples
         for start in range(0, len(order), COHORT):
             cohort = list(order[start : start + COHORT])
             if any(example.id in missing for example in cohort):
@@ -164,16 +164,16 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
         return {}
 
     @abstractmethod
-    def attacked(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
+    def attack_at_once(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
         """A cohort, attacked at once."""
 
     def attack_cohort(self, name: str, cohort: list[Example]) -> Cohort:
         """Attack a cohort; one that the model fails on is halved until the examples it fails on stand alone."""
         try:
-            return self.attacked(self.methods[name], cohort)
+            return self.attack_at_once(self.methods[name], cohort)
         except VictimError as error:
             if len(cohort) == 1:
-                return Cohort([_error(cohort[0], str(error), self.request.seed)], {})
+                return Cohort([_make_error(cohort[0], str(error), self.request.seed)], {})
             middle = len(cohort) // 2
             first, second = (self.attack_cohort(name, half) for half in (cohort[:middle], cohort[middle:]))
             return Cohort([*first.results, *second.results], first.images | second.images)
@@ -224,7 +224,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
             example.label,
             example.texts,
             example.texts,
-            prediction_before=_prediction(before, example.label, wrong) if skipped else example.label,
+            prediction_before=_choose_prediction(before, example.label, wrong) if skipped else example.label,
             prediction_after=int(found.predicted[place]) if not skipped else int(np.argmax(after)),
             score_before=tuple(before),
             score_after=tuple(after),
@@ -240,13 +240,13 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
         )
 
 
-def _prediction(scores: list[float], label: int, wrong: bool) -> int:
+def _choose_prediction(scores: list[float], label: int, wrong: bool) -> int:
     """The most likely class; if a randomised model is wrong on most draws, the most likely other than the label."""
     order = np.argsort(scores)[::-1].tolist()
     return int(next(index for index in order if index != label)) if wrong else int(order[0])
 
 
-def _error(example: Example, reason: str, seed: int) -> AttackResult:
+def _make_error(example: Example, reason: str, seed: int) -> AttackResult:
     from isthmus.attacks.result import AttackResult
 
     label = example.label if isinstance(example.label, int) else None

@@ -87,7 +87,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
             return EncoderTarget(model, model.backbone, model.decode)
         return model  # type: ignore[no-any-return]
 
-    def attacked(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
+    def attack_at_once(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
         """A cohort, attacked at once."""
         import torch
 
@@ -117,7 +117,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
         return [[float(f"{p:.7g}") for p in row] for row in scores]
 
 
-class AdversarialImages:
+class AdversarialImageFile:
     """``attacks/<name>.npz``: ids, adversarial images, true labels and whether they fooled the model."""
 
     def __init__(self, file: AttackFile) -> None:
@@ -128,11 +128,11 @@ class AdversarialImages:
         """The images of a cohort, before its rows are written."""
         if images:
             make_folder(self.parts)
-            _write(
+            _write_arrays(
                 self.parts / f"{number}.npz", {"ids": np.array(list(images)), "images": np.stack([*images.values()])}
             )
 
-    def lost(self, results: Iterable[AttackResult]) -> set[str]:
+    def find_lost(self, results: Iterable[AttackResult]) -> set[str]:
         """Ids of attempted results whose image is in no file; a file that cannot be read is an error."""
         there = set(self._found())
         return {each.id for each in results if each.outcome in ("succeeded", "failed")} - there
@@ -155,7 +155,7 @@ class AdversarialImages:
                 "success": np.array([each.outcome == "succeeded" for each in kept]),
                 "label_names": np.array(data.labels),
             }
-            _write(self.path, arrays)
+            _write_arrays(self.path, arrays)
         if self.parts.is_dir():
             remove_tree(self.parts)
 
@@ -174,6 +174,6 @@ def read_images(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise RunError(f"{error}. Delete {path}: the same command makes its images again and keeps the rows") from error
 
 
-def _write(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     with replacing(path) as stream:
         stream.write(npz_bytes(arrays))

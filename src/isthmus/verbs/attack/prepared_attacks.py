@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from isthmus.attacks.options import FRESH_DRAWS, RESTARTS, SearchOptions
-from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, draws_for
+from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, choose_search_draws
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.core.seeds import derive
 from isthmus.runs.folder import AttackFile
-from isthmus.runs.provenance import named_files
-from isthmus.runs.settings import plain
+from isthmus.runs.provenance import hash_named_files
+from isthmus.runs.settings import to_plain
 from isthmus.verbs.attack.auxiliary_models import Companions, Names, names_of
 from isthmus.verbs.attack.detection import Detector, choose_threshold, make_detector
 from isthmus.verbs.attack.processes import start_workers
@@ -144,7 +144,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
     @property
     def only_label(self) -> int | None:
         """The class the goal attacks."""
-        return self.request.goal.attacked(self.data)
+        return self.request.goal.find_attacked_class(self.data)
 
     @cached_property
     def search_draws(self) -> int:
@@ -152,7 +152,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         asked, known = self.request.search_draws, "stochastic" in self.request.victim
         if asked in (0, 1) or (asked is None and not (SEARCH_DRAWS and (known or self.source.may_draw))):
             return 0
-        return draws_for(asked, randomised=self.victim.stochastic)
+        return choose_search_draws(asked, randomised=self.victim.stochastic)
 
     @cached_property
     def companions(self) -> Companions:
@@ -199,9 +199,9 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         extra: dict[str, Any] = {}
         if request.preset is not None:
             # What is not asked for is left out: rows from before there was such a limit still belong to the command.
-            limits = {key: value for key, value in plain(self.limits(name)).items() if value is not False}
+            limits = {key: value for key, value in to_plain(self.limits(name)).items() if value is not False}
             extra = {"preset": request.preset, "preset_limits": limits}
-        if files := named_files(self.methods[name], request.encoder, request.masked_lm):
+        if files := hash_named_files(self.methods[name], request.encoder, request.masked_lm):
             extra["files"] = files
         if search_draws:
             extra["randomised"] = {"fresh": request.fresh, "search_draws": search_draws}
@@ -209,7 +209,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
             extra["randomised"] = {"fresh": request.fresh, "restarts": request.restarts}
         return {
             "attack": name,
-            "parameters": plain(self.methods[name]),
+            "parameters": to_plain(self.methods[name]),
             "resources": self.resources(name),
             "goal": request.goal.settings(),
             "seed": request.seed,

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from isthmus.attacks.processes import Job, Watch, Workers, cohorts_of
+from isthmus.attacks.processes import AttackWatch, Job, Workers, cohorts_of
 from isthmus.core.errors import UsageError
 from isthmus.verbs.attack.auxiliary_models import Companions, Names
 from isthmus.verbs.model_loading import VERSION, open_victim, suit_fields
@@ -86,14 +86,14 @@ def attack_by_workers(
     name: str,
     search_draws: int,
     examples: Sequence[Example],
-    watch: Watch,
+    watch: AttackWatch,
 ) -> Generator[AttackResult, None, None]:
     """Attack `examples`; every result as it comes. What it costs is noted by `watch`."""
     request, wanted = ready.request, {example.id for example in examples}
     assert request.processes is not None
     on_gpu = getattr(ready.victim, "device_type", None) == "cuda"
     # On a GPU an example is packed with the same others whatever has a row already.
-    together = list(ready.sample.aligned(ready.victim.labels)) if on_gpu else examples
+    together = list(ready.sample.align_labels(ready.victim.labels)) if on_gpu else examples
     settings = ready.attack_settings(name, search_draws)
     settings = replace(settings, engine=replace(settings.engine, trace=None))
     job = Job(ready.methods[name], settings, ready.model_names(name), traced=request.trace)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import numpy as np
 
 from isthmus.core.files import appending, replacing, writing
-from isthmus.core.lines import sealed, whole_lines
+from isthmus.core.lines import seal_row, whole_lines
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
@@ -48,7 +48,7 @@ class Trace:
     def counts(self) -> dict[str, int]:
         """Lines of each example."""
         found: dict[str, int] = {}
-        for key, _, _ in _lines(self.path):
+        for key, _, _ in _find_lines(self.path):
             found[key] = found.get(key, 0) + 1
         return found
 
@@ -65,9 +65,9 @@ class Trace:
         assert self._stream is not None
         name = self._ids[key]
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        row = {"id": name, "query": number, "texts": dict(texts), "scores": _rounded(scores)}
+        row = {"id": name, "query": number, "texts": dict(texts), "scores": _round_scores(scores)}
         with appending(self.path):
-            self._stream.write(sealed(row))
+            self._stream.write(seal_row(row))
 
     def flush(self) -> None:
         """Flush the file."""
@@ -79,12 +79,13 @@ class Trace:
         """Rewrite the file with the lines of `ids`, in that order, and no others."""
         self.close()
         places: dict[str, list[tuple[int, int]]] = {key: [] for key in ids}
-        for key, start, end in _lines(self.path):
+        for key, start, end in _find_lines(self.path):
             if key in places:
                 places[key].append((start, end))
         spans = [span for key in ids for span in places[key]]
-        if spans != sorted(spans) or sum(end - start for start, end in spans) != _size(self.path):
-            _copy(self.path, spans)
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if spans != sorted(spans) or sum(end - start for start, end in spans) != size:
+            _copy_spans(self.path, spans)
 
     def close(self) -> None:
         """Flush and close the file."""
@@ -99,15 +100,11 @@ def is_traced(result: AttackResult, lines: int) -> bool:
     return lines == result.logical_queries or result.outcome in ("error", "timed_out")
 
 
-def _rounded(scores: Any) -> list[float]:
+def _round_scores(scores: Any) -> list[float]:
     return [float(f"{score:.7g}") for score in np.asarray(scores, np.float32).tolist()]
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
+def _find_lines(path: Path) -> Iterator[tuple[str, int, int]]:
     """The example of each whole line, and where the line begins and ends; a damaged line is as if it were not there."""
     if not path.exists():
         return
@@ -117,7 +114,7 @@ def _lines(path: Path) -> Iterator[tuple[str, int, int]]:
                 yield str(line.row.get("id")), line.start, line.end
 
 
-def _copy(path: Path, spans: Sequence[tuple[int, int]]) -> None:
+def _copy_spans(path: Path, spans: Sequence[tuple[int, int]]) -> None:
     """Replace a file by these parts of it; a trace may be too large for the memory."""
     with writing(path), path.open("rb") as source, replacing(path) as target:
         for start, end in spans:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from isthmus.certificates.base import Certified, failed
+from isthmus.certificates.base import Certified, make_failed
 from isthmus.core.errors import VictimError
 from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
 from isthmus.summaries.certificate import ChallengeRows, alternatives, summarise_certificate
-from isthmus.verbs.certify.challenges import Challenges, broken, challenge
+from isthmus.verbs.certify.challenges import Challenges, challenge, make_broken_error
 from isthmus.verbs.certify.prepared_certificate import PreparedCertificate
 from isthmus.verbs.observer import Observer, Silent
 from isthmus.verbs.prepared_model import ids
@@ -50,7 +50,7 @@ def certify(request: CertifyRequest, observer: Observer | None = None) -> Certif
         job = _Certification(ready)
         done = job.run()
         if refuted := job.challenges.refuting:
-            raise broken(done.file, refuted)
+            raise make_broken_error(done.file, refuted)
         shown = {result.id for result in done.results}
         own = tuple(each for each in job.challenges.rows if each["example"] in shown)
         return CertifyReport(ready.folder, (done,), ready.probe_queries, own)
@@ -103,7 +103,7 @@ class _Certification(RowsJob[Certified]):
             "statement": ready.statement,
             "is_deployed": ready.method.is_deployed(ready.victim),
             "own_attack": ready.method.own_attack,
-            "labels": ready.shown_labels(),
+            "labels": ready.choose_label_names(),
             "data": {"name": ready.data.name, "split": ready.data.split, "fingerprint": ready.data.fingerprint},
         }
 
@@ -121,7 +121,7 @@ class _Certification(RowsJob[Certified]):
         """Certify them, many in one batch."""
         del file, journal, effort
         ready = self.ready
-        examples = [example for example in ready.sample.aligned(ready.victim.labels) if example.id in missing]
+        examples = [example for example in ready.sample.align_labels(ready.victim.labels) if example.id in missing]
         return _results(ready, examples)
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
@@ -154,4 +154,4 @@ def _results(ready: PreparedCertificate, examples: list[Example]) -> Generator[C
             try:
                 yield from ready.method(victim, [example], seed=seed, protection=protection)
             except VictimError as error:
-                yield failed(example, str(error))
+                yield make_failed(example, str(error))

@@ -51,7 +51,7 @@ def challenge(ready: PreparedCertificate, file: AttackFile, results: Sequence[Ce
         if fresh:
             ready.observer.note(f"checking {len(fresh)} adversarial texts against the certificates")
         for start in range(0, len(fresh), _AT_ONCE):
-            for answered in _answers(ready, fresh[start : start + _AT_ONCE]):
+            for answered in _answer(ready, fresh[start : start + _AT_ONCE]):
                 journal.append(_without_image(answered))
         probed = probe(ready, results, journal)
         known = {each["id"]: journal.rows[each["id"]] for each in (*found, *probed)}
@@ -59,7 +59,7 @@ def challenge(ready: PreparedCertificate, file: AttackFile, results: Sequence[Ce
         journal.finish(list(known))
     if ready.method.own_attack is not None:
         attacks[ready.method.own_attack] = [result.id for result in results]
-    judged = [_without_image(_judged(ready, each, known[each["id"]])) for each in found]
+    judged = [_without_image(_judge(ready, each, known[each["id"]])) for each in found]
     return Challenges([*judged, *probed], attacks)
 
 
@@ -80,8 +80,8 @@ def _within(
             for result in attack.results()
             if result.id in examples and dict(result.original) == examples[result.id].texts
         ]
-        same_model = asked_of(settings) == asked_of(ready.settings)
-        own = list(_covered(ready, attack, tried, certified, same_model))
+        same_model = model_and_options(settings) == model_and_options(ready.settings)
+        own = list(_find_covered(ready, attack, tried, certified, same_model))
         keeps_to_table = any(code in str(settings.get("resources")) for code in tables)
         if own or (keeps_to_table and ready.method.unit == "words"):
             found += own
@@ -89,7 +89,7 @@ def _within(
     return found, attacks
 
 
-def _covered(
+def _find_covered(
     ready: PreparedCertificate,
     attack: AttackFile,
     tried: Sequence[AttackResult],
@@ -97,7 +97,7 @@ def _covered(
     same_model: bool,
 ) -> Iterator[dict[str, Any]]:
     """Successes of one attack that the threat model covers."""
-    images = _images(attack)
+    images = _read_images(attack)
     for result in tried:
         certificate = certified[result.id]
         perturbed: Any = {"image": images[result.id]} if result.id in images else result.perturbed
@@ -106,10 +106,10 @@ def _covered(
             continue
         needs = ready.method.needs(ready.victim, ready.examples[result.id], perturbed, ready.protection)
         if needs is not None:
-            yield _row(attack.key, certificate, perturbed, needs, same_model)
+            yield _make_row(attack.key, certificate, perturbed, needs, same_model)
 
 
-def _images(attack: AttackFile) -> Mapping[str, Any]:
+def _read_images(attack: AttackFile) -> Mapping[str, Any]:
     """The images that an attack on images ended with, by example."""
     if not attack.images_path.is_file():
         return {}
@@ -125,12 +125,12 @@ def _without_image(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def asked_of(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+def model_and_options(settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """Which model was asked, and how: with other options it is another classifier."""
     return settings.get("model"), settings.get("victim") or {}
 
 
-def _row(
+def _make_row(
     attack: str, certificate: Certified, perturbed: Mapping[str, Any], needs: float, same_model: bool
 ) -> dict[str, Any]:
     values = perturbed.values()
@@ -148,7 +148,7 @@ def _row(
     }
 
 
-def _answers(ready: PreparedCertificate, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _answer(ready: PreparedCertificate, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     from isthmus.certificates.base import Challenge
 
     asked = [Challenge(each["id"], each["perturbed"], each["certified"]) for each in found]
@@ -156,7 +156,7 @@ def _answers(ready: PreparedCertificate, found: list[dict[str, Any]]) -> Iterato
         yield {**each, "prediction": answer.prediction, "refutes": answer.refutes, **answer.details}
 
 
-def _judged(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, Any]:
+def _judge(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, Any]:
     """Whether a certificate and an attack contradict each other; what the row says now counts, not what it said."""
     row = {**answered, **challenge}
     # Where nothing is drawn, a success that the model does not repeat is as wrong as one that it does.
@@ -165,7 +165,7 @@ def _judged(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: 
     return row
 
 
-def broken(file: AttackFile, refuted: ChallengeRows) -> BrokenCertificate:
+def make_broken_error(file: AttackFile, refuted: ChallengeRows) -> BrokenCertificate:
     """The error of a certificate that does not hold."""
     first = refuted[0]
     thing = "text" if "perturbed" in first else "point"

@@ -9,8 +9,8 @@ from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.files import make_folder
 from isthmus.runs.folder import AttackFile
-from isthmus.runs.provenance import named_files
-from isthmus.runs.settings import plain
+from isthmus.runs.provenance import hash_named_files
+from isthmus.runs.settings import to_plain
 from isthmus.verbs.model_loading import deciding
 from isthmus.verbs.prepared_model import PreparedSample
 from isthmus.verbs.request import CertifyRequest
@@ -57,7 +57,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
     @property
     def statement(self) -> dict[str, Any]:
         """What is claimed, and about the model asked in which way."""
-        statement: dict[str, Any] = plain(self.method.statement(self.victim))
+        statement: dict[str, Any] = to_plain(self.method.statement(self.victim))
         given = sorted(deciding(self.request.victim).items())
         asked = ", ".join(f"{key}={str(value).lower()}" for key, value in given)
         if asked:
@@ -78,16 +78,16 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
     @cached_property
     def examples(self) -> dict[str, Example]:
         """Every example of the split, by id."""
-        return {example.id: example for example in self.first(None).aligned(self.victim.labels)}
+        return {example.id: example for example in self.first(None).align_labels(self.victim.labels)}
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What decides the rows."""
         request, options = self.request, deciding(self.request.victim)
-        files = named_files(self.method)
+        files = hash_named_files(self.method)
         return {
             "certificate": self.name,
-            "parameters": plain(self.method),
+            "parameters": to_plain(self.method),
             "resources": dict(self.method.resources(self.victim)),
             "seed": request.seed,
             "protection": self.protection.settings,

@@ -19,7 +19,7 @@ from isthmus.summaries.certificate import grid, is_fooled
 from isthmus.verbs.certify.prepared_certificate import PreparedCertificate
 
 if TYPE_CHECKING:
-    from isthmus.certificates.base import Answer
+    from isthmus.certificates.base import ChallengeAnswer
     from isthmus.core.types import Example
 
 _AT_ONCE = 32
@@ -33,7 +33,7 @@ def probe(ready: PreparedCertificate, results: Sequence[Certified], journal: Jou
     found: list[dict[str, Any]] = []
     turned: set[str] = set()
     for level in (None, *(strength for strength in grid(results, ready.method.unit) if strength > 0)):
-        asked = dict(_asked(name, ready.examples, [each for each in results if each.id not in turned], level))
+        asked = dict(_make_probes(name, ready.examples, [each for each in results if each.id not in turned], level))
         fresh = [each for each in asked.values() if each.key not in journal.rows]
         if fresh:
             how = "within their certificates" if level is None else f"within {level:g}"
@@ -41,14 +41,14 @@ def probe(ready: PreparedCertificate, results: Sequence[Certified], journal: Jou
         for start in range(0, len(fresh), _AT_ONCE):
             some = fresh[start : start + _AT_ONCE]
             for each, answer in zip(some, ready.method.probe(ready.victim, some, ready.request.seed), strict=True):
-                journal.append(_row(name, each, answer, inside=level is None))
+                journal.append(_make_row(name, each, answer, inside=level is None))
         answered = {key: journal.rows[each.key] for key, each in asked.items()}
         found += answered.values()
         turned |= {key for key, row in answered.items() if is_fooled(row)}
     return found
 
 
-def _asked(
+def _make_probes(
     name: str, examples: Mapping[str, Example], results: Sequence[Certified], level: float | None
 ) -> Iterator[tuple[str, Probe]]:
     """By the id of the example, how far it is to be attacked."""
@@ -67,7 +67,7 @@ def _counts(result: Certified, level: float | None) -> bool:
     return result.is_right and result.strength < level
 
 
-def _row(name: str, probe: Probe, answer: Answer, *, inside: bool) -> dict[str, Any]:
+def _make_row(name: str, probe: Probe, answer: ChallengeAnswer, *, inside: bool) -> dict[str, Any]:
     return {
         "id": probe.key,
         "example": probe.key.split("/", 1)[1].rpartition("/")[0],

@@ -20,7 +20,7 @@ from isthmus.runs.folder import AttackFile
 from isthmus.runs.journal import Journal
 from isthmus.verbs.evaluate.prepared_evaluation import PreparedEvaluation
 from isthmus.verbs.evaluate.sets import EvaluationSet
-from isthmus.verbs.evaluate.speed import TEXTS, Ask, measure
+from isthmus.verbs.evaluate.speed import TEXTS, AskModel, measure
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.rows_file import RowsDone, RowsJob
 
@@ -36,7 +36,7 @@ Answered: TypeAlias = Evaluated | AnsweredQuestion
 class Asking:
     """How a model is asked to be timed."""
 
-    ask: Ask
+    ask: AskModel
     is_here: bool
     """Whether it runs in this process, so that asking costs nothing but time."""
     device: str = "cpu"
@@ -187,7 +187,7 @@ class Evaluation(RowsJob[Answered]):
         return found.to_json()
 
 
-def restricted(data: Dataset, results: Sequence[Answered]) -> Dataset:
+def restrict_data(data: Dataset, results: Sequence[Answered]) -> Dataset:
     """The examples of `data` that have a result, in its order."""
     there = {result.id for result in results}
     return dataclasses.replace(

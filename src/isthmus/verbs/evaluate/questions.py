@@ -15,7 +15,7 @@ from isthmus.core.errors import UsageError
 from isthmus.runs.evaluated import AnsweredQuestion, Evaluated
 from isthmus.runs.journal import Journal
 from isthmus.summaries.evaluation import figure, reasons
-from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restricted
+from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restrict_data
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
@@ -54,7 +54,7 @@ class QuestionEvaluation(Evaluation):
             if not missing.isdisjoint(example.id for example in group):
                 found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
                 pairs = zip(group, found, strict=True)
-                yield [_answered(example, prediction) for example, prediction in pairs if example.id in missing]
+                yield [_make_answered(example, prediction) for example, prediction in pairs if example.id in missing]
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The model, window by window."""
@@ -85,14 +85,14 @@ class QuestionEvaluation(Evaluation):
         }
         if answered:
             by_id = {result.id: result for result in answered}
-            data = restricted(self.part.data, answered)
-            made = evaluation(data, [_prediction(by_id[example.id]) for example in data])
+            data = restrict_data(self.part.data, answered)
+            made = evaluation(data, [_make_prediction(by_id[example.id]) for example in data])
             parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
-            found["questions"] = {name: _figures(part) for name, part in parts.items() if part is not None}
+            found["questions"] = {name: _list_figures(part) for name, part in parts.items() if part is not None}
         return found
 
 
-def _answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
+def _make_answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
     answers = [] if isinstance(example.label, int) else list(dict.fromkeys(each.text for each in example.label))
     found = score(prediction.text, answers)
     best = prediction.candidates[0] if prediction.candidates else None
@@ -109,13 +109,13 @@ def _answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
     )
 
 
-def _prediction(result: AnsweredQuestion) -> Prediction:
+def _make_prediction(result: AnsweredQuestion) -> Prediction:
     from isthmus.inference.question_answering import Prediction
 
     return Prediction(result.id, result.prediction, ())
 
 
-def _figures(part: AnswerFigures) -> dict[str, Any]:
+def _list_figures(part: AnswerFigures) -> dict[str, Any]:
     return {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import RunError, UnknownName, UsageError
 from isthmus.runs.folder import AttackFile, RunFolder, is_attack_file, short_name
-from isthmus.verbs.request import Rows, SetRequest
+from isthmus.verbs.request import RowsWanted, SetRequest
 from isthmus.verbs.sources import DataRequest, ModelSource
 from isthmus.verbs.subject import load_run_data
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from isthmus.data.adversarial import Paired
     from isthmus.data.load import TaskName
 
-Kind = Literal["own", "data", "paired", "attack"]
+SetKind = Literal["own", "data", "paired", "attack"]
 ALL = "all"
-_OUTCOMES: dict[Rows, tuple[str, ...]] = {"successes": ("succeeded",), "all": ("succeeded", "failed")}
-_RESULT_TYPES: dict[Rows, tuple[str, ...]] = {"successes": ("Successful",), "all": ("Successful", "Failed")}
+_OUTCOMES: dict[RowsWanted, tuple[str, ...]] = {"successes": ("succeeded",), "all": ("succeeded", "failed")}
+_RESULT_TYPES: dict[RowsWanted, tuple[str, ...]] = {"successes": ("Successful",), "all": ("Successful", "Failed")}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class EvaluationSet:
 
     name: str
     """Of the file its results go to."""
-    kind: Kind
+    kind: SetKind
     source: str
     data: Dataset
     originals: Mapping[str, Texts] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classif
         raise UnknownName("kind of rows", str(request.rows), _OUTCOMES)
     found: list[EvaluationSet] = []
     for source in request.on or (None,):
-        parts = _own(request, model) if source is None else _named(source, request, task)
+        parts = _own(request, model) if source is None else _find_sets(source, request, task)
         for part in parts:
             if not len(part.data) and not part.data.rejected:
                 raise UsageError(f"{part.source} has no examples to evaluate on")
@@ -105,11 +105,11 @@ def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
         raise UsageError("--text, --label and --pair name columns of --on, but --on is missing")
     record = model.run.record()
     splits = load_run_data(record)
-    chosen = _chosen(splits, request.split)
-    return [EvaluationSet(_name(data.name, data.split), "own", record.data.source, data) for data in chosen]
+    chosen = _choose_splits(splits, request.split)
+    return [EvaluationSet(_name_set(data.name, data.split), "own", record.data.source, data) for data in chosen]
 
 
-def _named(source: str, request: SetRequest, task: TaskName) -> list[EvaluationSet]:
+def _find_sets(source: str, request: SetRequest, task: TaskName) -> list[EvaluationSet]:
     from isthmus.data.adversarial import is_textattack
     from isthmus.data.load import names_images
 
@@ -122,8 +122,8 @@ def _named(source: str, request: SetRequest, task: TaskName) -> list[EvaluationS
         return _questions(source, request)
     if names_images(source):
         splits = DataRequest(source, request.text, request.label, request.pair).load()
-        parts = _chosen(splits, request.split)
-        return [EvaluationSet(_name(data.name, data.split), "data", source, data) for data in parts]
+        parts = _choose_splits(splits, request.split)
+        return [EvaluationSet(_name_set(data.name, data.split), "data", source, data) for data in parts]
     if is_attack_file(path):
         return [_from_journal(path, request)]
     if is_textattack(source):
@@ -135,14 +135,15 @@ def _questions(source: str, request: SetRequest) -> list[EvaluationSet]:
     """Questions with their contexts and answers."""
     splits = DataRequest(source, request.text, request.label, request.pair, task="qa").load()
     return [
-        EvaluationSet(_name(data.name, data.split), "data", source, data) for data in _chosen(splits, request.split)
+        EvaluationSet(_name_set(data.name, data.split), "data", source, data)
+        for data in _choose_splits(splits, request.split)
     ]
 
 
-def _chosen(splits: Splits, asked: tuple[str, ...]) -> list[Dataset]:
+def _choose_splits(splits: Splits, asked: tuple[str, ...]) -> list[Dataset]:
     if asked == (ALL,):
         return list(splits.values())
-    return [splits.named(split) for split in asked] or [splits.evaluation()]
+    return [splits.find_split(split) for split in asked] or [splits.evaluation()]
 
 
 def _from_data(source: str, request: SetRequest) -> list[EvaluationSet]:
@@ -157,8 +158,8 @@ def _from_data(source: str, request: SetRequest) -> list[EvaluationSet]:
     found = []
     for split in _splits(opened, request.split):
         read = opened.read(split)
-        kind: Kind = "paired" if read.originals else "data"
-        found.append(EvaluationSet(_name(opened.name, split), kind, source, read.data, read.originals))
+        kind: SetKind = "paired" if read.originals else "data"
+        found.append(EvaluationSet(_name_set(opened.name, split), kind, source, read.data, read.originals))
     return found
 
 
@@ -192,7 +193,7 @@ def _from_journal(path: Path, request: SetRequest) -> EvaluationSet:
     every = file.results()
     results = [each for each in every if each.outcome in _OUTCOMES[request.rows] and isinstance(each.label, int)]
     if not results:
-        raise UsageError(_nothing(path, every, request.rows))
+        raise UsageError(_explain_nothing(path, every, request.rows))
     true = [int(each.label or 0) for each in results]
     labels = tuple(str(label) for label in header.get("labels") or ())
     # Without a header nobody knows what the classes are called: their numbers are positions in the model's own order.
@@ -202,14 +203,16 @@ def _from_journal(path: Path, request: SetRequest) -> EvaluationSet:
     fields = tuple(results[0].original)
     examples = [Example(each.id, dict(each.perturbed), label) for each, label in zip(results, true, strict=True)]
     run = path.parent.parent.name if path.parent.name == "attacks" else ""
-    name = _name(run, path.stem)
+    name = _name_set(run, path.stem)
     return EvaluationSet(
         name,
         "attack",
         path.as_posix(),
         Dataset(name, ALL, Classification(labels, fields), tuple(examples)),
         {each.id: dict(each.original) for each in results},
-        _attacked(request.rows, len(every), header.get("attack") or path.stem.split("@")[0], header.get("model")),
+        _describe_attack(
+            request.rows, len(every), header.get("attack") or path.stem.split("@")[0], header.get("model")
+        ),
     )
 
 
@@ -222,7 +225,7 @@ def _from_textattack(path: Path, request: SetRequest) -> EvaluationSet:
         wanted = " or ".join(_RESULT_TYPES[request.rows])
         raise UsageError(f"{path} has nothing to evaluate on: no row has the result type {wanted}")
     return EvaluationSet(
-        _name(read.data.name), "attack", path.as_posix(), read.data, read.originals, _attacked(request.rows)
+        _name_set(read.data.name), "attack", path.as_posix(), read.data, read.originals, _describe_attack(request.rows)
     )
 
 
@@ -236,12 +239,14 @@ def _refuse_columns(path: Path, request: SetRequest) -> None:
         raise UsageError(f"{path} holds rows of an attack and has no splits: remove --split")
 
 
-def _attacked(rows: Rows, attempted: int | None = None, attack: Any = None, model: Any = None) -> dict[str, Any]:
+def _describe_attack(
+    rows: RowsWanted, attempted: int | None = None, attack: Any = None, model: Any = None
+) -> dict[str, Any]:
     known = {"rows": rows, "rows_of_attack": attempted, "attack": attack, "attacked_model": model}
     return {key: value for key, value in known.items() if value is not None}
 
 
-def _nothing(path: Path, results: Sequence[AttackResult], wanted: Rows) -> str:
+def _explain_nothing(path: Path, results: Sequence[AttackResult], wanted: RowsWanted) -> str:
     counts: dict[str, int] = {}
     for result in results:
         counts[result.outcome] = counts.get(result.outcome, 0) + 1
@@ -250,5 +255,5 @@ def _nothing(path: Path, results: Sequence[AttackResult], wanted: Rows) -> str:
     return f"{path} has nothing to evaluate on ({shown}){remedy}"
 
 
-def _name(data: str, split: str = ALL) -> str:
+def _name_set(data: str, split: str = ALL) -> str:
     return short_name("-".join(part for part in (short_name(data) if data else "", split) if part and part != ALL))

@@ -29,7 +29,7 @@ _ROUNDS = 3
 _MOST = {"cpu": 256, "cuda": 4096}
 """Texts of a round."""
 
-Ask = Callable[[Sequence[int]], object]
+AskModel = Callable[[Sequence[int]], object]
 """Answers the texts at these places of a sample, and has them when it returns."""
 
 
@@ -58,7 +58,7 @@ class Speed:
         }
 
 
-def measure(ask: Ask, texts: int, *, single: int, device: str = "cpu", model: Any = None) -> Speed:
+def measure(ask: AskModel, texts: int, *, single: int, device: str = "cpu", model: Any = None) -> Speed:
     """Ask for up to `single` of so many texts one by one, then for many at once; `model` is what counts its passes."""
     first = range(min(single, texts))
     for place in first[:_WARM_UP]:
@@ -70,9 +70,9 @@ def measure(ask: Ask, texts: int, *, single: int, device: str = "cpu", model: An
             break
     affordable = int(_SECONDS / (_ROUNDS + 1) / max(float(np.median(alone)), 1e-6))
     many = range(max(1, min(texts, _MOST.get(device, _MOST["cpu"]), max(16, affordable))))
-    before = _counted(model)
+    before = _count_passes(model)
     ask(many)
-    passes, asked, second = (now - then for now, then in zip(_counted(model), before, strict=True))
+    passes, asked, second = (now - then for now, then in zip(_count_passes(model), before, strict=True))
     rates = [len(many) / _seconds(ask, many) for _ in range(_ROUNDS)]
     return Speed(
         p50=quantile(alone, 0.5),
@@ -93,13 +93,13 @@ def cost_of_thousand(speed: Any, price_per_hour: Any) -> float | None:
     return float(price_per_hour) / 3600 * 1000 / float(rate)
 
 
-def _seconds(ask: Ask, places: Sequence[int]) -> float:
+def _seconds(ask: AskModel, places: Sequence[int]) -> float:
     began = time.perf_counter()
     ask(places)
     return time.perf_counter() - began
 
 
-def _counted(model: Any) -> tuple[int, int, int]:
+def _count_passes(model: Any) -> tuple[int, int, int]:
     """Passes, answers, and answers that took a second step so far."""
     inner = next((each for each in _layers(model) if hasattr(each, "passes")), None)
     return tuple(int(getattr(inner, name, 0)) for name in ("passes", "asked", "second"))  # type: ignore[return-value]
@@ -111,8 +111,8 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _figure(interval: Interval) -> dict[str, float | None]:
-    return {name: _number(getattr(interval, name)) for name in ("estimate", "low", "high")}
+    return {name: _json_number(getattr(interval, name)) for name in ("estimate", "low", "high")}
 
 
-def _number(value: float) -> float | None:
+def _json_number(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import DataError, UsageError, VictimTimeout
 from isthmus.core.seeds import derive
-from isthmus.runs.evaluated import Evaluated, OriginalText, Scores
+from isthmus.runs.evaluated import Evaluated, OriginalText, ScoresByWay
 from isthmus.runs.journal import Journal
-from isthmus.summaries.evaluation import summarise
+from isthmus.summaries.evaluation import summarise_texts
 from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation
-from isthmus.verbs.evaluate.ways import Seen
+from isthmus.verbs.evaluate.ways import WayScores
 from isthmus.verbs.label_check import check_labels, judge, suspicion
-from isthmus.verbs.model_loading import names_in_data, numbering, shown_labels, suit_fields
+from isthmus.verbs.model_loading import choose_label_names, names_in_data, numbering, suit_fields
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
@@ -50,7 +50,7 @@ class TextEvaluation(Evaluation):
         if clean is None or not ready.request.label_check or self._names_agree():
             return
         try:
-            check_labels(ready.victim, clean.aligned(ready.victim.labels), ready.request.seed, self.names)
+            check_labels(ready.victim, clean.align_labels(ready.victim.labels), ready.request.seed, self.names)
         except VictimTimeout as error:
             ready.observer.note(f"labels not checked: {error}")
 
@@ -58,7 +58,7 @@ class TextEvaluation(Evaluation):
         """Class names and ways."""
         ways = self.ready.ways
         return {
-            "labels": shown_labels(self.ready.victim.labels, self.names),
+            "labels": choose_label_names(self.ready.victim.labels, self.names),
             "ways": list(ways.names),
             "headline": ways.headline,
             "draws": ways.draws,
@@ -75,7 +75,7 @@ class TextEvaluation(Evaluation):
 
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
         """Accuracy, calibration and what goes with them."""
-        return summarise(_texts(results), header["labels"], header["ways"], header["headline"])
+        return summarise_texts(_only_texts(results), header["labels"], header["ways"], header["headline"])
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The victim as it is deployed, with draws of its own for every text."""
@@ -93,14 +93,14 @@ class TextEvaluation(Evaluation):
 
     def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
         """A label map that looks mixed up."""
-        return {"suspicion": self._suspicion(_texts(results))}
+        return {"suspicion": self._suspicion(_only_texts(results))}
 
     @cached_property
     def aligned(self) -> Dataset:
         """The set with labels in the model's numbering."""
         labels = self.ready.victim.labels
         try:
-            return self.part.data.aligned(labels)
+            return self.part.data.align_labels(labels)
         except DataError as error:
             raise DataError(
                 f"{self.part.source} has the labels {', '.join(self.part.data.labels[:12])}, the model "
@@ -143,14 +143,14 @@ class TextEvaluation(Evaluation):
         seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
         paired = [example for example in examples if example.id in originals]
         texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
-        before = ways.see(texts, keys) if paired else Seen({})
+        before = ways.see(texts, keys) if paired else WayScores({})
         place_of = {each.id: place for place, each in enumerate(paired)}
         for place, example in enumerate(examples):
             assert isinstance(example.label, int)
-            scores, reason = _answer(seen, place)
+            scores, reason = _scores_at(seen, place)
             original = None
             if example.id in place_of:
-                original = OriginalText(originals[example.id], *_answer(before, place_of[example.id]))
+                original = OriginalText(originals[example.id], *_scores_at(before, place_of[example.id]))
             outcome, prediction = "error", None
             if scores:
                 prediction = int(np.argmax(scores[ways.headline]))
@@ -158,12 +158,12 @@ class TextEvaluation(Evaluation):
             yield Evaluated(example.id, outcome, example.label, example.texts, scores, reason, prediction, original)
 
 
-def _answer(seen: Seen, place: int) -> tuple[Scores | None, str | None]:
+def _scores_at(seen: WayScores, place: int) -> tuple[ScoresByWay | None, str | None]:
     """Scores of one text in every way, to seven digits; none, and why, where the model did not answer."""
     if place in seen.reasons:
         return None, seen.reasons[place]
     return {way: tuple(float(f"{p:.7g}") for p in scores[place]) for way, scores in seen.scores.items()}, None
 
 
-def _texts(results: Sequence[Answered]) -> list[Evaluated]:
+def _only_texts(results: Sequence[Answered]) -> list[Evaluated]:
     return [result for result in results if isinstance(result, Evaluated)]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Texts, Victim
-from isthmus.verbs.clean_scores import Answers, answers
+from isthmus.verbs.clean_scores import BatchScores, score_batch
 
 if TYPE_CHECKING:
     from isthmus.models.victims.classifier import ClassifierVictim
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 Way = Literal["model", "mean", "sample", "average"]
 
 
-def shown(way: str, draws: int) -> str:
+def name_way(way: str, draws: int) -> str:
     """How people call a way."""
     return {"model": "", "mean": "mean code", "sample": "one draw", "average": f"average of {draws}"}.get(way, way)
 
 
 @dataclass(frozen=True)
-class Seen:
+class WayScores:
     """Scores of some texts, by way; NaN where the model did not answer."""
 
     scores: dict[Way, Floats]
@@ -61,16 +61,16 @@ class Ways:
         else:
             self.names, self.headline = ("model",), "model"
 
-    def see(self, texts: Sequence[Texts], ids: Sequence[str], *, first: bool = False) -> Seen:
+    def see(self, texts: Sequence[Texts], ids: Sequence[str], *, first: bool = False) -> WayScores:
         """Every way's scores. `first`: a model that answers none of some probes is an error, not so many bad texts."""
         if self.names == ("model",):
-            found = answers(self.victim, texts, probe=first)
-            return Seen({"model": found.scores}, found.reasons)
+            found = score_batch(self.victim, texts, probe=first)
+            return WayScores({"model": found.scores}, found.reasons)
         scores: dict[Way, Floats] = {}
         reasons: dict[int, str] = {}
         if self._bottleneck is not None:
             with self._inference("mean"):
-                mean = answers(self.victim, texts, probe=first)
+                mean = score_batch(self.victim, texts, probe=first)
             scores["mean"], reasons = mean.scores, mean.reasons
         with self._inference("sample"):
             drawn = [self._draw(texts, ids, number, first and number == 0) for number in range(self.draws)]
@@ -78,20 +78,20 @@ class Ways:
         scores["average"] = np.asarray(np.stack([each.scores for each in drawn]).mean(axis=0), np.float32)
         for each in drawn:
             reasons = {**each.reasons, **reasons}
-        return Seen(scores, reasons)
+        return WayScores(scores, reasons)
 
-    def _draw(self, texts: Sequence[Texts], ids: Sequence[str], number: int, first: bool) -> Answers:
+    def _draw(self, texts: Sequence[Texts], ids: Sequence[str], number: int, first: bool) -> BatchScores:
         keys: NDArray[np.uint64] = np.array(
             [derive(self.seed, "evaluate", key, number) for key in ids], dtype=np.uint64
         )
-        return answers(self.victim, texts, keys, probe=first)
+        return score_batch(self.victim, texts, keys, probe=first)
 
     @contextlib.contextmanager
     def _inference(self, latent: Literal["mean", "sample"]) -> Iterator[None]:
         if self._switch is None:
             yield
             return
-        with self._switch.seen(latent):
+        with self._switch.use_latent(latent):
             yield
 
 

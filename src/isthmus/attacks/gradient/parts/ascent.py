@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
-from isthmus.attacks.gradient.parts.losses import cross_entropy
+from isthmus.attacks.gradient.parts.losses import label_cross_entropy
 from isthmus.attacks.gradient.parts.problem import Problem
 from isthmus.attacks.gradient.parts.spaces import Ball, Norm, like, take
 from isthmus.core.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(GradientAttack):
+class AscentAttack(GradientAttack):
     """The ball, and the steps in it."""
 
     epsilon: float = 0.3
@@ -57,7 +57,7 @@ def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int
     points, inside = start, ball.at(rows)
     end, done = start, torch.zeros_like(left, dtype=torch.bool)
     for step in range(steps):
-        slope = problem.slope(rows[left], points, cross_entropy)
+        slope = problem.slope(rows[left], points, label_cross_entropy)
         before, points = points, inside.step(points, slope.gradient, length)
         if not stop:
             continue

@@ -9,13 +9,13 @@ from isthmus.attacks.gradient.parts.spaces import Bounds
 from isthmus.core.errors import UsageError, VictimError
 
 
-def checked_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
+def check_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
     """Inputs as they are; an error where they are no batch of numbers inside the box."""
     if not isinstance(inputs, Tensor):
         raise UsageError(f"inputs are a torch tensor, not a {type(inputs).__name__}: torch.as_tensor makes one")
     if inputs.dtype not in (torch.float32, torch.float64):
         hint = "divide by 255 for pixels from 0 to 1" if not inputs.is_floating_point() else "inputs.float() makes one"
-        raise UsageError(f"inputs are float32 or float64, not {_short(inputs)}: {hint}")
+        raise UsageError(f"inputs are float32 or float64, not {_dtype_name(inputs)}: {hint}")
     if inputs.dim() < 2:
         raise UsageError(f"inputs are a batch [rows, ...], not of shape {tuple(inputs.shape)}: inputs[None] is one row")
     if not inputs.numel():
@@ -33,17 +33,17 @@ def checked_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
     return inputs.detach()
 
 
-def checked_labels(name: str, labels: Tensor, inputs: Tensor) -> Tensor:
+def check_labels(name: str, labels: Tensor, inputs: Tensor) -> Tensor:
     """Class numbers, one for each row."""
     if not isinstance(labels, Tensor) or labels.dtype.is_floating_point or labels.dtype in (torch.bool,):
-        found = _short(labels) if isinstance(labels, Tensor) else type(labels).__name__
+        found = _dtype_name(labels) if isinstance(labels, Tensor) else type(labels).__name__
         raise UsageError(f"{name} are class numbers in an int64 tensor, not {found}")
     if labels.shape != (len(inputs),):
         raise UsageError(f"{name} of shape {tuple(labels.shape)} for {len(inputs)} rows: one class number for each")
     return labels.to(inputs.device, torch.int64)
 
 
-def checked_logits(logits: Tensor, labels: Tensor, targets: Tensor | None) -> None:
+def check_logits(logits: Tensor, labels: Tensor, targets: Tensor | None) -> None:
     """An error where a model's first answer does not fit the labels, or is not a number."""
     classes = logits.shape[-1]
     if logits.dim() != 3 or logits.shape[0] != len(labels):
@@ -64,17 +64,17 @@ def checked_logits(logits: Tensor, labels: Tensor, targets: Tensor | None) -> No
         raise VictimError("the model answers an unattacked row with logits that are not numbers: check its weights")
 
 
-def checked_movable(movable: Tensor | None, inputs: Tensor) -> Tensor | None:
+def check_movable(movable: Tensor | None, inputs: Tensor) -> Tensor | None:
     """A mask that can be broadcast to the inputs, with a row of its own for each."""
     if movable is None:
         return None
     if movable.dtype != torch.bool:
-        raise UsageError(f"movable is True or False for each coordinate (torch.bool), not {_short(movable)}")
+        raise UsageError(f"movable is True or False for each coordinate (torch.bool), not {_dtype_name(movable)}")
     pairs = zip(movable.shape, inputs.shape, strict=False)
     if movable.dim() != inputs.dim() or any(own not in (1, wanted) for own, wanted in pairs):
         raise UsageError(f"movable of shape {tuple(movable.shape)} does not fit inputs of {tuple(inputs.shape)}")
     return movable.to(inputs.device).expand(len(inputs), *movable.shape[1:])
 
 
-def _short(tensor: Tensor) -> str:
+def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")

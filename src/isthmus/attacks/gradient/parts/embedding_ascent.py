@@ -20,19 +20,19 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from isthmus.arithmetic.randomness import branch, copied, keyed_uniform
-from isthmus.arithmetic.transfer import Inputs, picked
+from isthmus.arithmetic.randomness import branch, copy_keys, draw_uniform
+from isthmus.arithmetic.transfer import Inputs, pick_rows
 from isthmus.attacks.gradient.parts.embedding_ball import (
     STREAM,
-    Reader,
+    BallReader,
     Tokens,
     copies_of,
     movable,
     portions,
     random_directions,
-    unit,
+    unit_directions,
 )
-from isthmus.attacks.gradient.parts.turns import Best, Slope, classes_in_turn, take_turn
+from isthmus.attacks.gradient.parts.turns import Best, TurnSlope, classes_in_turn, take_turn
 from isthmus.core.errors import UsageError
 
 _INSIDE = 1.0 - 1e-6
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ascent:
+class EmbeddingAscent:
     """The settings of an attack; call it on rows of one length."""
 
     steps: int = 10
@@ -73,7 +73,7 @@ class Ascent:
             )
 
     def __call__(
-        self, reader: Reader, inputs: Inputs, target: Tensor, radius: Tensor, start: Tensor | None = None
+        self, reader: BallReader, inputs: Inputs, target: Tensor, radius: Tensor, start: Tensor | None = None
     ) -> Found:
         """Leave the class `target` within each row's `radius`.
 
@@ -91,9 +91,11 @@ class Ascent:
 class _Work:
     """One attack on rows of one length."""
 
-    def __init__(self, settings: Ascent, reader: Reader, inputs: Inputs, target: Tensor, radius: Tensor) -> None:
+    def __init__(
+        self, settings: EmbeddingAscent, reader: BallReader, inputs: Inputs, target: Tensor, radius: Tensor
+    ) -> None:
         self.settings, self.reader = settings, reader
-        self.inputs = picked(inputs, torch.arange(inputs.rows, device=inputs.ids.device))
+        self.inputs = pick_rows(inputs, torch.arange(inputs.rows, device=inputs.ids.device))
         self.target, self.radius = target[: inputs.rows], radius[: inputs.rows].double()
         self.embeddings = reader.model.embed(self.inputs.ids).float()
         self.free = movable(reader.model, self.inputs.ids, settings.tokens)
@@ -109,22 +111,25 @@ class _Work:
         best = Best.unknown(here)
         for turn in range(self.settings.restarts):
             if turn == 0 and start is not None:
-                point = self._projected(start)
+                point = self._project(start)
             else:
                 point = here if turn < classes - 1 else self._random_point(turn)
 
-            def slope_at(at: Tensor, number: int, turn: int = turn) -> Slope:
+            def slope_at(at: Tensor, number: int, turn: int = turn) -> TurnSlope:
                 return self._slope(at, order[:, turn % (classes - 1)], "ascent", turn, number)
 
-            best = take_turn(point, self.settings.steps, slope_at, self._moved, best)
+            best = take_turn(point, self.settings.steps, slope_at, self._move, best)
             if not self.reader.stochastic and bool((best.fooled > 0).all()):
                 break
         return Found(best.point, best.fooled, blind)
 
-    def _slope(self, point: Tensor, rival: Tensor, *purpose: str | int) -> Slope:
+    def _slope(self, point: Tensor, rival: Tensor, *purpose: str | int) -> TurnSlope:
         """Gradient and logits at a point, averaged over draws; the draws of as many as fit go together."""
         assert self.inputs.keys is not None
-        rows, keys = len(self.inputs.ids), copied(branch(self.inputs.keys, *purpose), self.draws).view(-1, self.draws)
+        rows, keys = (
+            len(self.inputs.ids),
+            copy_keys(branch(self.inputs.keys, *purpose), self.draws).view(-1, self.draws),
+        )
         at = self.inputs._replace(embeddings=self.embeddings + point)
         total, parts = torch.zeros_like(point), []
         for start, copies in portions(self.draws, self.inputs.ids):
@@ -136,30 +141,30 @@ class _Work:
         logits = torch.cat(parts, dim=1)
         target = self.target.view(-1, 1, 1).expand(-1, self.draws, 1)
         others = logits.scatter(2, target, -math.inf).amax(dim=-1)
-        return Slope(
+        return TurnSlope(
             total / self.draws,
             logits.mean(dim=1),
             (logits.argmax(dim=-1) != self.target.unsqueeze(1)).double().mean(dim=1),
             (others - logits.gather(2, target).squeeze(-1)).mean(dim=1),
         )
 
-    def _moved(self, point: Tensor, gradient: Tensor) -> Tensor:
+    def _move(self, point: Tensor, gradient: Tensor) -> Tensor:
         """One step uphill, and back into the ball."""
         share = 2.5 / self.settings.steps if self.settings.step is None else self.settings.step
-        return self._projected(point + self._of_radius(share) * unit(gradient * self.free))
+        return self._project(point + self._of_radius(share) * unit_directions(gradient * self.free))
 
     def _random_point(self, turn: int) -> Tensor:
         """Uniform in the ball."""
         assert self.inputs.keys is not None
         direction = random_directions(self.inputs.keys, self.embeddings.shape, turn, self.free)
         size = self.free.flatten(1).sum(dim=1) * self.embeddings.shape[-1]
-        length = keyed_uniform(self.inputs.keys, (len(size), 1), STREAM + turn).double().view(-1)
-        return self._projected(direction * self._of_radius(length ** (1 / size.clamp(min=1))))
+        length = draw_uniform(self.inputs.keys, (len(size), 1), STREAM + turn).double().view(-1)
+        return self._project(direction * self._of_radius(length ** (1 / size.clamp(min=1))))
 
     def _of_radius(self, share: float | Tensor) -> Tensor:
         return (share * self.radius).float().view(-1, 1, 1)
 
-    def _projected(self, point: Tensor) -> Tensor:
+    def _project(self, point: Tensor) -> Tensor:
         """The nearest point of the ball."""
         length: Tensor = point.flatten(1).double().norm(dim=1)
         share = (_INSIDE * self.radius / length.clamp_min(1e-300)).clamp(max=1.0)

@@ -15,21 +15,21 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.randomness import branch, copied, keyed_normal
-from isthmus.arithmetic.transfer import Inputs, picked
+from isthmus.arithmetic.randomness import branch, copy_keys, draw_normal
+from isthmus.arithmetic.transfer import Inputs, pick_rows
 from isthmus.core.seeds import derive
 from isthmus.core.types import Floats, Ints
 
 if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
-    from isthmus.models.masking import Gradient
+    from isthmus.models.masking import MaskGradient
 
 Tokens = Literal["all", "words"]
 STREAM = derive(0, "point of a ball")
 _TOKENS_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 16}
 
 
-class Reader(Protocol):
+class BallReader(Protocol):
     """A classifier that reads embedding sequences, perhaps with randomness of its own."""
 
     @property
@@ -40,11 +40,11 @@ class Reader(Protocol):
     def stochastic(self) -> bool:
         """Whether the same row may be answered differently twice."""
 
-    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> Gradient:
+    def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> MaskGradient:
         """Gradient of f_rival - f_target with respect to ``inputs.embeddings``, for the draw of each row's key."""
 
 
-class Answering(Reader, Protocol):
+class Answering(BallReader, Protocol):
     """A reader that also tells what it answers, by whatever procedure it answers with."""
 
     def scores_at(self, inputs: Inputs) -> Floats:
@@ -59,18 +59,18 @@ def movable(model: Classifier, ids: Tensor, tokens: Tokens) -> Tensor:
 
 def random_directions(keys: Tensor, shape: Sequence[int], stream: int, free: Tensor) -> Tensor:
     """A vector of length 1 for every row, all directions of what is free alike."""
-    return unit(keyed_normal(keys, shape, STREAM + stream) * free)
+    return unit_directions(draw_normal(keys, shape, STREAM + stream) * free)
 
 
-def answers(reader: Answering, inputs: Inputs, offset: Tensor | None, draws: int) -> Ints:
+def predict_moved(reader: Answering, inputs: Inputs, offset: Tensor | None, draws: int) -> Ints:
     """What is answered to every row moved by `offset`, once for each draw [rows, draws]; -1: not a number."""
     assert inputs.keys is not None
     with torch.no_grad():
-        at = picked(inputs, torch.arange(inputs.rows, device=inputs.ids.device))
+        at = pick_rows(inputs, torch.arange(inputs.rows, device=inputs.ids.device))
         embeddings = reader.model.embed(at.ids).float()
         at = at._replace(embeddings=embeddings if offset is None else embeddings + offset)
         assert at.keys is not None
-        keys = copied(branch(at.keys, "judged"), draws).view(-1, draws)
+        keys = copy_keys(branch(at.keys, "judged"), draws).view(-1, draws)
         found = []
         for start, copies in portions(draws, at.ids):
             scores = reader.scores_at(copies_of(at, keys[:, start : start + copies]))
@@ -92,12 +92,12 @@ def copies_of(inputs: Inputs, keys: Tensor) -> Inputs:
     """Every row once for each of its keys [rows, copies], filled up to as many rows as keep their bits."""
     rows = torch.arange(keys.numel(), device=keys.device)
     least = fewest_rows() if keys.device.type == "cpu" else 1
-    found = picked(inputs, rows // keys.shape[1], least)
+    found = pick_rows(inputs, rows // keys.shape[1], least)
     own = keys.reshape(-1)
     return found._replace(keys=torch.cat([own, own[-1:].expand(len(found.ids) - len(own))]))
 
 
-def unit(values: Tensor) -> Tensor:
+def unit_directions(values: Tensor) -> Tensor:
     """Each row with length 1; a row of zeros, or of what is not a number, becomes zeros."""
     values = values.nan_to_num(0.0, 0.0, 0.0)
     flat = values.flatten(1)

@@ -27,7 +27,7 @@ def walk(problem: Problem, ball: Ball, rows: Tensor, target: Tensor, steps: int)
     for step in range(steps):
         slope = problem.slope(rows[left], points, towards(target[left]))
         start, space = origins[left], problem.space.at(rows[left])
-        size = _size(ball.norm, points - start)
+        size = _size_of_moves(ball.norm, points - start)
         # A row whose point lies in its ball is done, and may be worked on for a while yet.
         shorter = slope.fooled & (size < shortest[left]) & (shortest[left] > ball.epsilon)
         if problem.waits:
@@ -40,7 +40,7 @@ def walk(problem: Problem, ball: Ball, rows: Tensor, target: Tensor, steps: int)
         near = reach(ball.norm, gradient, -ahead, points, space)
         level = ahead + (gradient * (start - points)).flatten(1).sum(dim=1)
         far = reach(ball.norm, gradient, -level, start, space)
-        one, two = _size(ball.norm, near), _size(ball.norm, far)
+        one, two = _size_of_moves(ball.norm, near), _size_of_moves(ball.norm, far)
         share = like((one / (one + two).clamp_min(torch.finfo(one.dtype).tiny)).clamp(max=_LEAST), points)
         onward = space.clip((1 - share) * (points + _BEYOND * near) + share * (start + _BEYOND * far))
         points = torch.where(like(slope.fooled, points), start + _BACK * (points - start), onward)
@@ -85,5 +85,5 @@ def reach(norm: Norm, slope: Tensor, rise: Tensor, points: Tensor, space: Space)
     return (way.sign() * torch.minimum(pace * step, room)).view_as(points)
 
 
-def _size(norm: Norm, moves: Tensor) -> Tensor:
+def _size_of_moves(norm: Norm, moves: Tensor) -> Tensor:
     return largest(moves) if norm == "linf" else lengths(moves)

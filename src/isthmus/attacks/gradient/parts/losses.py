@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.attacks.gradient.parts.problem import Goal, Loss
+from isthmus.attacks.gradient.parts.problem import LabelGoal, Loss
 
 
-def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
+def label_cross_entropy(logits: Tensor, goal: LabelGoal) -> Tensor:
     """The cross-entropy of the label, or less that of the target [rows, draws]; its gradient rescaled row by row."""
     value = _Known.of(_cross_entropy, logits, goal)
     return -value if goal.targeted else value
 
 
-def margin(logits: Tensor, goal: Goal) -> Tensor:
+def margin(logits: Tensor, goal: LabelGoal) -> Tensor:
     """How far the best other class is ahead, or how far the target is [rows, draws]."""
     ahead = _Known.of(_margin, logits, goal)
     return -ahead if goal.targeted else ahead
@@ -38,11 +38,13 @@ class _Known(torch.autograd.Function):
     at the sizes that the last rows of an attack have."""
 
     @staticmethod
-    def of(loss: Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]], logits: Tensor, goal: Goal) -> Tensor:
+    def of(
+        loss: Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]], logits: Tensor, goal: LabelGoal
+    ) -> Tensor:
         """The value, part of the graph where logits are."""
         if not (logits.requires_grad and torch.is_grad_enabled()):
-            return loss(logits.double(), _label(logits, goal), False)[0]
-        value: Tensor = _Known.apply(logits, _label(logits, goal), loss)  # type: ignore[no-untyped-call]
+            return loss(logits.double(), _label_index(logits, goal), False)[0]
+        value: Tensor = _Known.apply(logits, _label_index(logits, goal), loss)  # type: ignore[no-untyped-call]
         return value
 
     @staticmethod
@@ -88,13 +90,13 @@ def _margin(logits: Tensor, label: Tensor, slope: bool) -> tuple[Tensor, Tensor 
 def towards(target: Tensor) -> Loss:
     """How far each row's class `target` [rows] is ahead of its label; the goal is any class but the label."""
 
-    def ahead(logits: Tensor, goal: Goal) -> Tensor:
+    def ahead(logits: Tensor, goal: LabelGoal) -> Tensor:
         logits = logits.double()
         aimed = target.view(-1, 1, 1).expand(-1, logits.shape[1], 1)
-        return (logits.gather(2, aimed) - logits.gather(2, _label(logits, goal))).squeeze(-1)
+        return (logits.gather(2, aimed) - logits.gather(2, _label_index(logits, goal))).squeeze(-1)
 
     return ahead
 
 
-def _label(logits: Tensor, goal: Goal) -> Tensor:
+def _label_index(logits: Tensor, goal: LabelGoal) -> Tensor:
     return goal.label.view(-1, 1, 1).expand(-1, logits.shape[1], 1)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from isthmus.arithmetic.machine import fewest_rows
-from isthmus.arithmetic.randomness import branch, copied, keyed_normal, keyed_uniform
+from isthmus.arithmetic.randomness import branch, copy_keys, draw_normal, draw_uniform
 from isthmus.attacks.gradient.parts.spaces import Space, lengths, waits
 from isthmus.attacks.gradient.parts.targets import Draws, GradientTarget
 
-Loss = Callable[[Tensor, "Goal"], Tensor]
+Loss = Callable[[Tensor, "LabelGoal"], Tensor]
 """From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""
 
 
@@ -26,17 +26,17 @@ _LOOKS = 8
 """Steps from one look for rows that are done to the next, where a look waits for a GPU."""
 
 
-class Goal(NamedTuple):
+class LabelGoal(NamedTuple):
     """What the attack wants of each row."""
 
     label: Tensor  # the class to leave, or the class to reach [rows]
     targeted: bool
 
-    def at(self, rows: Tensor) -> Goal:
+    def at(self, rows: Tensor) -> LabelGoal:
         """The same for some of the rows."""
         return self._replace(label=self.label[rows])
 
-    def reached(self, logits: Tensor) -> Tensor:
+    def is_reached(self, logits: Tensor) -> Tensor:
         """Whether each draw answers as wanted; never where a logit is not a number."""
         chosen = logits.argmax(dim=-1)
         label = self.label.view(-1, *[1] * (chosen.dim() - 1))
@@ -54,7 +54,7 @@ def _all_finite(values: Tensor) -> bool:
     return values.device.type == "cpu" and math.isfinite(float(values.sum()))
 
 
-def _numbers(values: Tensor) -> Tensor:
+def _zero_what_is_no_number(values: Tensor) -> Tensor:
     """The values with zeros for what is not a number, in place."""
     # On a CPU one sum tells that nothing is to be done, at a third of the price.
     return values if _all_finite(values) else values.nan_to_num_(0.0, 0.0, 0.0)
@@ -83,7 +83,7 @@ class Problem:
         self,
         target: GradientTarget,
         inputs: Tensor,
-        goal: Goal,
+        goal: LabelGoal,
         space: Space,
         *,
         classes: int | None,
@@ -135,9 +135,9 @@ class Problem:
         with torch.no_grad():
             return self._forward(rows, points, purpose)[: len(rows)]
 
-    def fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
+    def is_fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
         """Whether more than half of the draws answer as wanted."""
-        return _most(self.goal.at(rows).reached(logits))
+        return _most(self.goal.at(rows).is_reached(logits))
 
     def slope(self, rows: Tensor, points: Tensor, loss: Loss, purpose: str = "search") -> Slope:
         """The gradient of a loss, and what came with it."""
@@ -148,7 +148,7 @@ class Problem:
             value = each.squeeze(1) if each.shape[1] == 1 else each.mean(dim=1)
             (gradient,) = self.backward(value, leaf)
         gradient, logits = self.watch(rows, gradient), logits.detach()
-        return Slope(gradient, value.detach(), logits, _most(goal.reached(logits)))
+        return Slope(gradient, value.detach(), logits, _most(goal.is_reached(logits)))
 
     def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each rival class [rows, k]: how far it is ahead [rows], the gradient of that [rows, ...], and its length.
@@ -216,19 +216,19 @@ class Problem:
 
     def uniform(self, rows: Tensor, purpose: str, shape: tuple[int, ...] | None = None) -> Tensor:
         """Uniform numbers of each row's own stream, shaped like the inputs unless a shape is given."""
-        drawn = keyed_uniform(branch(self.keys[rows], purpose), (len(rows), *self._shape(shape)), 0)
+        drawn = draw_uniform(branch(self.keys[rows], purpose), (len(rows), *self._shape(shape)), 0)
         return drawn.to(self.inputs.dtype)
 
     def normal(self, rows: Tensor, purpose: str) -> Tensor:
         """Normal numbers of each row's own stream, shaped like the inputs."""
-        drawn = keyed_normal(branch(self.keys[rows], purpose), (len(rows), *self._shape(None)), 0)
+        drawn = draw_normal(branch(self.keys[rows], purpose), (len(rows), *self._shape(None)), 0)
         return drawn.to(self.inputs.dtype)
 
     def _shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         return tuple(self.inputs.shape[1:]) if shape is None else shape
 
     def _usable(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        usable = _numbers(gradient)
+        usable = _zero_what_is_no_number(gradient)
         return usable if self.space.movable is None else self.space.at(rows).free(usable)
 
     def _forward(self, rows: Tensor, points: Tensor, purpose: str) -> Tensor:
@@ -241,5 +241,5 @@ class Problem:
     def _keys(self, purpose: str) -> Tensor:
         """The keys of the draws of every row, the same whenever they are asked for."""
         if purpose not in self._own:
-            self._own[purpose] = copied(branch(self.keys, "draws", purpose), self.draws).view(-1, self.draws)
+            self._own[purpose] = copy_keys(branch(self.keys, "draws", purpose), self.draws).view(-1, self.draws)
         return self._own[purpose]

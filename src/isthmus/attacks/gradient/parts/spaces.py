@@ -52,7 +52,7 @@ class Ball:
         self.norm, self.epsilon, self.space = norm, epsilon, space
         self._whole, self._rows = centres, torch.arange(len(centres), device=centres.device)
         if norm == "linf":
-            self._low, self._high = _interval(centres, epsilon, space)
+            self._low, self._high = _box_around(centres, epsilon, space)
 
     @property
     def centres(self) -> Tensor:
@@ -118,7 +118,7 @@ _IN_CACHE = 1 << 14
 """Coordinates whose float64 values, and what becomes of them, lie in a processor's cache."""
 
 
-def _interval(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Tensor]:
+def _box_around(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Tensor]:
     """The least and the largest value of every coordinate, none further than `epsilon` from the centre."""
     low, high = torch.empty_like(centres), torch.empty_like(centres)
     # A GPU wants everything at once.

@@ -21,7 +21,7 @@ _HALVED_AT = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)
 """Queries of 10,000 after which the share is halved."""
 
 
-class Grid(NamedTuple):
+class ImageGrid(NamedTuple):
     """Inputs seen as images; what has no height is one row of pixels."""
 
     channels: int
@@ -29,12 +29,12 @@ class Grid(NamedTuple):
     width: int
 
     @staticmethod
-    def of(inputs: Tensor) -> Grid:
+    def of(inputs: Tensor) -> ImageGrid:
         """The last two dimensions are height and width; a first one before them is channels."""
         shape = tuple(inputs.shape[1:])
         if len(shape) < 3:
             shape = (1,) * (3 - len(shape)) + shape
-        return Grid(shape[0], math.prod(shape[1:-1]), shape[-1])
+        return ImageGrid(shape[0], math.prod(shape[1:-1]), shape[-1])
 
     def window(self, share: float) -> tuple[int, int]:
         """Height and width of a window that covers a share of the image: a square, where there is room for one."""
@@ -52,16 +52,16 @@ def share_at(query: int, queries: int) -> float:
 
 def roam(problem: Problem, ball: Ball, rows: Tensor, queries: int) -> Tensor:
     """The point of the largest margin found for each row; a row is done once it is fooled, were it by shared draws."""
-    grid = Grid.of(problem.inputs)
+    grid = ImageGrid.of(problem.inputs)
     place = torch.arange(len(rows), device=rows.device)
     inside, left = ball.at(rows), rows
     stripes = problem.uniform(left, "stripes", (grid.channels, 1, grid.width)) < 0.5
-    points = _signed(inside, stripes.expand(-1, -1, grid.height, -1))
+    points = _move_by_signs(inside, stripes.expand(-1, -1, grid.height, -1))
     found, best = points.clone(), torch.full((len(rows),), -math.inf, dtype=torch.float64, device=rows.device)
     tried, done = points, torch.zeros_like(rows, dtype=torch.bool)
     for query in range(queries):
         logits = problem.logits(left, tried)
-        value, fooled = margin(logits, problem.goal.at(left)).mean(dim=1), problem.fooled(left, logits)
+        value, fooled = margin(logits, problem.goal.at(left)).mean(dim=1), problem.is_fooled(left, logits)
         better = ((value > best) | fooled) & ~done
         points, best = torch.where(like(better, points), tried, points), torch.where(better, value, best)
         done = done | fooled
@@ -72,13 +72,13 @@ def roam(problem: Problem, ball: Ball, rows: Tensor, queries: int) -> Tensor:
             done = done[kept]
             if not len(left):
                 return found
-        tried = _changed(problem, inside, grid, left, points, query, queries)
+        tried = _change_windows(problem, inside, grid, left, points, query, queries)
     found[place] = points
     return found
 
 
-def _changed(
-    problem: Problem, inside: Ball, grid: Grid, rows: Tensor, points: Tensor, query: int, queries: int
+def _change_windows(
+    problem: Problem, inside: Ball, grid: ImageGrid, rows: Tensor, points: Tensor, query: int, queries: int
 ) -> Tensor:
     """The points with a window of ±ε each, where and with which signs the row's own stream says."""
     height, width = grid.window(share_at(query, queries))
@@ -89,10 +89,10 @@ def _changed(
     vertical, horizontal = (down >= top) & (down < top + height), (across >= side) & (across < side + width)
     window = (vertical.unsqueeze(2) & horizontal.unsqueeze(1)).unsqueeze(1)
     signs = (drawn[:, 2:] < 0.5).view(-1, grid.channels, 1, 1).expand(-1, -1, grid.height, grid.width)
-    return torch.where(window.expand_as(signs).reshape(points.shape), _signed(inside, signs), points)
+    return torch.where(window.expand_as(signs).reshape(points.shape), _move_by_signs(inside, signs), points)
 
 
-def _signed(inside: Ball, plus: Tensor) -> Tensor:
+def _move_by_signs(inside: Ball, plus: Tensor) -> Tensor:
     """Each centre plus ε or minus ε, inside the box."""
     signs = torch.where(plus, inside.epsilon, -inside.epsilon).to(inside.centres.dtype)
     return inside.project(inside.centres + signs.reshape(inside.centres.shape))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from isthmus.arithmetic.randomness import Stream, keyed
+from isthmus.arithmetic.randomness import Stream, use_keys
 from isthmus.arithmetic.transfer import Inputs
 from isthmus.core.errors import UsageError, VictimError
 
@@ -74,7 +74,7 @@ class ModuleTarget:
         rows, count = draws.keys.shape
         if self._has_streams:
             assert isinstance(self.module, nn.Module)
-            with keyed(self.module, draws.keys.reshape(-1)):
+            with use_keys(self.module, draws.keys.reshape(-1)):
                 return logits_of(self.module(inputs.repeat_interleave(count, dim=0))).view(rows, count, -1)
         found = []
         devices = [inputs.device] if inputs.is_cuda else []
@@ -103,11 +103,11 @@ class EncoderTarget:
         """Encode every row once, decode every draw."""
         rows, count = draws.keys.shape
         encoded = self.encode(inputs).repeat_interleave(count, dim=0)
-        with keyed(self.module, draws.keys.reshape(-1)):
+        with use_keys(self.module, draws.keys.reshape(-1)):
             return logits_of(self.decode(encoded)).view(rows, count, -1)
 
 
-class Reader(Protocol):
+class EmbeddingReader(Protocol):
     """A victim that reads embedding sequences, by whatever procedure it answers with."""
 
     @property
@@ -137,7 +137,7 @@ class EmbeddingTarget:
         model: Classifier,
         tokens: Mapping[str, Tensor],
         words_only: bool = False,
-        reader: Reader | None = None,
+        reader: EmbeddingReader | None = None,
     ) -> None:
         if model.answers_questions:
             raise UsageError("gradient attacks look for another class, and this model answers questions")
@@ -164,7 +164,7 @@ class EmbeddingTarget:
         if self.reader is not None:
             mask, types = tokens.get("attention_mask"), tokens.get("token_type_ids")
             return self.reader.logits_at(Inputs(rows, tokens["input_ids"], mask, types, keys, inputs), count)
-        with self.module.keyed(keys):
+        with self.module.use_keys(keys):
             found = self.module(**tokens, inputs_embeds=inputs, copies=count).logits
         return found.view(rows, count, -1)  # type: ignore[no-any-return]
 

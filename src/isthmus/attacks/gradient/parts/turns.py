@@ -16,7 +16,7 @@ from torch import Tensor
 from isthmus.attacks.gradient.parts.spaces import like
 
 
-class Slope(NamedTuple):
+class TurnSlope(NamedTuple):
     """What the draws at one point say."""
 
     values: Tensor  # mean gradient of the margin to the class aimed at
@@ -48,7 +48,7 @@ class Best(NamedTuple):
 def take_turn(
     point: Tensor,
     steps: int,
-    slope_at: Callable[[Tensor, int], Slope],
+    slope_at: Callable[[Tensor, int], TurnSlope],
     moved: Callable[[Tensor, Tensor], Tensor],
     best: Best,
 ) -> Best:
