@@ -12,6 +12,7 @@ import torch
 import gradient_attacks
 from gradient_attacks import Line, agree
 from gradient_models import CASES
+from isthmus.attacks import Draws
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
@@ -88,5 +89,5 @@ class Replayed(torch.nn.Module):
         self.target, self.rows = target, rows
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        draws = gradient_attacks.Draws(self.rows[: len(inputs)], self.rows[: len(inputs)].unsqueeze(1))
+        draws = Draws(self.rows[: len(inputs)], self.rows[: len(inputs)].unsqueeze(1))
         return self.target.logits(inputs, draws).squeeze(1)
