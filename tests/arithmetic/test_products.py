@@ -121,7 +121,7 @@ def test_an_error_inside_leaves_the_layers_as_they_were(everywhere: None) -> Non
 def victim_of_bert() -> ClassifierVictim:
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(**sizes, vocab_size=100, max_position_embeddings=80, initializer_range=0.3, num_labels=3)
+    config = BertConfig(**sizes, vocab_size=100, max_position_embeddings=80, initializer_range=0.3)
     return ClassifierVictim(from_transformers(AutoModelForSequenceClassification.from_config(config), tiny_tokenizer()))
 
 
