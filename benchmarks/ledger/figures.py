@@ -14,7 +14,7 @@ corrected by Holm over the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -83,13 +83,21 @@ def render_figures(spec: FigureSpec, cells: Sequence[Cell]) -> str:
         counts = sorted({len(each) for each in found if each})
         if counts:
             lines.append([row, "-".join(map(str, counts)), *(_shown(spec, each) for each in found)])
-    told = "In per cent; 95 % intervals cover seeds and images." if not spec.value else _means(spec)
+    seeds = {len(each) for row in rows for column in columns if (each := table[row].get(column))}
+    told = _means(spec) if spec.value else f"In per cent; 95 % intervals {covered(seeds, 'images')}."
     return f"{told} {_sizes(table, rows, columns)}\n\n{_markdown(lines)}\n"
 
 
 def _chosen(patterns: str, known: Sequence[str]) -> list[str]:
     found = [name for pattern in patterns.split(",") for name in known if fnmatchcase(name, pattern)]
     return list(dict.fromkeys(found))
+
+
+def covered(seeds: Collection[int], unit: str) -> str:
+    """What intervals cover in a table whose rows have these numbers of seeds; one seed says nothing about others."""
+    if max(seeds, default=1) == 1:
+        return f"cover {unit} alone (one seed)"
+    return f"cover seeds and {unit}" + (f", with one seed {unit} alone" if min(seeds) == 1 else "")
 
 
 def _means(spec: FigureSpec) -> str:

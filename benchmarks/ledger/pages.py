@@ -35,7 +35,7 @@ from isthmus.core.crossed import Comparison, crossed_difference, crossed_rate
 from isthmus.core.errors import DataError
 from isthmus.core.statistics import holm
 from ledger.cells import Cell
-from ledger.figures import written_figures
+from ledger.figures import covered, written_figures
 from ledger.store import Ledger
 
 _MARKED = re.compile(r"(<!-- table: (?P<spec>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
@@ -233,7 +233,8 @@ def _caption(rows: Sequence[Row], attack: str | None, comparisons: int) -> str:
     parts = [f"In per cent, on {clean} test {unit}" if clean else "In per cent"]
     if attack:
         parts.append(f"under {attack} on {' or '.join(f'{size:,}' for size in sizes['attacked'])}")
-    told = f"{' and '.join(parts)}; 95 % intervals cover seeds and {unit}."
+    seeds = {len(group) for row in rows for group in (row.clean, row.attacked) if group}
+    told = f"{' and '.join(parts)}; 95 % intervals {covered(seeds, unit)}."
     if comparisons:
         told += (
             f' p-values are corrected over the {comparisons} comparisons of the table (Holm). "Detectable":'

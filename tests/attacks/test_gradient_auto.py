@@ -52,8 +52,8 @@ def smallest_l2(slope: Tensor, rise: float, point: Tensor) -> float:
     line: Any = {"type": "eq", "fun": lambda move: float(slope.numpy() @ move - rise)}
     options: Any = {"maxiter": 500, "ftol": 1e-14}
     found = minimize(
-        lambda move: move @ move, np.zeros(len(point)), jac=lambda move: 2 * move, bounds=walls, constraints=[line],
-        method="SLSQP", options=options,
+        lambda move: float(move @ move), np.zeros(len(point)), jac=lambda move: 2 * move, bounds=walls,
+        constraints=[line], method="SLSQP", options=options,
     )  # fmt: skip
     return float(np.sqrt(found.fun)) if found.success else float("nan")
 

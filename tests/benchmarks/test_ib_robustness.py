@@ -234,6 +234,14 @@ def test_figures_are_those_of_the_statistics() -> None:
     assert table(cells, "x rows=ib,ce columns=pgd-0.1 value=rate_bits against=ce")[2:] == [["ib", "3", "+6.00"]]
 
 
+def test_figures_of_one_seed_are_not_said_to_cover_seeds() -> None:
+    three = made("ib", 0.6, 1.0)
+    assert "cover seeds and images." in render_figures(FigureSpec.read("x columns=pgd-0.1"), three)
+    assert "cover images alone (one seed)." in render_figures(FigureSpec.read("x columns=pgd-0.1"), three[:1])
+    mixed = [*three, *made("ib", 0.5, 1.0, "fgsm-0.1")[:1]]
+    assert "and images, with one seed images alone." in render_figures(FigureSpec.read("x columns=*"), mixed)
+
+
 def test_a_difference_that_is_not_significant_says_what_could_have_been_seen() -> None:
     cells = [*made("ib", 0.6, 10.0), *made("ce", 0.55, 4.0)]
     right = [np.array([cell.right for cell in side], dtype=np.float64) for side in (cells[:3], cells[3:])]

@@ -111,6 +111,19 @@ def test_what_was_not_run_is_said(results: Path) -> None:
     assert "not yet run" in text
 
 
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        ((3, 3), "95 % intervals cover seeds and texts."),
+        ((3, 1), "95 % intervals cover seeds and texts, with one seed texts alone."),
+        ((1, 1), "95 % intervals cover texts alone (one seed)."),
+    ],
+)
+def test_intervals_of_one_seed_are_not_said_to_cover_seeds(seeds: tuple[int, int], told: str) -> None:
+    book = [*cells("standard", 0.1, seeds[0]), *cells("vib", 0.3, seeds[1])]
+    assert told in " ".join(render(Spec.read(SPEC), book).split())
+
+
 def test_rows_and_splits_are_chosen(results: Path) -> None:
     book = list(Ledger(results / "defences.jsonl"))
     text = render(Spec.read(f"{SPEC} rows=standard,free*"), book)
