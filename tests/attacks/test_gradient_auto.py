@@ -51,8 +51,9 @@ def smallest_l2(slope: Tensor, rise: float, point: Tensor) -> float:
     walls = [(-float(value), 1 - float(value)) for value in point]
     line: Any = {"type": "eq", "fun": lambda move: float(slope.numpy() @ move - rise)}
     options: Any = {"maxiter": 500, "ftol": 1e-14}
-    found = minimize(
-        lambda move: float(move @ move), np.zeros(len(point)), jac=lambda move: 2 * move, bounds=walls,
+    solve: Any = minimize
+    found = solve(
+        lambda move: move @ move, np.zeros(len(point)), jac=lambda move: 2 * move, bounds=walls,
         constraints=[line], method="SLSQP", options=options,
     )  # fmt: skip
     return float(np.sqrt(found.fun)) if found.success else float("nan")
