@@ -129,7 +129,7 @@ class WordAttack(ABC):
         Args:
             victim: A model, or any function from a list of texts to class probabilities.
             examples: What to attack; results come as they finish, and are the same in any order. The labels of a
-                `Dataset` are matched to the model's by name.
+                `Dataset` are matched to the model's by name where the names are the same, else by position.
             settings: Goal, protection, seed, budgets; or give these as keyword arguments.
             encoder: Sentence encoder, for attacks that compare sentences.
             masked_lm: Masked language model, for attacks that fill blanks.
@@ -266,7 +266,7 @@ class AttackRun:
     ) -> None:
         settings = dataclasses.replace(settings, goal=bound(settings.goal, victim.labels))
         self.attack, self.settings = attack, settings
-        if isinstance(examples, Dataset) and examples.labels and victim.labels:
+        if isinstance(examples, Dataset) and set(examples.labels) == set(victim.labels) != set():
             examples = examples.aligned(victim.labels)
         self.examples = examples
         if attack.needs_gradients:
