@@ -166,3 +166,14 @@ def test_calls_that_cannot_be_right() -> None:
         isthmus.train(ROWS, defence=FreeLB(), parameters={"steps": 2})
     with pytest.raises(RunError, match="no run folder"):
         isthmus.open_run("nowhere")
+
+
+def test_an_attack_matches_the_labels_of_a_data_set_by_name() -> None:
+    splits = isthmus.load_data({"test": [("a lovely film", "good"), ("a dull plot", "bad")]})
+    assert splits["test"].labels == ("bad", "good")
+    right = isthmus.load_victim(
+        lambda texts: [[0.9, 0.1] if "lovely" in text else [0.1, 0.9] for text in texts], labels=("good", "bad")
+    )
+    results = list(isthmus.attacks.DeepWordBug()(right, splits["test"]))
+    assert {result.outcome for result in results} <= {"succeeded", "failed"}
+    assert [result.label for result in sorted(results, key=lambda result: result.id)] == [0, 1]

@@ -102,6 +102,14 @@ def test_what_is_read_back_is_said_aloud(isthmus, place):
     assert "0 certified now, 4 read back" in again.out
 
 
+def test_a_smaller_n_leaves_nothing_missing(isthmus, place):
+    certify(isthmus, "cnn", "exact", *QUICK["exact"], "--n", 8)
+    source = ("cnn", "--data", "data.csv", "--certificate", "exact", *QUICK["exact"])
+    fewer = isthmus("certify", *source, "--n", 4, "--out", "out-cnn")
+    assert "0 certified now, 4 read back" in fewer.out, fewer.err
+    assert "no rows yet" not in fewer.out
+
+
 @pytest.mark.parametrize("name", list(QUICK))
 def test_rows_statement_and_rates(isthmus, place, name):
     ended = certify(isthmus, "cnn", name, *QUICK[name], "--n", 20)

@@ -64,6 +64,15 @@ def test_the_same_command_again_does_nothing_and_says_the_same(isthmus: Any, pla
     assert (place / "run/attacks/deepwordbug.jsonl").read_bytes() == content
 
 
+def test_a_smaller_n_is_no_unfinished_run(isthmus: Any, place: Path) -> None:
+    attack(isthmus, "--n", 20)
+    source = ("toy:classify", "--data", "reviews.csv", "--attack", "deepwordbug")
+    fewer = isthmus("attack", *source, "--out", "run", "--n", 5)
+    assert "5 read back" in fewer.out, fewer.err
+    assert "not finished" not in fewer.out
+    assert len(rows(place)) == 20
+
+
 def test_a_larger_n_continues_and_equals_a_fresh_run(isthmus: Any, place: Path) -> None:
     attack(isthmus, "--n", 10)
     grown = attack(isthmus, "--n", 50)

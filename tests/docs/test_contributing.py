@@ -37,11 +37,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             anchor = re.search(rf"^{where.removeprefix('before ')}\b.*= \{{\n", text, re.MULTILINE)
             assert anchor is not None
             text = f"{text[: anchor.start()]}{code}\n\n{text[anchor.start() :]}"
-            text = text.replace("\nfrom isthmus.", "\nfrom isthmus.core import catalog\nfrom isthmus.", 1)
-        elif " behind " in where:
-            behind = where.split(" behind ")[1]
-            assert text.count(f"    {behind}\n") == 1
-            text = text.replace(f"    {behind}\n", f"    {behind}\n{code}")
+        elif "behind " in where:
+            behind = where.split("behind ")[1]
+            text, count = re.subn(rf"^( *{re.escape(behind)}\n)", rf"\g<1>{code}", text, flags=re.MULTILINE)
+            assert count == 1
         else:
             table = where.removeprefix("in ")
             text, count = re.subn(rf"^({table}\b.*= \{{\n)", rf"\g<1>{code}", text, count=1, flags=re.MULTILINE)
@@ -52,7 +51,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_has_the_blocks() -> None:
     found = [(name, where) for name, where, _ in BLOCK.findall(PAGE)]
-    assert len(found) == PAGE.count("```python") == 7
+    assert len(found) == PAGE.count("```python") == 8
 
 
 @pytest.mark.parametrize(
@@ -77,3 +76,11 @@ def test_what_it_adds_is_listed(copy: Path) -> None:
         command = [sys.executable, "-m", "isthmus", "list", family]
         shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
         assert re.search(rf"{name} .*{says}", shown)
+
+
+def test_what_it_adds_passes_the_linter(copy: Path) -> None:
+    files = sorted({name for name, _, _ in BLOCK.findall(PAGE)})
+    for check in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        command = [sys.executable, "-m", "ruff", *check, *files]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

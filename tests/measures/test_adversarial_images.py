@@ -39,7 +39,7 @@ def test_the_grid_shows_originals_and_differences():
 
 
 def test_texts_and_models_that_know_nothing_are_refused():
-    with pytest.raises(UsageError, match="does not read images"):
+    with pytest.raises(UsageError, match="does not read images: measure a model of images"):
         AdversarialImages()(toys.classifier(), Splits("toys", {"test": toys.dataset("test", 8, 0)}))
     with pytest.raises(UsageError, match="count is 0"):
         AdversarialImages(count=0)

@@ -34,6 +34,7 @@ from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, align_ed
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
+from isthmus.data.dataset import Dataset
 from isthmus.engine.gradients import require_gradients
 from isthmus.engine.requests import Score, Similarity, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
@@ -127,7 +128,8 @@ class WordAttack(ABC):
 
         Args:
             victim: A model, or any function from a list of texts to class probabilities.
-            examples: What to attack; results come as they finish, and are the same in any order.
+            examples: What to attack; results come as they finish, and are the same in any order. The labels of a
+                `Dataset` are matched to the model's by name where the names are the same, else by position.
             settings: Goal, protection, seed, budgets; or give these as keyword arguments.
             encoder: Sentence encoder, for attacks that compare sentences.
             masked_lm: Masked language model, for attacks that fill blanks.
@@ -264,6 +266,8 @@ class AttackRun:
     ) -> None:
         settings = dataclasses.replace(settings, goal=bound(settings.goal, victim.labels))
         self.attack, self.settings = attack, settings
+        if isinstance(examples, Dataset) and set(examples.labels) == set(victim.labels) != set():
+            examples = examples.aligned(victim.labels)
         self.examples = examples
         if attack.needs_gradients:
             require_gradients(victim)

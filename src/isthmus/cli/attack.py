@@ -191,7 +191,10 @@ def _view(report: AttackReport) -> RunView:
     from isthmus.report.attack.view import AttackView, read_run
 
     def views(outcomes: tuple[RowsDone[AttackResult], ...]) -> tuple[AttackView, ...]:
-        asked = {each.file.key: AttackView(each.file.key, each.header, each.results) for each in outcomes}
+        asked: dict[str, AttackView] = {}
+        for each in outcomes:  # The file may hold more rows than were asked for now; none of those is missing.
+            header = {**each.header, "n": len(each.results)}
+            asked[each.file.key] = AttackView(each.file.key, header, each.results)
         return tuple(asked.values())
 
     return read_run(report.folder, attacks=views(report.outcomes), embeddings=views(report.embeddings))

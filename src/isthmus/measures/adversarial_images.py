@@ -60,7 +60,7 @@ class AdversarialImages(Measure):
 
         task: Any = subject.model.task
         if not getattr(task, "has_pixels", False):
-            raise UsageError(f"{subject.name} does not read images: its task is {task.name}")
+            raise UsageError(f"{subject.name} does not read images: measure a model of images")
         attack, seed = InputAttack(self.attack, self.epsilon, self.steps), subject.asked.seed
         split = subject.split_names(("test",))[0]
         data = subject.sample(split, default=100)

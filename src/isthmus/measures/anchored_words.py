@@ -128,7 +128,7 @@ def read_word_list(
 
 def _check_model(model: Classifier) -> None:
     if model.task.name != "classification":
-        raise UsageError(f"anchored words are those of a classifier's answer; this model's task is {model.task.name}")
+        raise UsageError(f"anchored words are those of a text classifier; this model's task is {model.task.name}")
     if not model.tokenizer.is_fast:
         raise UsageError(
             "this tokenizer does not say where in the text its tokens lie: anchored words need a fast tokenizer"
