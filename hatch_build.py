@@ -8,6 +8,7 @@ serves Python 3.11 and later. ISTHMUS_PURE=1 leaves it out of a build, too.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -33,7 +34,9 @@ def compile_extension(root: Path = ROOT) -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / target.name
         # The source is named from the root, so that no path of this machine gets into the file.
-        status = subprocess.run([*command, SOURCE, "-o", str(made)], cwd=root, capture_output=True, check=False)
+        digest = hashlib.sha256((root / SOURCE).read_bytes()).hexdigest()
+        named = f'-DSOURCE_DIGEST="{digest}"'  # By it a file that was made from an older source is known.
+        status = subprocess.run([*command, named, SOURCE, "-o", str(made)], cwd=root, capture_output=True, check=False)
         if status.returncode or not _loads(made):
             target.unlink(missing_ok=True)
             return None

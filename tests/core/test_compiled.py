@@ -59,6 +59,16 @@ def _module(name: str, path: Path) -> ModuleType:
     return module
 
 
+def test_a_file_made_from_another_source_is_not_used(part: ModuleType, tmp_path: Path) -> None:
+    source = ROOT / "src/isthmus/core/_compiled.c"
+    assert compiled.is_current(part, source)
+    older = tmp_path / "_compiled.c"
+    older.write_bytes(source.read_bytes() + b"\n")
+    assert not compiled.is_current(part, older)
+    assert not compiled.is_current(ModuleType("_compiled"), source), "a file of before there was a digest"
+    assert compiled.is_current(part, tmp_path / "none.c"), "a wheel without the source"
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     from tokenizers import Tokenizer
@@ -414,10 +424,10 @@ def test_what_is_no_score_is_left_to_python(part: ModuleType) -> None:
     ):
         assert part.furthest(other, column) is None
         if not isinstance(other, np.ndarray) or other.shape != (0, 2):
-            assert part.rank(places[:1] if other is nowhere else places, other, column) is None
-    assert part.rank(places[:1], scores, 0) is None
+            assert part.ranked(places[:1] if other is nowhere else places, other, column) is None
+    assert part.ranked(places[:1], scores, 0) is None
     with pytest.raises(BufferError):
-        part.rank(places.astype(np.int64), scores, 0)
+        part.ranked(places.astype(np.int64), scores, 0)
 
 
 def test_an_environment_variable_leaves_it_unused() -> None:

@@ -1288,7 +1288,18 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+#ifndef SOURCE_DIGEST
+#define SOURCE_DIGEST ""
+#endif
+
+/* Says from which source the file was made: with another one's functions Python must not work. */
+static int
+name_source(PyObject *module)
+{
+    return PyModule_AddStringConstant(module, "SOURCE_DIGEST", SOURCE_DIGEST);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)name_source}, {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_compiled", "The innermost loops of the attack engine.", 0, methods, slots, NULL, NULL, NULL,

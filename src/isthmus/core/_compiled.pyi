@@ -1,6 +1,8 @@
 from collections.abc import Callable, Set
 from typing import Any
 
+SOURCE_DIGEST: str
+
 def rows(
     units: Any,
     unit_sizes: Any,

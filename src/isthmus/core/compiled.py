@@ -6,7 +6,9 @@ in it is written in Python, too, and gives the same results; ISTHMUS_PURE=1 in t
 
 from __future__ import annotations
 
+import hashlib
 import os
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +22,16 @@ def _load() -> ModuleType | None:
         from isthmus.core import _compiled
     except ImportError:
         return None
-    return _compiled
+    return _compiled if is_current(_compiled, Path(__file__).with_name("_compiled.c")) else None
+
+
+def is_current(module: ModuleType, source: Path) -> bool:
+    """Whether the module was made from this source: a checkout moves on, and its compiled file stays behind."""
+    try:
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    except OSError:
+        return True
+    return getattr(module, "SOURCE_DIGEST", "") == digest
 
 
 part: Any = _load()
@@ -31,4 +42,6 @@ def why_not() -> str:
     """Why the compiled part is not used."""
     if os.environ.get(SWITCH, "") not in ("", "0"):
         return f"{SWITCH} is set"
+    if any(Path(__file__).parent.glob("_compiled.*so")):
+        return "it was built from another version: run python hatch_build.py in the checkout, or install isthmus again"
     return "it was not built: no C compiler or Python headers when isthmus was installed"

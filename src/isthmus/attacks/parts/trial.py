@@ -68,7 +68,7 @@ class Trial:
 
     def rank(self, positions: NDArray[np.int32], scores: Floats) -> list[int]:
         """Positions, those first whose row of scores is furthest towards the goal."""
-        if self._compiled is not None and (found := self._compiled.rank(positions, scores, self.label)) is not None:
+        if self._compiled is not None and (found := self._compiled.ranked(positions, scores, self.label)) is not None:
             ranked: list[int] = found
             return ranked
         order: list[int] = positions[(-self.judge(scores)).argsort(kind="stable")].tolist()
