@@ -20,7 +20,7 @@ CHILD = '''
 """The command line, stopped between choosing a name for its rows and opening the file."""
 import sys, time
 from pathlib import Path
-from isthmus.runs import rows_file
+from isthmus.verbs import rows_file
 from isthmus.cli.app import run
 
 name, *arguments = sys.argv[1:]

@@ -153,7 +153,7 @@ def evaluate(
         figures["probe_queries"] = report.probe_queries
         together = {part.name: part for part in pool_splits(view.evaluations)}
         if together:
-            figures["pool_splits"] = {
+            figures["pooled"] = {
                 name: {"splits": list(part.splits), "n": part.n, "accuracy": part.accuracy.to_dict()}
                 for name, part in together.items()
             }

@@ -177,7 +177,7 @@ class InfoBERT(Ascent):
                 if chosen is None:
                     assert gradient is not None
                     chosen = anchoring.band.find_anchored(gradient)
-                values["find_anchored"] = -alpha / steps * anchoring.information(output, chosen, step)
+                values["anchored"] = -alpha / steps * anchoring.information(output, chosen, step)
             yield Terms(values)
             if step + 1 < steps:
                 climb.step(climb.delta.grad if gradient is None else gradient)

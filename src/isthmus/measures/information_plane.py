@@ -159,7 +159,7 @@ def plane_figures(features: Features | Codes) -> Mapping[str, float]:
 
     found = {}
     if isinstance(features, Features):
-        found["mean_spread"] = float(mean_spread(features.tokens.double(), torch.ones(len(features.tokens))))
+        found["spread"] = float(mean_spread(features.tokens.double(), torch.ones(len(features.tokens))))
     if features.mean is not None and features.deviation is not None:
         found["rate"] = float(rate(features.mean, features.deviation).mean())
         found["entropy_rate"] = float(entropy_rate(features.deviation).mean())

@@ -57,7 +57,7 @@ _FIGURES = (
     "balanced_racc",
     "asr",
     "avg_queries",
-    "shares_of_words_changed",
+    "words_changed",
     "similarity",
 )
 _DRAWS = 2_000
