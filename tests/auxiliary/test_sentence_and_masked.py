@@ -145,14 +145,14 @@ def test_models_are_loaded_once(
 ) -> None:
     assert load_encoder(str(encoder("bert"))) is load_encoder(str(encoder("bert")))
     assert load_masked_lm(str(masked_folder)) is load_masked_lm(str(masked_folder))
-    for module, load, kind in (
-        (masked, load_masked_lm, "TransformerMaskedLM"),
-        (sentence, load_encoder, "TransformerSentenceEncoder"),
+    for module, load, kind, cached in (
+        (masked, load_masked_lm, "TransformerMaskedLM", masked._load_masked_lm),
+        (sentence, load_encoder, "TransformerSentenceEncoder", sentence._load_encoder),
     ):
-        module._loaded.cache_clear()
+        cached.cache_clear()
         monkeypatch.setattr(module, kind, lambda name: [name])
         assert load() is load("minilm")
-        module._loaded.cache_clear()
+        cached.cache_clear()
 
 
 def test_rows_longer_than_the_model_reads(masked_folder: Path) -> None:

@@ -49,7 +49,7 @@ class Known(torch.nn.Module):
         super().__init__()
         self.backbone, self.task, self.slots = torch.nn.Identity(), model.task, model.slots
         self.answers_questions, self.labels, self.device = False, model.labels, model.device
-        self.keyed, self.units = model.keyed, units
+        self.use_keys, self.units = model.use_keys, units
         self.head = torch.nn.Linear(units, 2)
 
     def forward(self, inputs):

@@ -267,7 +267,7 @@ class AttackRun:
         settings = dataclasses.replace(settings, goal=bound(settings.goal, victim.labels))
         self.attack, self.settings = attack, settings
         if isinstance(examples, Dataset) and set(examples.labels) == set(victim.labels) != set():
-            examples = examples.aligned(victim.labels)
+            examples = examples.align_labels(victim.labels)
         self.examples = examples
         if attack.needs_gradients:
             require_gradients(victim)

@@ -116,10 +116,11 @@ def render(run: RunView) -> str:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     for name in (
-        "percent", "bare_percent", "bounds", "decimal", "short_bounds", "width", "three", "three_bounds", "two",
+        "percent", "bare_percent", "decimal", "short_bounds", "width", "three", "three_bounds", "two",
         "two_bounds",
     ):  # fmt: skip
         environment.filters[name] = getattr(numerals, name)
+    environment.filters["bounds"] = numerals.percent_bounds
     environment.filters["described"] = settings_line
     environment.filters |= {
         "measured": measure_view.format_figure,
