@@ -222,5 +222,6 @@ def test_units_explain_pairs_and_go_on_after_a_kill(tmp_path: Path) -> None:
     assert [each["attacked"] for each in clean["flat"].summary["rounds"]] == [16, 16]
     assert "unknown" in clean["flat"].summary["rounds"][0]
     assert "rounds" not in clean["base"].summary
-    assert clean["flat"].summary["gradient_shares"].keys() == {"entropy", "importance"}
+    # Shares are taken at the first step and every hundredth: before the first round there is no importance.
+    assert "entropy" in clean["flat"].summary["gradient_shares"].keys() <= {"entropy", "importance"}
     assert "gradient_shares" not in clean["base"].summary

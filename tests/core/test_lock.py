@@ -154,10 +154,10 @@ COUNTER = textwrap.dedent(
     import json, sys
     from pathlib import Path
     from isthmus.core.files import write_json
-    from isthmus.core.lock import serialised
+    from isthmus.core.lock import serialise
     path = Path(sys.argv[1])
     for _ in range(40):
-        with serialised(path, "measure"):
+        with serialise(path, "measure"):
             known = json.loads(path.read_text()) if path.exists() else {}
             write_json(path, {**known, f"{sys.argv[2]}-{len(known)}": 0})
     """
