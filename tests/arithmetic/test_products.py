@@ -111,6 +111,22 @@ def test_a_copy_made_inside_has_its_own_weights(everywhere: None) -> None:
     assert not any("forward" in each.__dict__ for each in half.modules())
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_weights_that_an_optimiser_changed_are_laid_out_again(everywhere: None, fused: bool) -> None:
+    layer, rows = layer_of(384, 384), torch.randn(8, 384)
+    optimiser = torch.optim.AdamW(layer.parameters(), lr=0.1, fused=fused)
+    with torch.no_grad(), lay_out(layer):
+        before = layer(rows)
+    layer(rows).sum().backward()
+    optimiser.step()
+    with torch.no_grad():
+        plain = layer(rows)
+        with lay_out(layer):
+            after = layer(rows)
+    assert not torch.allclose(before, plain, atol=1e-2)
+    torch.testing.assert_close(after, plain, atol=1e-4, rtol=1e-4)
+
+
 def test_an_error_inside_leaves_the_layers_as_they_were(everywhere: None) -> None:
     layer = layer_of(384, 384)
     with pytest.raises(RuntimeError, match="stop"), lay_out(layer):

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 _ROWS = 2048
 """Rows of a product for which weights are laid out; any number of rows may be multiplied."""
@@ -131,7 +132,18 @@ def product(layer: nn.Linear, *, inputs: bool = False) -> Callable[[Tensor], Ten
     return multiply
 
 
-def _state(layer: nn.Linear) -> tuple[int, int, torch.dtype]:
+_steps = [0]
+
+
+def _count_step(*_: Any) -> None:
+    """Count the steps of all optimisers: fused ones change weights and leave the tensors' version as it was."""
+    _steps[0] += 1
+
+
+register_optimizer_step_post_hook(_count_step)
+
+
+def _state(layer: nn.Linear) -> tuple[int, int, int, torch.dtype]:
     """Changes whenever the weights do."""
     weight = layer.weight
-    return weight.data_ptr(), weight._version, weight.dtype
+    return weight.data_ptr(), weight._version, _steps[0], weight.dtype
