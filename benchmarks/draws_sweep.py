@@ -8,7 +8,7 @@
 An attack that sees one draw may fail because of the noise in what it sees, or stop at a lucky one.
 
 ``--search-draws`` compares searches over K draws that stay the same throughout (0: another draw for every query, with
-second looks and new beginnings). All are judged alike, on fresh draws of the model as it is deployed. The table has the
+second looks and restarts). All are judged alike, on fresh draws of the model as it is deployed. The table has the
 texts each leaves, McNemar's exact test against the first line, and the draws it took; the last lines are the union of
 the first search with each of the others. ``--rows`` writes one line of JSON for each text and search.
 

@@ -18,7 +18,7 @@ _WASTE = 1.25
 
 
 def repeat_draws(inputs: Inputs, draws: int) -> Inputs:
-    """Every row so many times, each with a key of its own."""
+    """Repeat every row, each copy with a key of its own."""
     if draws == 1:
         return inputs
     assert inputs.keys is not None

@@ -4,7 +4,7 @@ A search stops at the first draw that goes its way, and a lucky draw is no adver
 because one draw went the victim's way. So
 
     second looks   the attack asks again, at the price of queries, and restarts where its success was luck
-    new beginnings it restarts after a search that failed, too
+    restarts       the attack begins again after a search that failed, too
     fresh draws    whoever judges looks at draws that the attack never saw, at whatever text it ended with: the attack
                    has succeeded if more than half of them say so, and reached / draws is the probability that the
                    text fools the victim

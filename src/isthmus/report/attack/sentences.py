@@ -135,7 +135,7 @@ def warnings(run: RunView) -> list[str]:
 
 
 def is_large(no_candidates: int, summary: Summary) -> bool:
-    """Whether so many examples had no candidates that robust accuracy says little."""
+    """Whether the examples without candidates are too many for robust accuracy to mean much."""
     return no_candidates > LARGE * summary.attacked
 
 
