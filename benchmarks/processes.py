@@ -28,7 +28,7 @@ from pathlib import Path
 
 from isthmus import load_data
 from isthmus.attacks.base import AttackSettings
-from isthmus.attacks.processes import COHORT, AttackWatch, Job, Workers, cohorts_of
+from isthmus.attacks.processes import AttackWatch, Job, Workers, cohorts_of
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusError
 from isthmus.core.types import Example
@@ -76,7 +76,7 @@ def service(wanted: bool) -> Iterator[None]:
 
 def warm_up(workers: Workers, job: Job, examples: list[Example], most: int, on_gpu: bool) -> None:
     """Let every process attack once: on a GPU a whole cohort, which takes memory and chooses kernels."""
-    each = COHORT if on_gpu else 4
+    each = len(cohorts_of(examples, most, on_gpu=True)[0]) if on_gpu else 4
     chosen = (examples * (1 + each * most // len(examples)))[: each * most]
     cohorts = [chosen[start : start + each] for start in range(0, len(chosen), each)]
     list(workers.attack(job, cohorts, {example.id for example in chosen}))

@@ -10,7 +10,7 @@ import pytest
 from process_toys import BAD, GOOD, Counting, Toy
 
 from isthmus.attacks.base import AttackSettings
-from isthmus.attacks.processes import COHORT, AttackWatch, Job, Workers, attack_in_processes, cohorts_of
+from isthmus.attacks.processes import LARGEST, SMALLEST, AttackWatch, Job, Workers, attack_in_processes, cohorts_of
 from isthmus.attacks.words.deepwordbug import DeepWordBug
 from isthmus.core.errors import RunError, UsageError, VictimError
 from isthmus.core.types import Example
@@ -107,7 +107,10 @@ def test_cohorts():
     many = [Example(f"test:{n}", {"text": "a"}, 0) for n in range(1300)]
     fixed = [cohorts_of(many, processes, on_gpu=True) for processes in (1, 2, 7)]
     assert fixed[0] == fixed[1] == fixed[2]
-    assert [len(cohort) for cohort in fixed[0]] == [COHORT, COHORT, 1300 - 2 * COHORT]
+    assert [len(cohort) for cohort in fixed[0]] == [325] * 4
+    few, lots = cohorts_of(many[:600], 2, on_gpu=True), cohorts_of(many * 8, 2, on_gpu=True)
+    assert [len(cohort) for cohort in few] == [SMALLEST, SMALLEST, 600 - 2 * SMALLEST]
+    assert [len(cohort) for cohort in lots] == [LARGEST] * 5 + [1300 * 8 - 5 * LARGEST]
     small = cohorts_of(many[:20], 2, on_gpu=False)
     assert [example for cohort in small for example in cohort] == many[:20]
     assert max(map(len, small)) == 3

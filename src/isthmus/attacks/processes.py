@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
     from isthmus.engine.settings import EngineStatistics
 
-COHORT = 512
-"""Examples of a cohort on a GPU."""
+COHORTS, SMALLEST, LARGEST = 4, 256, 2048
+"""On a GPU: cohorts that an attack is cut into, and the bounds of their sizes. A round costs the host as much for few
+examples as for many, so that large cohorts halve its work; fewer than four would leave processes without any."""
 _LOST = 2
 """How often a cohort may lose its process before the attack ends."""
 _START = (
@@ -91,10 +92,13 @@ class AttackWatch:
 def cohorts_of(examples: Sequence[Example], processes: int, *, on_gpu: bool) -> list[list[Example]]:
     """Examples as they are handed out.
 
-    On a GPU always the same ones together; on a CPU, where a result does not depend on that, as few as keep all
-    processes busy to the end.
+    On a GPU always the same ones together, whatever the number of processes; on a CPU, where a result does not depend
+    on that, as few as keep all processes busy to the end.
     """
-    size = COHORT if on_gpu else max(1, min(32, -(-len(examples) // (4 * processes))))
+    if on_gpu:
+        size = max(SMALLEST, min(LARGEST, -(-len(examples) // COHORTS)))
+    else:
+        size = max(1, min(32, -(-len(examples) // (4 * processes))))
     return [list(examples[start : start + size]) for start in range(0, len(examples), size)]
 
 
