@@ -102,10 +102,15 @@ def measure_cpu(models: Models, rows: Mapping[str, Rows], recipe: str, precision
 
     One record for each way of computing products that this processor has.
     """
+    import torch
+
     loaded = {name: models[name]() for name in rows}
     totals = []
     ways: dict[str, Callable[[torch.nn.Module], contextlib.AbstractContextManager[object]]]
-    ways = {"ideal": contextlib.nullcontext, **({OWN: lay_out} if pays() else {})}
+    ways = {
+        "ideal": contextlib.nullcontext,
+        **({OWN: lay_out} if pays(torch.bfloat16 if precision == "bf16" else torch.float32) else {}),
+    }
     for side, way in ways.items():
         found = list[Record]()
         for name, own in rows.items():

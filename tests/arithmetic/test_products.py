@@ -26,7 +26,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor where it pays, so that these tests say something on every one."""
     if not torch.backends.mkldnn.is_available():
         pytest.skip("torch has no oneDNN here")
-    monkeypatch.setattr(products, "pays", lambda: True)
+    monkeypatch.setattr(products, "pays", lambda kind: True)
 
 
 def layer_of(width: int, outputs: int, kind: torch.dtype = torch.float32) -> nn.Linear:
@@ -52,13 +52,37 @@ def test_products_are_those_of_torch(width: int, outputs: int, kind: torch.dtype
 @pytest.mark.parametrize(("width", "outputs"), WIDTHS)
 def test_a_row_has_the_same_bits_whatever_it_is_multiplied_with(width: int, outputs: int, kind: torch.dtype) -> None:
     layer = layer_of(width, outputs, kind)
-    least, rows = fewest_rows(nn.Sequential(layer_of(width, outputs))), torch.randn(300, width).to(kind)
+    least, rows = fewest_rows(nn.Sequential(layer)), torch.randn(1100, width).to(kind)
     with torch.inference_mode():
         multiply = product(layer)
         whole = multiply(rows)
-        for count in (*range(least, 70), 128, 255, 299):
+        for count in (*range(least, 70), 128, 255, 299, 391, 512, 700, 1024):
             assert torch.equal(multiply(rows[:count]), whole[:count]), count
         assert torch.equal(multiply(rows[37:137]), whole[37:137])
+
+
+@pytest.mark.parametrize("sizes", [(64, 256), (256,), (32, 128, 512)])
+def test_blocks_answer_every_row_once_and_in_order(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on processors that need no blocks."""
+    asked: list[int] = []
+
+    def multiply(rows: torch.Tensor, *given: object) -> torch.Tensor:
+        asked.append(len(rows))
+        return plain(rows, *given)
+
+    plain = products._multiply
+    monkeypatch.setattr(products, "_block_sizes", lambda *_: sizes)
+    monkeypatch.setattr(products, "_multiply", multiply)
+    layer = layer_of(48, 24, torch.bfloat16)
+    for shape in [(1,), (3, 21), (64,), (2, 150), (1, 1024), (1100,)]:
+        rows = torch.randn(*shape, 48).bfloat16()
+        asked.clear()
+        with torch.inference_mode():
+            found, expected = product(layer)(rows), layer(rows)
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+        assert set(asked) <= set(sizes)
+        assert 0 <= sum(asked) - rows[..., 0].numel() < sizes[-1]
 
 
 def test_changed_weights_are_seen_and_nothing_stays_behind(everywhere: None) -> None:
@@ -152,5 +176,5 @@ def test_a_victim_answers_alike_alone_and_in_passes(everywhere: None, monkeypatc
     alone = np.concatenate([victim.launch([batch])() for batch in batches])
     assert np.array_equal(together, alone)
     assert not any("forward" in each.__dict__ for each in victim.model.modules())
-    monkeypatch.setattr(products, "pays", lambda: False)
+    monkeypatch.setattr(products, "pays", lambda kind: False)
     np.testing.assert_allclose(victim_of_bert().launch(batches)(), together, atol=1e-5)

@@ -81,27 +81,34 @@ def fewest_rows(model: nn.Module | None = None) -> int:
     import torch
 
     layers = [] if model is None else list(model.modules())
-    widths = {(each.in_features, each.out_features) for each in layers if isinstance(each, torch.nn.Linear)} or _WIDTHS
-    least = max(_fewest_rows(*sizes, torch.get_num_threads()) for sizes in widths)
+    linear = [each for each in layers if isinstance(each, torch.nn.Linear)]
+    widths = {(each.in_features, each.out_features) for each in linear} or _WIDTHS
+    half = any(each.weight.dtype == torch.bfloat16 for each in linear)
+    least = max(_fewest_rows(*sizes, half, torch.get_num_threads()) for sizes in widths)
     other = model is None or any(isinstance(each, torch.nn.RNNBase | torch.nn.Conv1d) for each in layers)
     return 16 if other and least > STRICT_ROWS else least
 
 
 @functools.cache
-def _fewest_rows(width: int, outputs: int, threads: int) -> int:
-    """For one linear layer with that many threads."""
+def _fewest_rows(width: int, outputs: int, half: bool, threads: int) -> int:
+    """For one linear layer, in bfloat16 or in float32, with that many threads."""
     del threads  # They decide how the product is cut.
     import torch
 
     from isthmus.arithmetic.products import pays, product
 
+    kind = torch.bfloat16 if half else torch.float32
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layer, rows = torch.nn.Linear(width, outputs), torch.randn(256, width)
+        layer, rows = torch.nn.Linear(width, outputs), torch.randn(256, width).to(kind)
         torch.nn.init.normal_(layer.weight)
+        layer.to(kind)
+    ways = [product(layer)] if pays(kind) else []
+    if not (half and ways):  # Gradients of weights are torch's own, in float32.
+        ways.append(layer)
     misfits = list[int]()
     with torch.inference_mode():
-        for multiply in (layer, product(layer)) if pays() else (layer,):
+        for multiply in ways:
             whole = multiply(rows)
             misfits += [n for n in range(STRICT_ROWS, 17) if not torch.equal(multiply(rows[:n]), whole[:n])]
     return min(max([STRICT_ROWS, *(n + 1 for n in misfits)]), 16)
