@@ -95,7 +95,7 @@ def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) 
 
 
 def index_tensor(array: NDArray[np.int64], device: torch.device, least: int = 1) -> Tensor:
-    """Indices on a device, at least so many of them; a GPU is not waited for."""
+    """Copy indices to a device, filled up to `least` of them, without waiting for a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(fill_up(array, least)))
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)

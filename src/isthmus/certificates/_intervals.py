@@ -51,7 +51,7 @@ class Box(NamedTuple):
 
 
 def slack(terms: int) -> float:
-    """What a float32 sum of so many products can be off by, relative to the sum of their sizes, in whatever order."""
+    """Largest rounding error of a float32 sum of `terms` products in any order, relative to the sum of their sizes."""
     return max(_LEAST, 1.01 * (terms + 4) * _UNIT)
 
 

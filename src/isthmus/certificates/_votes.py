@@ -111,7 +111,7 @@ def answer_challenge(votes: Ints, challenge: Challenge, n: int, alpha: float) ->
 
 
 def leaving(share: float, draws: int) -> float:
-    """The chance that a class of this share has no majority among so many draws: P[Bin(k, w) <= k / 2].
+    """The probability that a class of this share has no majority among k draws: P[Bin(k, w) <= k / 2].
 
     With more than half of the votes a class wins whatever the others have, so that of a vote between several classes
     this is an upper bound.

@@ -147,7 +147,7 @@ class Certificate(ABC):
         seed: int = 0,
         protection: Protection | None = None,
     ) -> Iterator[Certified]:
-        """Certify every example; results come as they finish and do not depend on order or company.
+        """Certify every example; results come as they finish and do not depend on the order or on other examples.
 
         Args:
             victim: A model, or any function from a list of texts to class probabilities.

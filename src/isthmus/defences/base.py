@@ -177,7 +177,7 @@ class Defence:
         return self
 
     def plan(self, epochs: int) -> Plan:
-        """How a run of so many epochs is divided; a defence for which they are too few says so here."""
+        """How a run of `epochs` epochs is divided into trainings; too few epochs for the defence are an error."""
         return Plan()
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:

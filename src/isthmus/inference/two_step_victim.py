@@ -50,14 +50,14 @@ _MANY = 16
 _TRIED = 12
 """Tokens of the rows on which the smallest batch is tried."""
 _LIKE_COPIES = 8
-"""A gradient keeps what a forward pass throws away: about the memory of so many copies."""
+"""A gradient keeps the activations that a forward pass discards: about the memory of this number of copies."""
 
 
 class TwoStepVictim(ClassifierVictim):
     """See `isthmus.inference.two_step`.
 
-    ``draws`` averages over so many independent answers of the whole procedure; ``fixed`` gives every query the same
-    draws. `asked` and `second` count the texts answered so far and those of them that needed the second step.
+    ``draws`` independent answers of the whole procedure are averaged; ``fixed`` gives every query the same draws.
+    `asked` and `second` count the texts answered so far and those of them that needed the second step.
     """
 
     def __init__(

@@ -181,7 +181,7 @@ class Normaliser:
 
 
 def find_known_words(texts: Iterable[str], steps: NormaliserSteps, *, most: int, min_count: int) -> tuple[str, ...]:
-    """The words that occur at least so often in texts, most frequent first; in texts as they are shown."""
+    """The words that occur at least `min_count` times in the texts as they are shown, the most frequent first."""
     reader, counts = Normaliser(steps), Counter[str]()
     for text in texts:
         shown = reader.show(text).lower()

@@ -78,7 +78,7 @@ class AnchoredWords(Measure):
             legend={
                 UNUSEFUL: f"the lowest {lowest:.0%} of gradients: hardly read",
                 ANCHORED: f"from {lowest:.0%} to {highest:.0%}: useful and stable",
-                NON_ROBUST: f"above {highest:.0%}: what the answer hangs by",
+                NON_ROBUST: f"above {highest:.0%}: the words that drive the prediction",
             },
             details={"lowest": lowest, "highest": highest, "texts": rows},
         )

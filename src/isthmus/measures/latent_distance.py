@@ -52,8 +52,8 @@ class LatentDistance(Measure):
         false lets each draw its own.
 
     Relations:
-        `anchored_words` shows which words an answer hangs by. Each run is measured on the texts that fooled that run;
-        give one exported file of adversarial texts (attack = file.jsonl) to hold several runs against the same texts.
+        `anchored_words` shows which words drive a prediction. Each run is measured on the texts that fooled that run;
+        give one exported file of adversarial texts (attack = file.jsonl) to measure several runs on the same texts.
 
     Example:
         ``isthmus measure runs/standard runs/rsmi --measure latent_distance -P attack=textfooler``

@@ -53,7 +53,7 @@ class Attacked(Defence):
     points: int | None = 10_000
     """Training points that are attacked, drawn with equal shares of the classes; none: all of them; 0: no attack."""
     budget: int | None = None
-    """Most queries an attack may spend on one text."""
+    """Maximum queries per text; none: no limit but the preset's."""
     base: str = "standard"
     """Defence whose losses train on the examples, and whose model is attacked."""
     base_parameters: str = ""
@@ -185,7 +185,7 @@ class Attacked(Defence):
         if not counts["succeeded"]:
             progress.note(
                 f"{self.name}: {self.attack} succeeded on none of {len(results)} training texts "
-                f"({counts['failed']} held, {counts['skipped']} were wrong already): training "
+                f"({counts['failed']} withstood it, {counts['skipped']} were misclassified before): training "
                 f"{'goes on with texts that fool nobody' if made else 'has nothing but the originals'}"
             )
         notes: dict[str, Any] = {
@@ -233,7 +233,7 @@ class Attacked(Defence):
                 results.append(result)
                 kept.add(result.to_row())
                 counts[result.outcome] += 1
-                told = f"fooled {counts['succeeded']}  held {counts['failed']}"
+                told = f"fooled {counts['succeeded']}  withstood {counts['failed']}"
                 progress.tell(title, len(results), len(targets), told)
         results.sort(key=lambda result: place[result.id])
         return results

@@ -243,7 +243,7 @@ def why_not(first: Defence, second: Defence) -> str | None:
 
 def _alike(first: Defence, second: Defence) -> str | None:
     if first.name == second.name:
-        return f"{first.name} stands there twice"
+        return f"{first.name} is named twice: name it once"
     if first.exclusive is not None and first.exclusive == second.exclusive:
         return f"each of them {first.exclusive}, and one composition can do so once: take one of them"
     if both := set(first.slots) & set(second.slots):

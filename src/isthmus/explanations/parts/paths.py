@@ -84,7 +84,7 @@ def _read_text(victim: Any, example: Example, vocabulary: Vocabulary) -> _Text:
 
 
 def _groups(texts: Sequence[_Text], most: int) -> Iterator[list[int]]:
-    """Texts of one length, so many that their embeddings and gradients are a few batches at most."""
+    """Yield groups of texts of one length whose embeddings and gradients fit in a few batches."""
     of_length: dict[int, list[int]] = {}
     for place, text in enumerate(texts):
         of_length.setdefault(len(text.ids), []).append(place)

@@ -22,7 +22,7 @@ AskScores = Callable[[Bools], "Steps[Probabilities]"]
 """Probabilities [rows, classes] of the text with the words where a row [rows, words] is False left out."""
 
 Weigh = Callable[[int, AskScores, int], "Steps[Weighed]"]
-"""Weights by a method: number of words, how to ask, key of the draws."""
+"""Computes the weights of a method from the number of words, a function that queries, and the key of the draws."""
 
 ABSENT = {"delete": DELETE, "unknown": UNKNOWN}
 """What stands for a word that is left out: nothing, or the model's unknown token."""
