@@ -41,7 +41,7 @@ class Columns:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """A single text is called ``text`` whatever its column, so that one model fits files of any origin."""
+        """Names of the fields; a single text is called ``text``, so that a model fits files of any origin."""
         return self.texts if len(self.texts) > 1 else ("text",)
 
     @property

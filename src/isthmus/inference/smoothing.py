@@ -94,7 +94,7 @@ class SmoothedVictim:
 
     @property
     def texts_at_once(self) -> int:
-        """Many, since their draws are of many lengths, and each length is a batch of its own."""
+        """A large number of texts per call: their draws differ in length, and each length is a batch of its own."""
         return max(64, _TEXTS_AT_ONCE // self.draws)
 
     @property

@@ -249,7 +249,7 @@ class TwoStepVictim(ClassifierVictim):
         texts: range,
         candidates: MaskCandidates | None,
     ) -> Tensor | None:
-        """The same, with equal masks of a text read once up to the first noise; None where that saves nothing."""
+        """The same logits; copies with equal masks share the layers before the first noise. None if that is no gain."""
         settings, device = self.settings, keys.device
         if settings.masks and candidates is None:  # Masks from all words seldom fall together.
             return None
@@ -341,7 +341,7 @@ class TwoStepVictim(ClassifierVictim):
         return own if all(self._holds(each, own, usual) for each in models.values()) else usual
 
     def _texts_drawn(self, part: Inputs) -> int:
-        """Texts of a filled batch that are drawn: draws of one may be rows enough, where its saliency needs more."""
+        """Number of texts to draw in a full batch: one text has rows enough, but its saliency may need more."""
         enough = max(-(-self._least // self.settings.k0), -(-_MANY // part.ids.shape[1]))
         if max(part.rows, enough) >= len(part.ids) or not self._draws_hold:
             return len(part.ids)

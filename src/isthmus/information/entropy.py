@@ -36,7 +36,7 @@ SATURATED = 0.9
 
 
 def count_symbols(symbols: Sequence[object]) -> Counts:
-    """How often each distinct symbol occurs."""
+    """Number of occurrences of each distinct symbol."""
     return np.array(sorted(Counter(symbols).values()), dtype=np.int64)
 
 
@@ -125,7 +125,7 @@ def _jvhw_range(n: int, once: int) -> float:
 
 
 def _jvhw_term(count: int, n: int, threshold: float, order: int) -> float:
-    """What a symbol seen `count` times adds: the polynomial below half the threshold, the plug-in above it."""
+    """The contribution of a symbol seen `count` times: polynomial below half the threshold, plug-in above it."""
     share = count / n
     weight = min(max(2 * share / threshold - 1, 0.0), 1.0)
     if weight == 1.0:

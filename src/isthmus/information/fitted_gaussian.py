@@ -69,7 +69,7 @@ class AuxiliaryGaussian(nn.Module):
 
 
 def _mean_over_processes(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Without it every process would fit a density of its own, and a checkpoint hold only the first one's."""
+    """Average over processes, so that all fit one density and a checkpoint holds it."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return gradients
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])

@@ -44,7 +44,7 @@ def table_file(source: str) -> Path | None:
 
 @functools.cache
 def load_table(source: str = "safer") -> SynonymTable:
-    """``safer`` (from counter-fitted vectors), ``glove``, a ``.json`` file, or the folder of a run that has one."""
+    """Load ``safer`` (from counter-fitted vectors), ``glove``, a ``.json`` file, or the table in a run's folder."""
     file = table_file(source)
     if file is not None:
         return SynonymTable.read(file)

@@ -32,7 +32,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = "glove") -> WordVectors:
-        """An asset's name, a folder of ``words.txt`` and ``vectors.npy``, a ``.npz`` file, or a text file (or .gz)."""
+        """Load an asset, a folder of ``words.txt`` and ``vectors.npy``, a ``.npz`` file, or a text file (or .gz)."""
         if str(source) in assets.names("lexicon"):
             return _read_folder(assets.path(str(source)))
         path = Path(source).expanduser()
