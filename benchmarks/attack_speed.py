@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nltk-data", type=Path, help="nltk_data folder or zip with the tagger, for both sides")
     parser.add_argument("--masked-length", type=int, default=512, help="TextAttack pads the masked model's rows to it")
     parser.add_argument("--batches", type=Path, help="on the GPU: TextAttack's batches to replay (its .jsonl)")
-    parser.add_argument("--budget", type=int, default=20_000, help="most queries per text when memory is measured")
+    parser.add_argument("--budget", type=int, default=20_000, help="maximum queries per text when memory is measured")
     parser.add_argument("--max-tokens", type=int, default=128, help="what TextAttack pads every batch to")
     parser.add_argument("--in-flight", type=int, help="attacks at once (default: the engine's choice; host: 1024)")
     parser.add_argument("--cores", default="0", help="comma-separated; as many threads are used as cores are named")

@@ -1,7 +1,7 @@
 """Every attack on four data sets, against a fine-tuned MiniLM: the table in docs/results/attacks.md.
 
     python benchmarks/attack_table.py --data PACK --out RUNS                  train what is missing, attack, print
-    python benchmarks/attack_table.py --data PACK --out RUNS --minutes 9      stop after so long; the same again goes on
+    python benchmarks/attack_table.py --data PACK --out RUNS --minutes 9      stop after 9 minutes; again: go on
     python benchmarks/attack_table.py --out RUNS --write docs/results/attacks.md       only write what is there
 
 PACK is a folder with sst2, ag_news, imdb and snli in it, each with train, dev and test .jsonl.gz and a meta.json with
@@ -61,10 +61,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sets", nargs="+", default=[plan.name for plan in PLANS])
     parser.add_argument("--attacks", nargs="+", default=catalog.names("attacks"))
     parser.add_argument("--n", type=int, help="at most this many texts, for a quick look")
-    parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
+    parser.add_argument("--minutes", type=float, help="minutes after which no new attack starts")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--in-flight", type=int)
-    parser.add_argument("--budget", type=int, help="most queries for one text")
+    parser.add_argument("--budget", type=int, help="maximum queries per text")
     parser.add_argument("--train-only", action="store_true")
     parser.add_argument("--write", type=Path, help="write the table there instead of attacking")
     return parser.parse_args()

@@ -204,7 +204,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--name", default="data", help="for folders and titles")
     parser.add_argument("--backbone", default="minilm")
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
+    parser.add_argument("--limit", type=int, help="maximum training texts, for a quick look")
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--pgd", type=int, default=10, help="steps of the attack on the embeddings; 0: none")

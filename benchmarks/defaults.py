@@ -63,10 +63,10 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--data", type=Path, help=f"folder that holds {DATA}; by default the assets'")
     options.add_argument("--device", help="cuda or cpu")
     options.add_argument("--workers", type=int, default=1, help="processes beside each other")
-    options.add_argument("--deadline", type=float, help="begin nothing new after so many seconds")
-    options.add_argument("--stop", type=float, help="end what still runs after so many seconds")
-    options.add_argument("--limit-train", type=int, help="train on so many texts, for a quick look")
-    options.add_argument("--epochs", type=int, help="train for so many epochs, for a quick look")
+    options.add_argument("--deadline", type=float, help="seconds after which no new job starts")
+    options.add_argument("--stop", type=float, help="seconds after which running jobs are ended")
+    options.add_argument("--limit-train", type=int, help="maximum training texts, for a quick look")
+    options.add_argument("--epochs", type=int, help="number of epochs, for a quick look")
     return options.parse_args(words)
 
 

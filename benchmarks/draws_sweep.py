@@ -12,7 +12,7 @@ second looks and restarts). All are judged alike, on fresh draws of the model as
 texts each leaves, McNemar's exact test against the first line, and the draws it took; the last lines are the union of
 the first search with each of the others. ``--rows`` writes one line of JSON for each text and search.
 
-``--draws`` gives the victim's answers as means over so many (``-V draws=k``) to the search of single draws, and to its
+``--draws`` gives the victim's answers as means over K draws (``-V draws=K``) to the search of single draws, and to its
 judge. Robust accuracy that falls with the number of draws was obfuscation. ``fixed`` gives every query the same draws:
 the model as a deterministic one.
 

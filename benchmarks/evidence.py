@@ -43,17 +43,17 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     )
     options.add_argument("--list", action="store_true", help="print the plan instead of running it")
     options.add_argument("--workers", type=int, default=1, help="processes beside each other, on one GPU")
-    options.add_argument("--deadline", type=float, help="begin nothing new after so many seconds")
-    options.add_argument("--stop", type=float, help="end what still runs after so many seconds")
+    options.add_argument("--deadline", type=float, help="seconds after which no new job starts")
+    options.add_argument("--stop", type=float, help="seconds after which running jobs are ended")
     options.add_argument(
         "--search-draws", type=int, help="shared draws whose mean the search against a random model sees"
     )
     options.add_argument("--restarts", type=int, help="restarts of such a search")
     options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of attacks on random models")
     options.add_argument("--set", nargs="+", default=[], metavar="DEFENCE.PARAMETER=VALUE", help="for all of its units")
-    options.add_argument("--n", type=int, help="attack so many texts, for a quick look")
-    options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
-    options.add_argument("--epochs", type=int, help="train for so many epochs, for a quick look")
+    options.add_argument("--n", type=int, help="number of attacked texts, for a quick look")
+    options.add_argument("--limit", type=int, help="maximum training texts, for a quick look")
+    options.add_argument("--epochs", type=int, help="number of epochs, for a quick look")
     options.add_argument("--device", help="cuda or cpu")
     return options.parse_args(words)
 

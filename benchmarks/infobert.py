@@ -72,7 +72,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--search-n", type=int, default=300)
     options.add_argument("--set-n", type=int, default=1000, help="pairs of which adversarial sets are made")
     options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    options.add_argument("--limit", type=int, help="train on so many pairs, for a quick look")
+    options.add_argument("--limit", type=int, help="maximum training pairs, for a quick look")
     return options.parse_args()
 
 

@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--learning-rate", type=float, default=1e-4, help="MiniLM's; large encoders want 3e-5")
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--n", type=int, help="at most this many questions of each set, for a quick look")
-    options.add_argument("--limit", type=int, help="train on so many questions, for a quick look")
+    options.add_argument("--limit", type=int, help="maximum training questions, for a quick look")
     return options.parse_args()
 
 

@@ -37,7 +37,7 @@ ATTACKS = ("textfooler", "pwws", "bae")
 UNMASKED = "rsmi, nothing masked"
 FIXED = "randomness = the same for every query"
 RESTARTS = 0
-"""New beginnings of an attack on a model that draws: none, as in the paper, since each is a whole search. One of the
+"""Restarts of an attack on a randomised model: none, as in the paper, since each is a whole search. One of the
 ablations has more."""
 
 
@@ -90,7 +90,7 @@ class Row:
     n: int | None = None
     """Texts attacked, where fewer than the plan's."""
     restarts: int = RESTARTS
-    """New beginnings of the attack."""
+    """Restarts of the attack."""
 
     @property
     def heavy(self) -> bool:
@@ -175,7 +175,7 @@ def ablations(plan: Plan) -> list[Row]:
         for what, value, method, victim in [*(models + random if plan.varied else ()), *ways]
     ]
     if plan.varied:
-        table.append(Row("new beginnings = 2", own, {"k1": plan.k1}, ("textfooler",), 1, n=plan.few // 2, restarts=2))
+        table.append(Row("restarts = 2", own, {"k1": plan.k1}, ("textfooler",), 1, n=plan.few // 2, restarts=2))
     if plan.k1 < 50:
         table.append(Row("k1 = 50", own, {"k1": 50}, ("textfooler",), 1, n=20))
     return table
@@ -190,12 +190,12 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--learning-rate", type=float, default=2e-4)
     options.add_argument("--only", choices=("headline", "ablations"))
     options.add_argument("--names", nargs="+", help="only these rows")
-    options.add_argument("--n", type=int, help="attack so many texts")
-    options.add_argument("--few", nargs="+", default=[], metavar="SET=N", help="and of models that draw so many")
+    options.add_argument("--n", type=int, help="number of attacked texts")
+    options.add_argument("--few", nargs="+", default=[], metavar="SET=N", help="the same for randomised models")
     options.add_argument("--late", nargs="*", default=["imdb"], help="sets whose seeds but the first come last")
     options.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=ATTACKS, help="only these")
     options.add_argument("--search-n", type=int, default=100, help="development texts attacked while searching")
-    options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
+    options.add_argument("--limit", type=int, help="maximum training texts, for a quick look")
     options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     return options.parse_args()
 

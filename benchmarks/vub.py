@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--max-tokens", type=int, default=128)
     options.add_argument("--batch", type=int, default=SCHEDULE.batch_size, help="vectors in a batch (the paper: 16)")
     options.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of the model under attack")
-    options.add_argument("--limit", type=int, help="train on so many texts, for a quick look")
+    options.add_argument("--limit", type=int, help="maximum training texts, for a quick look")
     return options.parse_args()
 
 

@@ -103,6 +103,6 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     found.add_argument("--seeds", type=int, default=3)
     found.add_argument("--part", default="0/1", metavar="I/K", help="only the I-th of every K runs")
     found.add_argument("--workers", type=int, default=1, help="processes beside each other, on one GPU")
-    found.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after so long")
+    found.add_argument("--minutes", type=float, default=1e6, help="minutes after which no new job starts")
     found.add_argument("--write", type=Path, help="write the page there instead of running")
     return found

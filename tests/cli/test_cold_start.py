@@ -62,4 +62,4 @@ def test_an_attack_shows_its_queries_before_a_text_has_ended(
     monkeypatch.setattr(progress, "_LINE_EVERY_S", -1.0)
     ended = isthmus("attack", "toy:classify", "--data", "reviews.csv", "--attack", "deepwordbug", "--n", 4)
     assert ended.code == 0, ended.err
-    assert re.search(r"deepwordbug  0/4  0 s  fooled 0  held 0  \d+ queries", ended.err), ended.err
+    assert re.search(r"deepwordbug  0/4  0 s  fooled 0  withstood 0  \d+ queries", ended.err), ended.err

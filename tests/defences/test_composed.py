@@ -224,7 +224,7 @@ def test_name_and_parameters_are_enough_to_build_it_again(spec):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("freelb+freelb", "stands there twice"),
+        ("freelb+freelb", "is named twice"),
         ("freelb+pgd", "makes its own passes"),
         ("infobert+freelb", "adversary=freelb"),
         ("adversarial+advaug", "attacks the training examples"),

@@ -1,4 +1,4 @@
-"""Texts to batches of token rows of equal length, which need no padding and no mask."""
+"""Makes batches of token rows of equal length from texts; they need no padding and no mask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS_PER_BATCH = 64
 
 
 def columns_of(texts: Sequence[Texts], fields: Sequence[str] | None = None) -> list[list[str]]:
-    """One list per field, in reading order; every text must have as many fields as the first (or as `fields`)."""
+    """Turn texts into one list per field, in reading order; all need as many fields as the first (or as `fields`)."""
     names = tuple(fields or (texts[0] if texts else ("text",)))
     for text in texts:
         if len(text) != len(names):
@@ -37,7 +37,7 @@ def batches_of(
     *,
     most: int = _ROWS_PER_BATCH,
 ) -> Iterator[tuple[NDArray[np.int64], TokenBatch]]:
-    """Batches of at most `most` rows of equal length, the shortest first, each with its rows' positions."""
+    """Make batches of at most `most` rows of equal length, the shortest first, each with the positions of its rows."""
     if not columns[0]:
         return
     try:

@@ -27,7 +27,7 @@ STRICT_ROWS = 2
 
 
 def ask_for_strict_arithmetic() -> None:
-    """Ask for results that do not depend on the size of a batch; heard if no large product was computed before."""
+    """Ask for results that do not depend on the batch size; has an effect only before the first large product."""
     os.environ.setdefault(*_STRICT)
 
 
@@ -73,7 +73,7 @@ _WIDTHS = ((384, 384), (384, 1536), (1536, 384), (384, 2))
 
 
 def fewest_rows(model: nn.Module | None = None) -> int:
-    """The smallest batch from which on rows get the bits that they get in a large one, on this CPU.
+    """The smallest batch size from which rows get the same bits as in a large batch, on this CPU.
 
     Every size is tried at the widths of the model's own layers: a library that has kernels of its own for one to three
     rows needs no batch of 16, and one that shares narrow products among threads needs it for these alone.
@@ -91,7 +91,7 @@ def fewest_rows(model: nn.Module | None = None) -> int:
 
 @functools.cache
 def _fewest_rows(width: int, outputs: int, half: bool, threads: int) -> int:
-    """For one linear layer, in bfloat16 or in float32, with that many threads."""
+    """The smallest batch size for one linear layer, in bfloat16 or float32, with this number of threads."""
     del threads  # They decide how the product is cut.
     import torch
 

@@ -1,4 +1,4 @@
-"""Rows of many lengths in one pass on a CPU: no padding, and the bits that they get alone.
+"""Passes rows of many lengths through a model at once on a CPU: no padding, and the bits that each row gets alone.
 
 An attack asks for a few rows of each length. Batched by length, most products are too small to pay; padded to one
 length, sums end in other bits. So the blocks of the encoder read one long sequence:
@@ -55,7 +55,7 @@ class Packing:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all rows."""
+        """Number of tokens of all rows."""
         return sum(length * count for length, count in self.groups)
 
     def pack(self, rows: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class Packing:
         return rows
 
     def places(self) -> Iterator[tuple[int, int, int]]:
-        """(first row, length, rows)."""
+        """For each length: (first row, length, number of rows)."""
         start = 0
         for length, count in self.groups:
             yield start, length, count
@@ -89,7 +89,7 @@ _packing: ContextVar[Packing] = ContextVar("packing")
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, scaling: float | None = None, **__: Any
 ) -> tuple[Tensor, None]:
-    """Attention [1, heads, tokens, width] -> [1, tokens, heads, width], along each row."""
+    """Attention along each row: [1, heads, tokens, width] -> [1, tokens, heads, width]."""
     del module
     heads, tokens, width = query.shape[1:]
     found, at = query.new_empty(1, tokens, heads, width), 0
@@ -115,13 +115,13 @@ def _register() -> None:
 
 
 def can_pack(model: PreTrainedModel, blocks: Sequence[nn.Module], depth: int) -> bool:
-    """Whether it is worth a trial: one call for each block, and attention that can be replaced."""
+    """Whether packing is worth a trial: each block is called once, and its attention can be replaced."""
     return len(blocks) == depth > 0 and model.config._attn_implementation == "sdpa"
 
 
 @contextlib.contextmanager
 def read_packed(model: PreTrainedModel, blocks: Sequence[nn.Module], packing: Packing) -> Iterator[None]:
-    """Inside the block the model's blocks read rows as `packing` lays them."""
+    """Inside, the model's blocks read rows packed as `packing` says."""
     _register()
 
     def enter(_module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -150,7 +150,7 @@ def read_packed(model: PreTrainedModel, blocks: Sequence[nn.Module], packing: Pa
 
 
 def in_passes(batches: Sequence[TokenBatch], least: int, pad: int) -> Iterator[tuple[TokenBatch, int, Packing]]:
-    """Batches of one length each, without masks, joined into passes: rows padded, how many count, and where they lie.
+    """Join batches of one length each, without masks, into passes: padded rows, their number, and their places.
 
     The order of rows stays. Rows beyond those that count repeat the last, for layers that read one vector a row.
     """
@@ -201,7 +201,7 @@ def _join(batches: list[TokenBatch], least: int, pad: int) -> tuple[TokenBatch, 
 
 
 class PackingTrial:
-    """Whether a model's rows may share passes: found out once, when enough rows came to pay for that.
+    """Finds out once whether a model's rows may share passes, when there are enough rows to pay for the trial.
 
     `apart` answers batches of one length each, `together` the same batches in passes.
     """

@@ -1,4 +1,4 @@
-"""Whether padding changes bits, found out by trying.
+"""Finds out by trial whether padding changes the bits of a result.
 
 Rows of different lengths can share a batch if the shorter ones are padded. Sums over more numbers, zeros though they
 are, may be taken in another order and end in other bits. Inside a block of as many numbers as the processor adds up at

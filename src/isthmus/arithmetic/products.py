@@ -1,4 +1,4 @@
-"""Linear layers by oneDNN, with weights laid out beforehand, where torch's own way is slow or inexact.
+"""Computes linear layers by oneDNN, with weights laid out beforehand, where torch itself is slow or inexact.
 
 Intel's matrix library, which torch computes float32 products with, uses narrow instructions on processors of others: 90
 billion operations a second on a core of an AMD EPYC with AVX-512, where oneDNN, which is part of torch too, has 200. In
@@ -36,7 +36,7 @@ _TRIED = (*range(2, 65), 96, 160, 256, 390, 400, 512, 1024, 2048)
 
 
 class _LinearLayout:
-    """The weights of a layer as oneDNN wants them, and which values they were made of."""
+    """The weights of a layer in oneDNN's layout, and the values they were made from."""
 
     def __init__(self, layer: nn.Linear) -> None:
         self.made_of = _state(layer)
@@ -45,12 +45,12 @@ class _LinearLayout:
 
     @functools.cached_property
     def back(self) -> _Laid:
-        """The same for the product that takes a gradient back."""
+        """The layout of the transposed product, which takes a gradient back."""
         return _Laid(self._plain.T.contiguous())
 
 
 class _Laid:
-    """A matrix [outputs, width] as oneDNN wants it, and the blocks in which rows are multiplied with it."""
+    """A matrix [outputs, width] in oneDNN's layout, and the blocks in which rows are multiplied with it."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
@@ -68,7 +68,7 @@ class _Laid:
         return whole.view(*rows.shape[:-1], -1)
 
     def _in_blocks(self, rows: Tensor, bias: Tensor | None) -> Iterator[Tensor]:
-        """The largest blocks first; the rest is filled up with zeros to the smallest block that holds it."""
+        """Multiply in the largest blocks first; the rest is padded with zeros to the smallest block that holds it."""
         largest, at = self._blocks[-1], 0
         while at < len(rows):
             left = len(rows) - at
@@ -81,7 +81,7 @@ class _Laid:
 
 
 class _Product(torch.autograd.Function):
-    """A product that can be differentiated with respect to its rows, and to nothing else."""
+    """A product that can be differentiated with respect to its rows only."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, layout: _LinearLayout, bias: Tensor | None) -> Tensor:
@@ -126,7 +126,7 @@ _layouts: WeakKeyDictionary[nn.Linear, _LinearLayout] = WeakKeyDictionary()
 
 @functools.cache
 def pays(kind: torch.dtype) -> bool:
-    """Whether oneDNN is there and torch's own products of such numbers are slow on this processor, or inexact."""
+    """Whether oneDNN is available and torch's own products of this type are slow on this processor, or inexact."""
     backends: Any = torch.backends
     if not (backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return False
@@ -136,7 +136,7 @@ def pays(kind: torch.dtype) -> bool:
 
 
 def _by_intel() -> bool:
-    """Whether the processor is one of those that Intel's library has its best kernels for; so where nobody says."""
+    """Whether Intel's library has its best kernels for this processor; True if the maker is unknown."""
     try:
         return "AuthenticAMD" not in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -145,7 +145,7 @@ def _by_intel() -> bool:
 
 @contextlib.contextmanager
 def lay_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
-    """Inside the block the linear layers of a model on the CPU answer by oneDNN, wherever nothing is differentiated.
+    """Inside, linear layers of a model on the CPU are computed by oneDNN where nothing is differentiated.
 
     With `inputs` also where something is, which may then be the input of the model but no weight.
     """
@@ -164,7 +164,7 @@ def lay_out(model: nn.Module, *, inputs: bool = False) -> Iterator[None]:
 
 
 def without_layouts(model: nn.Module) -> nn.Module:
-    """The model, usually a copy that was made inside such a block, with torch's own products."""
+    """The model with torch's own products; it is usually a copy that was made inside such a block."""
     for layer in model.modules():
         if hasattr(layer.__dict__.get("forward"), "by_onednn"):
             del layer.__dict__["forward"]
@@ -179,7 +179,7 @@ def _fits(layer: nn.Linear) -> bool:
 
 
 def product(layer: nn.Linear, *, inputs: bool = False) -> Callable[[Tensor], Tensor]:
-    """The layer as a function, its weights laid out unless they were already."""
+    """The layer as a function; lays out its weights unless that is done."""
     layout = _layouts.get(layer)
     if layout is None or layout.made_of != _state(layer):
         layout = _layouts[layer] = _LinearLayout(layer)
@@ -210,6 +210,6 @@ register_optimizer_step_post_hook(_count_step)
 
 
 def _state(layer: nn.Linear) -> tuple[int, int, int, torch.dtype, int]:
-    """Changes whenever the weights do, or what decides their blocks."""
+    """A value that changes with the weights and with everything that decides their blocks."""
     weight = layer.weight
     return weight.data_ptr(), weight._version, _steps[0], weight.dtype, torch.get_num_threads()

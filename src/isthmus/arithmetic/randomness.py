@@ -1,4 +1,4 @@
-"""Randomness inside a model: keyed by what it is for, never torch's global stream.
+"""Randomness inside a model, from streams with names and keys; torch's global stream is never used.
 
     with row keys:    value(row, i) = mix64(mix64(key[row] ^ name ^ tag) + (i + 1) * gamma)        (SplitMix64)
     without:          the n-th draw of a stream comes from (seed, name, rank, n)
@@ -46,12 +46,12 @@ def mix64(value: Tensor) -> Tensor:
 
 
 def branch(keys: Tensor, *purpose: str | int) -> Tensor:
-    """Keys for another purpose: independent of these, and of those for any third."""
+    """Derive keys for another purpose; they are independent of these keys and of those for any third purpose."""
     return mix64(keys ^ _to_signed(derive(0, *purpose)))
 
 
 def copy_keys(keys: Tensor, copies: int) -> Tensor:
-    """A key for every copy of every row [rows * copies]; copy j of row r comes at r * copies + j."""
+    """A key for each copy of each row [rows * copies]; copy j of row r is at r * copies + j."""
     return mix64(keys.view(-1, 1) + torch.arange(copies, device=keys.device)).view(-1)
 
 
@@ -83,7 +83,7 @@ def draw_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
 
 
 def draw_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
-    """Standard normal draws, float32: by Box and Muller two of every 64 bits, elements 2i and 2i + 1 of a row."""
+    """Standard normal draws, float32, by Box and Muller: each 64 bits give elements 2i and 2i + 1 of a row."""
     count = math.prod(shape[1:])
     drawn = _draw_at_once(keys, -(-count // 2), stream) if keys.is_cuda else None
     if drawn is None:
@@ -92,7 +92,7 @@ def draw_normal(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
 
 
 def _draw_distinct(keys: Tensor, count: int, stream: int) -> Tensor:
-    """As `_draw_in_parts`; rows of one key, as a search over shared draws has many, are drawn once."""
+    """Draw as `_draw_in_parts` does; rows that share a key, as in a search over shared draws, are drawn once."""
     distinct, rows = torch.unique(keys, return_inverse=True)
     if 2 * len(distinct) > len(keys):
         return _draw_in_parts(keys, count, stream)
@@ -139,7 +139,7 @@ template <typename T> T pair(T start, T step) {
 
 @functools.cache
 def _pair() -> Any:
-    """The kernel, compiled now; None where this build of torch, or this machine, cannot."""
+    """Compile the kernel; None if this build of torch, or this machine, cannot."""
     jiterator = getattr(torch.cuda, "jiterator", None)
     if jiterator is None or torch.version.hip:
         return None
@@ -152,7 +152,7 @@ def _pair() -> Any:
 
 
 def _draw_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
-    """As `_draw_in_parts`, to the bit; None where the kernel cannot be had."""
+    """Draw the same bits as `_draw_in_parts` in one kernel; None if the kernel is not available."""
     kernel = _pair()
     if kernel is None or not count:
         return None
@@ -162,7 +162,7 @@ def _draw_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What was asked of a stream without row keys."""
+    """A request to a stream without row keys."""
 
     stream: Stream
     kind: Literal["normal", "uniform"]
@@ -179,13 +179,13 @@ class Draw:
         return id(self.stream), self.kind, self.shape, self.dtype
 
     def fill(self, place: Tensor) -> Tensor:
-        """Draw into `place` what the stream would hand out next."""
+        """Draw into `place` what the stream would return next."""
         generator = self.stream._next(place.device)
         return place.normal_(generator=generator) if self.kind == "normal" else place.uniform_(generator=generator)
 
 
 class Stream(nn.Module):
-    """A named source of draws. Two streams with the same seed and other names are independent.
+    """A named source of draws. Two streams with the same seed and different names are independent.
 
     Draws without row keys can be told to a `listener`, or taken from a `source`, which hands out tensors that somebody
     else fills: so a recorded step draws what an ordinary one would.
@@ -230,7 +230,7 @@ class Stream(nn.Module):
         return generator
 
     def get_extra_state(self) -> Tensor:
-        """The number of draws so far, so that a checkpoint holds it."""
+        """The number of draws so far; a checkpoint stores it."""
         return torch.tensor(self.count, dtype=torch.int64)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -239,14 +239,14 @@ class Stream(nn.Module):
 
 
 def _rank() -> int:
-    """Which of the processes that train together this is."""
+    """The rank of this process among those that train together."""
     together = torch.distributed.is_available() and torch.distributed.is_initialized()
     return torch.distributed.get_rank() if together else 0
 
 
 @contextlib.contextmanager
 def use_keys(model: nn.Module, keys: Tensor | None) -> Iterator[None]:
-    """Inside the block every stream of `model` draws row by row from `keys` (uint64 bits held as int64)."""
+    """Inside, every stream of `model` draws row by row from `keys` (uint64 bits held as int64)."""
     if keys is None:
         yield
         return

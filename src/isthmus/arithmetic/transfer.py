@@ -1,4 +1,4 @@
-"""Token batches to a model's device, and numbers back, without waiting where the device works on its own."""
+"""Copies token batches to a model's device and numbers back, without waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Inputs(NamedTuple):
 
 @contextmanager
 def any_shape() -> Iterator[None]:
-    """Leave out cuDNN's attention, which plans for every new shape again, and TF32, which is not float32."""
+    """Inside, cuDNN's attention (it plans again for every shape) and TF32 (it is not float32) are switched off."""
     enabled = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
@@ -44,7 +44,7 @@ def any_shape() -> Iterator[None]:
 
 
 def attention_mask(model: PreTrainedModel, mask: Tensor | None) -> Tensor | None:
-    """The mask as `model` reads it without waiting: in its final form where its attention takes that.
+    """The attention mask, in its final form if the model's attention takes that, so that the host need not wait.
 
     A mask in its final form is taken as it is; a plain one is looked at first, which waits for the GPU.
     """
@@ -54,14 +54,14 @@ def attention_mask(model: PreTrainedModel, mask: Tensor | None) -> Tensor | None
 
 
 def takes_final_masks(model: PreTrainedModel) -> bool:
-    """Whether its attention takes a boolean mask [batch, 1, length, length] as it is."""
+    """Whether the model's attention takes a boolean mask [batch, 1, length, length] unchanged."""
     home = sys.modules[type(model.base_model).__module__]
     windows = hasattr(home, "create_bidirectional_sliding_window_mask")  # Its layers need masks of two kinds.
     return model.config._attn_implementation == "sdpa" and hasattr(home, "create_bidirectional_mask") and not windows
 
 
 def on_device(batches: Sequence[TokenBatch], device: torch.device, model: nn.Module | None = None) -> list[Inputs]:
-    """The batches on a device; on a CPU those too small for the bits of a large one are filled up.
+    """Copy batches to a device; on a CPU small batches are filled up to the size that keeps the bits of a large one.
 
     How far is known better where the model is.
     """
@@ -79,7 +79,7 @@ def on_device(batches: Sequence[TokenBatch], device: torch.device, model: nn.Mod
 
 
 def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) -> list[Inputs]:
-    """One copy for everything: many small ones would cost more than they move."""
+    """Copy everything in one transfer from pinned memory; many small ones would cost more than they move."""
     arrays = [(batch.ids, batch.mask, batch.types, batch.keys) for batch in batches]
     given = [array for group in arrays for array in group if array is not None]
     host = torch.empty(sum(array.size for array in given), dtype=torch.int64, pin_memory=True)
@@ -95,7 +95,7 @@ def _through_pinned_memory(batches: Sequence[TokenBatch], device: torch.device) 
 
 
 def index_tensor(array: NDArray[np.int64], device: torch.device, least: int = 1) -> Tensor:
-    """Indices on a device, at least so many of them; a GPU is not waited for."""
+    """Copy indices to a device, filled up to `least` of them, without waiting for a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(fill_up(array, least)))
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -103,7 +103,7 @@ def index_tensor(array: NDArray[np.int64], device: torch.device, least: int = 1)
 
 
 def pick_rows(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
-    """These rows of a batch, the last repeated until there are enough."""
+    """Select these rows of a batch; the last is repeated until there are enough."""
     count = len(rows)
     if count < least:
         rows = torch.cat([rows, rows[-1:].expand(least - count)])
@@ -111,7 +111,7 @@ def pick_rows(inputs: Inputs, rows: Tensor, least: int = 1) -> Inputs:
 
 
 def copy_rows(inputs: Inputs, copies: int) -> Inputs:
-    """Every row, those that fill up too, once for each of its copies; ``inputs.keys`` has the keys of these already."""
+    """Repeat every row, filler rows too, once for each of its copies; ``inputs.keys`` has a key for each copy."""
     if copies == 1:
         return inputs._replace(rows=len(inputs.ids))
     rows = torch.arange(len(inputs.ids) * copies, device=inputs.ids.device) // copies
@@ -119,7 +119,7 @@ def copy_rows(inputs: Inputs, copies: int) -> Inputs:
 
 
 def make_failure(batches: int, error: Exception) -> VictimError:
-    """What stopped a model. Memory that torch keeps for later is given back where there was too little of it.
+    """Make the error that stopped a model; if memory ran out, torch's cached memory is freed first.
 
     The engine then tries again with fewer rows at a time.
     """
@@ -137,7 +137,7 @@ def _tensor(array: NDArray[Any], least: int) -> Tensor:
 
 
 def fill_up(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
-    """At least `least` rows, by repeating the last."""
+    """Repeat the last row until there are `least` rows."""
     if 0 < len(array) < least:
         return np.concatenate([array, np.repeat(array[-1:], least - len(array), axis=0)])
     return array

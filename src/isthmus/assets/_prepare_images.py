@@ -1,4 +1,4 @@
-"""Turns what npm packages carry into arrays: one ``.npz`` file a split, with `images` (uint8) and `labels`.
+"""Converts the contents of npm packages to arrays: an ``.npz`` file per split, with `images` (uint8) and `labels`.
 
 The results are pinned by hash, so they must be the same bytes everywhere: stored without compression, without clocks.
 """
@@ -29,7 +29,7 @@ _CIFAR10_NAMES = (
 
 
 def mnist(raw: Path, out: Path) -> None:
-    """Four idx files as published."""
+    """Write MNIST, from four idx files as published."""
     for split, name in (("train", "train"), ("test", "t10k")):
         images = _idx(raw / f"{name}-images-idx3", 3)
         write_npz(out / f"{split}.npz", {"images": images, "labels": _idx(raw / f"{name}-labels-idx1", 1)})
@@ -37,7 +37,7 @@ def mnist(raw: Path, out: Path) -> None:
 
 
 def cifar10(raw: Path, out: Path) -> None:
-    """Six PNG files with one image a row of pixels, and labels as lists."""
+    """Write CIFAR-10, from six PNG files with one image per row of pixels, and labels as lists."""
     for split, names in (("train", [f"data_batch_{n}.png" for n in range(1, 6)]), ("test", ["test_batch.png"])):
         images = np.concatenate([_strip(raw / name) for name in names])
         labels = np.array(json.loads((raw / f"{split}_lables.json").read_bytes()), dtype=np.uint8)
@@ -46,7 +46,7 @@ def cifar10(raw: Path, out: Path) -> None:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """An ``.npz`` file whose bytes depend on the arrays alone."""
+    """Write an ``.npz`` file whose bytes depend on the arrays alone."""
     path.write_bytes(npz_bytes(arrays))
 
 

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be reached, asked once and quickly.
+"""Checks once, and quickly, whether the Hugging Face hub can be reached.
 
 Its libraries retry for half a minute before they say that there is no network. `reachable` asks first; inside
 `patient_only_if_reachable` they use what they have cached and fail at once otherwise.
@@ -20,7 +20,7 @@ _TIMEOUT = 4.0
 
 
 def reachable() -> bool:
-    """Whether the hub answers; False where the user asked the hub's libraries to stay offline."""
+    """Whether the hub answers; False if the user told the hub's libraries to stay offline."""
     if any(os.environ.get(switch, "").lower() in ("1", "true", "yes", "on") for switch in _OFFLINE_SWITCHES):
         return False
     return _is_reachable()
@@ -42,7 +42,7 @@ def _is_reachable() -> bool:
 
 @contextlib.contextmanager
 def patient_only_if_reachable() -> Iterator[None]:
-    """Inside, the hub's libraries are offline where the hub cannot be reached: cached things load, others fail fast."""
+    """Inside, the hub's libraries are offline if the hub cannot be reached: cached files load, others fail fast."""
     if reachable():
         yield
         return

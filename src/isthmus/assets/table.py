@@ -1,4 +1,4 @@
-"""The one table of assets: name, licence, every file with its size and sha256, and where it can be had.
+"""The table of assets: name, licence, every file with its size and sha256, and where to get it.
 
 Everything listed was downloaded and opened; data sets are the folders of splits that `_prepare` makes of their sources.
 """

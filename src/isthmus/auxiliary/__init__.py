@@ -1,4 +1,4 @@
-"""The models beside the victim that attacks use: sentence encoders and masked language models.
+"""Auxiliary models of attacks: sentence encoders and masked language models.
 
 Nothing heavy is imported until a name is used.
 """

@@ -1,4 +1,4 @@
-"""Masked language models: what could stand in a blank."""
+"""Masked language models: they predict the words of blanks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHORTEST = 4
 
 
 def load_masked_lm(name: str = "minilm") -> TransformerMaskedLM:
-    """The masked language model of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    """The masked language model `name` (an asset, a folder, a hub name), loaded once per process."""
     return _load_masked_lm(name)
 
 
@@ -58,12 +58,12 @@ class TransformerMaskedLM:
 
     @property
     def name(self) -> str:
-        """As it was asked for."""
+        """The name it was loaded by."""
         return self._name
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Its own tokenizer."""
+        """The model's own tokenizer."""
         return self._tokenizer
 
     def fill(self, batch: TokenBatch, positions: Ints, k: int) -> tuple[Ints, Floats]:
@@ -87,7 +87,7 @@ class TransformerMaskedLM:
         return str(self.model.device.type)
 
     def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
-        """Start looking for the `k` most likely allowed tokens at every blank (see `TokenMaskedLM`)."""
+        """Launch the search for the `k` most likely allowed tokens at every blank (see `TokenMaskedLM`)."""
         tokens, chances = list[Tensor](), list[Tensor]()
         with torch.inference_mode(), any_shape(), lay_out(self.model):
             forbidden = self._forbidden(allowed)
@@ -102,7 +102,7 @@ class TransformerMaskedLM:
         return lambda: (found().astype(np.int64, copy=False)[order], weights()[order])
 
     def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
-        """Start finding the log-probability of a token at every blank (see `TokenMaskedLM`)."""
+        """Launch the computation of a token's log-probability at every blank (see `TokenMaskedLM`)."""
         values = list[Tensor]()
         with torch.inference_mode(), any_shape(), lay_out(self.model):
             order, all_logits = self._logits(batches, rows, places)
@@ -113,7 +113,7 @@ class TransformerMaskedLM:
         return lambda: found()[order]
 
     def _forbidden(self, allowed: Bools) -> Tensor:
-        """The tokens that are not allowed, on the device; remembered, since few such sets exist."""
+        """Mask of the tokens that are not allowed, on the device; cached, since few such sets exist."""
         key = hash(allowed.tobytes())
         if key not in self._masks:
             forbidden = np.ones(int(self.model.config.vocab_size), bool)
@@ -124,7 +124,7 @@ class TransformerMaskedLM:
     def _logits(
         self, batches: Sequence[TokenBatch], rows: Ints, places: Ints
     ) -> tuple[Ints, Iterator[tuple[Tensor, Ints]]]:
-        """Logits [blanks, vocabulary], a few at a time, with the blanks they belong to; and where each blank comes."""
+        """Yield logits [blanks, vocabulary] in parts, each with the numbers of its blanks."""
         by_row = np.argsort(rows, kind="stable")
         order = np.empty_like(by_row)
         order[by_row] = np.arange(len(by_row))
@@ -163,7 +163,7 @@ class TransformerMaskedLM:
 
     @functools.cached_property
     def _trial(self) -> PackingTrial | None:
-        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        """The trial whether rows of all lengths may share a pass; None if there is nothing to try."""
         base, depth = self.model.base_model, int(self.model.config.num_hidden_layers)
         if self.device_type != "cpu" or not can_pack(self.model, encoder_blocks(base, self.model.config), depth):
             return None
@@ -194,7 +194,7 @@ class TransformerMaskedLM:
 
     @contextmanager
     def _only_at(self, rows: Tensor, places: Tensor) -> Iterator[None]:
-        """Let the head see the blanks alone: its vocabulary-wide product is most of the cost."""
+        """Pass only the blanks to the head: its product over the whole vocabulary is most of the cost."""
 
         def select(_module: Any, _inputs: Any, output: Any) -> Any:
             output["last_hidden_state"] = output.last_hidden_state[rows, places][None]
@@ -216,7 +216,7 @@ def _take_rows(batch: TokenBatch, start: int, stop: int) -> TokenBatch:
 
 
 def _read_model(name: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, int]:
-    """The model, and the longest row it may be fed."""
+    """The model, and the longest row it reads."""
     from transformers import AutoModelForMaskedLM
 
     if str(name) == "minilm" and not Path(name).is_dir():

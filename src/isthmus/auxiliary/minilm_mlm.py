@@ -69,7 +69,7 @@ def _differences() -> dict[str, Tensor]:
 
 
 def _restore_changed(state: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Every parameter that differs from the encoder's."""
+    """Restore every parameter that differs from the encoder's."""
     new: dict[str, Tensor] = {}
     for layer in range(6):
         target = f"bert.encoder.layer.{layer}"
@@ -94,7 +94,7 @@ def _restore_changed(state: dict[str, Tensor], given: dict[str, Tensor]) -> dict
 
 
 def _two_bits(packed: Tensor) -> Tensor:
-    """Four codes a byte, the lowest bits first."""
+    """Unpack four codes of two bits from each byte, the lowest bits first."""
     return torch.stack([(packed >> shift) & 3 for shift in (0, 2, 4, 6)], dim=1).flatten().float()
 
 

@@ -1,4 +1,4 @@
-"""Sentence encoders: the similarity that word attacks must keep.
+"""Sentence encoders: they measure the similarity that word attacks must keep.
 
 vector = h / |h|,  h = the mean of the last hidden states (or the first, where the encoder's folder says so)
 """
@@ -27,7 +27,7 @@ from isthmus.models.transformers_files import locate, read_config, read_tokenize
 
 
 def load_encoder(name: str = "minilm") -> TransformerSentenceEncoder:
-    """The sentence encoder of that name (an asset, a folder, a hub name), loaded once for the whole process."""
+    """The sentence encoder `name` (an asset, a folder, a hub name), loaded once per process."""
     return _load_encoder(name)
 
 
@@ -58,7 +58,7 @@ class TransformerSentenceEncoder:
 
     @property
     def name(self) -> str:
-        """As it was asked for."""
+        """The name it was loaded by."""
         return self._name
 
     @property
@@ -72,7 +72,7 @@ class TransformerSentenceEncoder:
         return str(self.model.device.type)
 
     def launch(self, batches: Sequence[TokenBatch]) -> Pending:
-        """Start encoding rows of token ids; the pending result holds their unit vectors, in order."""
+        """Launch the encoding of token rows; the pending result holds their unit vectors, in order."""
         with torch.inference_mode(), any_shape(), lay_out(self.model):
             way = self._in_passes if self._trial is not None and self._trial.allows(batches) else self._apart
             rows = list(way(batches))
@@ -80,7 +80,7 @@ class TransformerSentenceEncoder:
 
     @functools.cached_property
     def _trial(self) -> PackingTrial | None:
-        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        """The trial whether rows of all lengths may share a pass; None if there is nothing to try."""
         if self.device_type != "cpu" or not can_pack(self.model, self._blocks, self.model.config.num_hidden_layers):
             return None
         return PackingTrial(
@@ -95,12 +95,12 @@ class TransformerSentenceEncoder:
         return encoder_blocks(self.model, self.model.config)
 
     def _apart(self, batches: Sequence[TokenBatch]) -> Iterator[Tensor]:
-        """Unit vectors, batch by batch."""
+        """Unit vectors, computed batch by batch."""
         for inputs in on_device(batches, self.model.device, self.model):
             yield self._vectors(inputs)
 
     def _in_passes(self, batches: Sequence[TokenBatch]) -> Iterator[Tensor]:
-        """Unit vectors of rows of all lengths, a few thousand tokens at a time."""
+        """Unit vectors of rows of all lengths, computed a few thousand tokens at a time."""
         pad = self.tokenizer.pad_token_id or 0
         for batch, count, packing in in_passes(batches, fewest_rows(self.model), pad):
             with read_packed(self.model, self._blocks, packing):

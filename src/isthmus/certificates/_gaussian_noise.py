@@ -33,7 +33,7 @@ from isthmus.text.words import Words
 
 
 class TokenRow(NamedTuple):
-    """A text as the model reads it."""
+    """A text as token ids, as the model reads it."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...] | None
@@ -41,7 +41,7 @@ class TokenRow(NamedTuple):
 
     @property
     def length(self) -> float:
-        """How far they are moved."""
+        """Length of the perturbation of the row's embeddings."""
         return 0.0 if self.offset is None else float(self.offset.double().norm())
 
 
@@ -51,7 +51,7 @@ _ROWS_AT_ONCE = {"cpu": 4_096, "cuda": 65_536}
 
 
 def masks_of(victim: Victim) -> Any:
-    """The settings of a victim that masks words before it reads a text; None where it masks none."""
+    """The settings of a victim that masks words before it reads a text; None if it masks none."""
     settings = getattr(victim, "settings", None)
     return settings if getattr(settings, "masks", False) else None
 
@@ -74,7 +74,7 @@ class NoisyReader:
 
     @property
     def inner_noise(self) -> tuple[float, ...]:
-        """Deviations of the noise inside the encoder, one per layer that has any."""
+        """Standard deviations of the noise inside the encoder, one for each layer that has any."""
         noise = self.model.slots.noise
         if noise is None:
             return ()
@@ -83,7 +83,7 @@ class NoisyReader:
 
     @property
     def total_sigma(self) -> float:
-        """Deviation of all Gaussian noise on the embeddings: that of the certificate, and the model's own there.
+        """Standard deviation of all Gaussian noise on the embeddings: the certificate's and the model's own together.
 
         Both are added before anything else is computed, so that their sum is the noise of the smoothed classifier.
         Masks of two-step inference come between the two: a masked word gets the model's own noise once more, so that
@@ -97,7 +97,7 @@ class NoisyReader:
         return math.hypot(self.sigma, own)
 
     def encode(self, texts: Sequence[Texts]) -> list[TokenRow]:
-        """Token rows of texts as the model reads them: behind its front end if it has one, and truncated."""
+        """Token rows of texts as the model reads them: after its front end, if it has one, and truncated."""
         if self._front_end is not None:
             texts = self._front_end.read(texts)
         try:
@@ -113,7 +113,7 @@ class NoisyReader:
         ]
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
-        """Votes per ballot and class."""
+        """Count the votes for each class [ballots, classes]."""
         counts = torch.zeros(len(ballots), len(self.model.labels), dtype=torch.int64, device=self.model.device)
         try:
             with torch.no_grad(), any_shape():
@@ -129,7 +129,7 @@ class NoisyReader:
         return counts.cpu().numpy()
 
     def _move(self, inputs: Inputs, ballots: Sequence[Ballot], owners: Ints) -> Inputs:
-        """With the embeddings of texts that are not where their words are; of one batch all are moved, or none."""
+        """The batch with perturbed embeddings; in one batch all rows are perturbed, or none."""
         numbers, index = np.unique(owners, return_inverse=True)
         offsets = [ballots[number].text.offset for number in numbers.tolist()]
         if any(offset is None for offset in offsets):
@@ -144,7 +144,7 @@ class NoisyReader:
         return logits
 
     def _noisy(self, inputs: Inputs) -> Tensor:
-        """What the model reads: the embeddings with noise, and with the masks that follow from it."""
+        """The model's input: the embeddings with noise, and with the masks that follow from it."""
         assert inputs.keys is not None
         embeddings = self.model.embed(inputs.ids) if inputs.embeddings is None else inputs.embeddings
         noise = draw_normal(inputs.keys, embeddings.shape, _STREAM).to(embeddings.dtype)
@@ -169,7 +169,7 @@ class NoisyReader:
         radii: Sequence[float],
         keys: Sequence[int],
     ) -> list[TokenRow]:
-        """The rows moved, each within its radius, to where the smoothed classifier leaves its class if anywhere."""
+        """Perturb rows, each within its radius, towards where the smoothed classifier changes its class."""
         device, found = self.model.device, list(rows)
         of_length: dict[int, list[int]] = defaultdict(list)
         for number, row in enumerate(rows):
@@ -191,7 +191,7 @@ class NoisyReader:
         return found
 
     def _mask(self, inputs: Inputs, noisy: Tensor) -> Tensor:
-        """The noisy embeddings with the words masked that two-step inference would mask, had it read them."""
+        """Mask the words of the noisy embeddings that two-step inference would mask."""
         assert self.masks is not None
         words = masking.mask_of_words(self.model, inputs.ids, inputs.mask)
         if self.masks.masking == "random":
@@ -204,7 +204,7 @@ class NoisyReader:
         return masking.mask_embeddings(self.model, inputs.ids, places, noisy)
 
     def _batches(self, ballots: Sequence[Ballot]) -> Iterator[tuple[Ints, TokenBatch]]:
-        """Which ballot each row is a draw of, and the rows."""
+        """Yield batches of draws, and the ballot that each row belongs to."""
         of_length: dict[int, list[int]] = defaultdict(list)
         for number, ballot in enumerate(ballots):
             of_length[len(ballot.text.ids)].append(number)
@@ -224,7 +224,7 @@ class NoisyReader:
     # ------------------------------------------------------------------ distances of actual texts
 
     def distance(self, before: Texts, after: Texts) -> float | None:
-        """The L2 distance of two embedding sequences; None where they are not of one length."""
+        """L2 distance of two embedding sequences; None if their lengths differ."""
         one, other = self.encode([before, after])
         if not self._is_aligned(one, other):
             return None
@@ -232,7 +232,7 @@ class NoisyReader:
         return float(np.sqrt(((rows[0] - rows[1]) ** 2).sum()))
 
     def _is_aligned(self, one: TokenRow, other: TokenRow) -> bool:
-        """Whether two rows differ in words only: as many tokens, special ones and fields in their places."""
+        """Whether two rows differ in words only: equal length, special tokens and fields in the same places."""
         if len(one[0]) != len(other[0]) or one[1] != other[1]:
             return False
         return bool((self._special[list(one[0])] == self._special[list(other[0])]).all())
@@ -245,7 +245,7 @@ class NoisyReader:
     def swaps_inside(
         self, example: Example, table: SynonymTable, protection: Protection, reach: float
     ) -> Mapping[str, Any]:
-        """How many swaps of one word lie inside the ball, and how many words may be swapped at once without leaving it.
+        """The number of one-word swaps inside the ball, and how many words may be swapped at once without leaving it.
 
         The second is a certificate: squared distances of different words add up, so the largest of each word's, taken
         over as many words as have the largest, must not exceed R². A synonym with another number of tokens shifts all
@@ -285,6 +285,6 @@ class NoisyReader:
 
 
 def _batch(rows: Sequence[TokenRow], keys: Sequence[int]) -> TokenBatch:
-    """Rows of one length."""
+    """Make a batch of rows of one length."""
     types = None if rows[0].types is None else np.array([row.types for row in rows], np.int64)
     return TokenBatch(np.array([row.ids for row in rows], np.int64), types=types, keys=np.asarray(keys, np.uint64))

@@ -51,12 +51,12 @@ class Box(NamedTuple):
 
 
 def slack(terms: int) -> float:
-    """What a float32 sum of so many products can be off by, relative to the sum of their sizes, in whatever order."""
+    """Largest rounding error of a float32 sum of `terms` products in any order, relative to the sum of their sizes."""
     return max(_LEAST, 1.01 * (terms + 4) * _UNIT)
 
 
 def is_bounded(victim: Victim) -> bool:
-    """Whether bounds can be computed: a word-level network with nothing before, in or around it.
+    """Whether bounds can be computed: the model is a word-level network with no slot filled and no front end.
 
     A word mask that scales every word by its own factor is as good as another table.
     """
@@ -72,7 +72,7 @@ def is_bounded(victim: Victim) -> bool:
 
 
 def bound_margin(model: Any, space: SubstitutionSpace, prediction: int) -> float | None:
-    """A lower bound of how far `prediction` leads over the whole space; None where words are not tokens one for one."""
+    """A lower bound of the lead of `prediction` over the whole space; None if a word is not one token."""
     choices = token_choices(model, space)
     if choices is None:
         return None
@@ -81,7 +81,7 @@ def bound_margin(model: Any, space: SubstitutionSpace, prediction: int) -> float
 
 
 def token_choices(model: Any, space: SubstitutionSpace) -> TokenChoices | None:
-    """Token ids that may stand at every place of the token row."""
+    """The possible token ids at every place of the token row."""
     tokenizer = model.tokenizer
     texts = space.with_words({})
     row = tokenizer(
@@ -126,7 +126,7 @@ def bound_pooled(model: Any, choices: TokenChoices) -> Box:
 
 
 def lower_margin(model: Any, box: Box, prediction: int) -> float:
-    """The least lead of `prediction` over any other class, less the slack."""
+    """The smallest lead of `prediction` over any other class, less the rounding error."""
     weight, bias = model.head.weight.double(), model.head.bias.double()
     lead = weight[prediction] - weight  # [classes, pooled]
     least = lead.clamp(min=0) @ box.low + lead.clamp(max=0) @ box.high + bias[prediction] - bias
@@ -138,7 +138,7 @@ def lower_margin(model: Any, box: Box, prediction: int) -> float:
 
 
 class _WordBounds:
-    """Bounds of linear maps of the words, over what may stand at each place."""
+    """Bounds of linear maps of the words, over the possible words at each place."""
 
     def __init__(self, table: Tensor, choices: TokenChoices) -> None:
         known: dict[int, int] = {}
@@ -152,7 +152,7 @@ class _WordBounds:
         self.length = len(choices)
 
     def map(self, weight: Tensor, lost: float) -> Box:
-        """Bounds of W e at every place [places, outputs], widened by the share `lost` of the sizes of its terms."""
+        """Bounds of W e at every place [places, outputs], widened by the relative rounding error `lost`."""
         exact = weight.detach().double().cpu().T
         values, room = self.vectors @ exact, lost * (self.vectors.abs() @ exact.abs())
         low, high = (values - room)[self.column], (values + room)[self.column]
@@ -165,7 +165,7 @@ class _WordBounds:
 
 
 def _bound_convolution(reader: _WordBounds, layer: Any, size: int) -> Box:
-    """Filters of one width over centred windows, ReLU, maximum over time; beyond the text there are zeros."""
+    """Bounds of the filters of one width over centred windows, ReLU, maximum over time; the text is zero-padded."""
     bias = layer.bias.detach().double().cpu()
     lost = slack(size * reader.vectors.shape[1] + 1)
     low = (bias - lost * bias.abs()).repeat(reader.length, 1)
@@ -219,7 +219,7 @@ def _bound_linear(weight: Tensor, box: Box) -> Box:
 
 
 def _largest_size(box: Box) -> Tensor:
-    """The largest size that a number inside can have."""
+    """The largest absolute value inside a box."""
     return torch.maximum(box.low.abs(), box.high.abs())
 
 
@@ -228,6 +228,6 @@ def _monotone(function: Any, box: Box) -> Box:
 
 
 def product(a: Box, b: Box) -> Box:
-    """Bounds of the product of two numbers: it is extreme at a corner."""
+    """Bounds of the product of two numbers, from the corners of their intervals."""
     corners = torch.stack([a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high])
     return Box(corners.amin(dim=0), corners.amax(dim=0))

@@ -40,12 +40,12 @@ class PixelReader:
 
     @property
     def total_sigma(self) -> float:
-        """Deviation of all Gaussian noise on the pixels: that of the certificate, and the model's own."""
+        """Standard deviation of all Gaussian noise on the pixels: the certificate's and the model's own together."""
         noise = self.model.slots.noise
         return math.hypot(self.sigma, noise.sigma if isinstance(noise, GaussianNoise) else 0.0)
 
     def encode(self, inputs: Sequence[Mapping[str, Any]]) -> list[Tensor]:
-        """Images as the model reads them."""
+        """Arrays of the images as the model reads them."""
         from isthmus.models.victims.images import stack_inputs
 
         images = torch.from_numpy(stack_inputs(inputs)).to(self.model.device)
@@ -54,12 +54,12 @@ class PixelReader:
         return list(images)
 
     def distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-        """Length of the difference of two images."""
+        """L2 distance of two images."""
         first, second = self.encode([one, other])
         return float((first.double() - second.double()).norm())
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
-        """Votes per ballot and class; a draw without an answer has none."""
+        """Count the votes for each class [ballots, classes]; a draw without an answer counts for none."""
         counts = np.zeros((len(ballots), len(self.model.labels)), np.int64)
         try:
             with torch.no_grad():

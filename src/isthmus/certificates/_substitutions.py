@@ -14,14 +14,14 @@ from isthmus.text.words import Words
 
 @dataclass(frozen=True)
 class SubstitutionSpace:
-    """A text, and for every word of it what may take its place (nothing where it is protected or has no synonyms)."""
+    """A text, and the possible substitutes of each word (none if the word is protected or has no synonyms)."""
 
     fields: dict[str, Words]
     choices: tuple[tuple[str, ...], ...]
 
     @classmethod
     def of(cls, texts: Texts, table: SynonymTable, protection: Protection) -> SubstitutionSpace:
-        """The substitutions that a table allows; `protection` says what the attacker cannot touch."""
+        """The substitutions that a table allows; `protection` says which words the attacker cannot change."""
         fields = {name: Words.of(text) for name, text in texts.items()}
         words = [word for own in fields.values() for word in own]
         editable = protection.editable(texts, usual=())
@@ -37,19 +37,19 @@ class SubstitutionSpace:
 
     @property
     def positions(self) -> list[int]:
-        """Where something may be substituted."""
+        """Positions of the words that have substitutes."""
         return [place for place, others in enumerate(self.choices) if others]
 
     @property
     def size(self) -> int:
-        """Texts in it, the original among them."""
+        """Number of texts in the space, the original included."""
         total = 1
         for others in self.choices:
             total *= 1 + len(others)
         return total
 
     def sizes(self) -> dict[str, int]:
-        """How much there is to substitute, for a row."""
+        """How many words and substitutes there are, for a row."""
         return {
             "words": len(self.choices),
             "substitutable": len(self.positions),
@@ -57,7 +57,7 @@ class SubstitutionSpace:
         }
 
     def shell(self, count: int) -> int:
-        """Texts with exactly `count` words substituted."""
+        """Number of texts with exactly `count` words substituted."""
         sums = [1] + [0] * count
         for place in self.positions:
             for order in range(count, 0, -1):
@@ -80,7 +80,7 @@ class SubstitutionSpace:
         return found
 
     def distance(self, texts: Texts) -> int | None:
-        """How many words another text substitutes; None where it is not in the space."""
+        """Number of words that another text substitutes; None if the text is not in the space."""
         if list(texts) != list(self.fields):
             return None
         changed = start = 0

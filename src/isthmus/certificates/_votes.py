@@ -24,7 +24,7 @@ from isthmus.inference.synonym_draws import draw_keys
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """Draws of one text: their number, and the key that all their randomness comes from."""
+    """Draws of one text: their number, and the key of their randomness."""
 
     text: Any
     key: int
@@ -39,11 +39,11 @@ class Voter(Protocol):
     """A randomised classifier of texts."""
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
-        """How often each class was answered [ballots, classes]; fewer than the draws where an answer was NaN."""
+        """Votes for each class [ballots, classes]; fewer than the draws if an answer was NaN."""
 
 
 def check_draws(alpha: float, n0: int, n: int) -> None:
-    """Refuse what cannot certify anything, and say what could."""
+    """Refuse numbers of draws that cannot certify anything, and say which could."""
     if not 0 < alpha < 1:
         raise UsageError(
             f"alpha is the chance that a certificate is wrong and lies strictly between 0 and 1, not {alpha}"
@@ -59,7 +59,7 @@ def check_draws(alpha: float, n0: int, n: int) -> None:
 
 
 def probability(alpha: float) -> str:
-    """How sure a certificate is, in words."""
+    """The confidence of a certificate, in words."""
     return (
         f"at least {1 - alpha:g} for each example, over the draws (Clopper-Pearson); of n examples at most "
         f"{alpha:g} n false certificates are to be expected"
@@ -91,17 +91,17 @@ def two_stages(
 
 
 def lower_bound(votes: int, n: int, alpha: float) -> float:
-    """What a class's probability is at least."""
+    """Lower confidence bound of a class's probability."""
     return clopper_pearson_lower(votes, n, alpha)
 
 
 def upper_bound(votes: int, n: int, alpha: float) -> float:
-    """What a class's probability is at most."""
+    """Upper confidence bound of a class's probability."""
     return 1.0 - clopper_pearson_lower(n - votes, n, alpha)
 
 
 def answer_challenge(votes: Ints, challenge: Challenge, n: int, alpha: float) -> ChallengeAnswer:
-    """The majority; it refutes a certificate where the certified class is surely below one half.
+    """The majority class; it refutes a certificate if the certified class is significantly below one half.
 
     A draw that was not answered may have been for that class.
     """
@@ -111,7 +111,7 @@ def answer_challenge(votes: Ints, challenge: Challenge, n: int, alpha: float) ->
 
 
 def leaving(share: float, draws: int) -> float:
-    """The chance that a class of this share has no majority among so many draws: P[Bin(k, w) <= k / 2].
+    """The probability that a class of this share has no majority among k draws: P[Bin(k, w) <= k / 2].
 
     With more than half of the votes a class wins whatever the others have, so that of a vote between several classes
     this is an upper bound.
@@ -122,7 +122,7 @@ def leaving(share: float, draws: int) -> float:
 
 
 def count_draws_needed(share: float, chance: float = 0.01, most: int = 1_000_001) -> int | None:
-    """The fewest draws (an odd number) whose majority is another class with at most this chance; None: over `most`."""
+    """The smallest odd number of draws whose majority errs with at most this probability; None: more than `most`."""
     if leaving(share, most) > chance:
         return None
     low, high = 0, (most - 1) // 2  # 2 i + 1 draws: the chance falls with i, for a share above one half
@@ -133,12 +133,12 @@ def count_draws_needed(share: float, chance: float = 0.01, most: int = 1_000_001
 
 
 def radius(p: float, sigma: float) -> float:
-    """Cohen's R = σ Φ⁻¹(p); negative where p is not above one half: the certificate abstains."""
+    """Cohen's R = σ Φ⁻¹(p); negative if p is not above one half: the certificate abstains."""
     return sigma * NormalDist().inv_cdf(p) if p > 0.5 else -1.0
 
 
 def groups(sizes: Sequence[int], most: int) -> list[range]:
-    """Consecutive items whose sizes add up to about `most`, at least one each."""
+    """Yield groups of consecutive items whose sizes add up to about `most`, at least one item each."""
     found, start, total = [], 0, 0
     for place, size in enumerate(sizes):
         if place > start and total + size > most:

@@ -74,7 +74,7 @@ class Certified:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Certified:
-        """Read a record back; what a method says beside the rest are its details."""
+        """Read a record; keys that the base does not know become its details."""
         try:
             details = {key: value for key, value in row.items() if key not in _MEMBERS}
             strength = row.get("strength")
@@ -94,7 +94,7 @@ class Certified:
 
     @property
     def is_right(self) -> bool:
-        """Whether the answer is the label, certified or not."""
+        """Whether the prediction is the label, certified or not."""
         return self.prediction is not None and self.prediction == self.label
 
 
@@ -119,7 +119,7 @@ class Probe(Challenge):
 
 @dataclass(frozen=True, slots=True)
 class ChallengeAnswer:
-    """The certified classifier's prediction for a challenge."""
+    """The prediction of the certified classifier for a challenge."""
 
     prediction: int
     refutes: bool
@@ -147,7 +147,7 @@ class Certificate(ABC):
         seed: int = 0,
         protection: Protection | None = None,
     ) -> Iterator[Certified]:
-        """Certify every example; results come as they finish and do not depend on order or company.
+        """Certify every example; results come as they finish and do not depend on the order or on other examples.
 
         Args:
             victim: A model, or any function from a list of texts to class probabilities.
@@ -166,7 +166,7 @@ class Certificate(ABC):
         return self.certify(subject, chosen, seed, protection or Protection())
 
     def check(self, victim: Victim) -> None:
-        """Refuse a victim that cannot be certified this way."""
+        """Refuse a victim that this certificate does not apply to."""
         task = getattr(getattr(victim, "model", None), "task", None)
         if task is not None and getattr(task, "name", "classification") not in self.tasks:
             if task.name == "images":
@@ -179,20 +179,20 @@ class Certificate(ABC):
 
     @final
     def check_options(self, victim: Victim, options: Mapping[str, Any]) -> None:
-        """Refuse options of the victim that say nothing about the certified classifier."""
+        """Refuse options of the victim that do not affect the certified classifier."""
         remedies = {"abstain": _DECLINES, **self.options_without_effect(victim)}
         for name in options:
             if name in remedies:
                 raise UsageError(f"-V {name} makes no sense for this certificate: {remedies[name]}")
 
     def options_without_effect(self, victim: Victim) -> Mapping[str, str]:
-        """Options of the victim that could not change what is certified, each with what to do instead."""
+        """Options of the victim that do not affect the certified classifier, each with what to do instead."""
         del victim
         return {}
 
     @abstractmethod
     def statement(self, victim: Victim) -> Statement:
-        """What is claimed about this victim."""
+        """The claim about this victim."""
 
     @abstractmethod
     def certify(
@@ -202,32 +202,32 @@ class Certificate(ABC):
 
     @abstractmethod
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
-        """The strength that would cover `texts`; None where no certificate of this kind does."""
+        """The strength that would cover `texts`; None if no certificate of this kind does."""
 
     @abstractmethod
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
-        """What the certified classifier says of each text, on fresh randomness."""
+        """The certified classifier's prediction for each text, with fresh random draws."""
 
     @property
     def own_attack(self) -> str | None:
-        """Name of the attack that `probe` makes; None where it makes none."""
+        """Name of the attack that `probe` runs; None if it runs none."""
         return None
 
     def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[ChallengeAnswer]:
-        """Attack the certified classifier itself, and let it answer there on fresh randomness."""
+        """Attack the certified classifier itself, and predict the result with fresh random draws."""
         raise NotImplementedError(f"{type(self).__name__} has no attack of its own")
 
     def is_deployed(self, victim: Victim) -> bool:
-        """Whether the certified classifier is what the victim itself answers with, up to its number of draws."""
+        """Whether the victim itself predicts with the certified classifier, up to the number of draws."""
         return False
 
     def resources(self, victim: Victim) -> Mapping[str, str]:
-        """Word lists it uses, by name; recorded with every result."""
+        """Word lists that the certificate uses, by name; recorded with every result."""
         return {}
 
 
 def make_certified(example: Example, prediction: int, strength: float, **details: Any) -> Certified:
-    """The result of an example whose class is certified up to `strength` (negative: not certified)."""
+    """Make the result of an example whose class is certified up to `strength` (negative: not certified)."""
     assert isinstance(example.label, int)
     outcome: CertificateOutcome = (
         "abstained" if strength < 0 else "certified" if prediction == example.label else "wrong"
@@ -236,6 +236,6 @@ def make_certified(example: Example, prediction: int, strength: float, **details
 
 
 def make_failed(example: Example, reason: str) -> Certified:
-    """The result of an example that could not be computed."""
+    """Make the result of an example that failed with an error."""
     assert isinstance(example.label, int)
     return Certified(example.id, "error", example.label, reason=reason)

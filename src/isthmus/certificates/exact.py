@@ -31,7 +31,7 @@ _EXAMPLES_AT_ONCE = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Exact(Certificate):
-    """Classify every text that synonym substitution can make, or bound them all at once.
+    """Classify every text that synonym substitution can make, or compute bounds for all of them at once.
 
         enumeration   f(x') = f(x) for every x' with up to r words substituted, r as large as `limit` texts allow
         intervals     min over the whole space of (logit_A - logit_c) > 0, bounded layer by layer (`cnn`, `lstm`)
@@ -72,7 +72,7 @@ class Exact(Certificate):
             )
 
     def check(self, victim: Victim) -> None:
-        """A classifier that answers at random has no exact answer."""
+        """Refuse a victim that answers at random: it has no exact prediction."""
         super().check(victim)
         if victim.stochastic:
             raise UsageError(
@@ -81,7 +81,7 @@ class Exact(Certificate):
             )
 
     def statement(self, victim: Victim) -> Statement:
-        """The claim."""
+        """The claim about this victim."""
         return Statement(
             classifier="this model itself",
             threat_model="any substitution of up to a given number of words by synonyms of the table; nothing "
@@ -96,17 +96,17 @@ class Exact(Certificate):
         )
 
     def resources(self, victim: Victim) -> Mapping[str, str]:
-        """The table."""
+        """The synonym table."""
         return {"synonyms": table_of(victim, self.table).title}
 
     def is_deployed(self, victim: Victim) -> bool:
-        """It is the victim itself."""
+        """True: the certified classifier is the victim itself."""
         return True
 
     def certify(
         self, victim: Victim, examples: Sequence[Example], seed: int, protection: Protection
     ) -> Iterator[Certified]:
-        """Bound, then enumerate; a shell of many examples is read in one go."""
+        """Compute bounds, then enumerate; the texts of many examples with the same number of changes share batches."""
         table = table_of(victim, self.table)
         for group in groups([1] * len(examples), _EXAMPLES_AT_ONCE):
             open_ = [
@@ -121,7 +121,7 @@ class Exact(Certificate):
             yield from (work.result for work in open_ if work.result is not None)
 
     def _first_look(self, victim: Victim, works: Sequence[_Open]) -> None:
-        """The clean predictions, and the intervals where there are any."""
+        """The clean predictions, and the bounds if the model has any."""
         from isthmus.certificates._intervals import bound_margin, is_bounded
 
         scores = victim.scores([work.example.texts for work in works])
@@ -140,7 +140,7 @@ class Exact(Certificate):
                     work.close(math.inf, "intervals")
 
     def _shell(self, victim: Victim, works: Sequence[_Open], count: int) -> None:
-        """Read all texts with `count` words substituted, of the examples that can afford it."""
+        """Classify all texts with `count` words substituted, for the examples whose budget allows it."""
         reading: list[tuple[_Open, list[dict[str, str]]]] = []
         for work in works:
             if count > len(work.space.positions):
@@ -165,11 +165,11 @@ class Exact(Certificate):
                     work.close(count - 1.0, "enumeration", texts[int(other[0])])
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
-        """The number of words substituted."""
+        """Number of words substituted."""
         return SubstitutionSpace.of(example.texts, table_of(victim, self.table), protection).distance(texts)
 
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
-        """The model's own answers."""
+        """The victim's own predictions."""
         scores = victim.scores([challenge.texts for challenge in challenges])
         return [
             ChallengeAnswer(int(own.argmax()), int(own.argmax()) != challenge.prediction)
@@ -181,7 +181,7 @@ class Exact(Certificate):
 
 @dataclass(slots=True)
 class _Open:
-    """An example that is being looked at."""
+    """An example that is not finished yet."""
 
     example: Example
     space: SubstitutionSpace
@@ -191,7 +191,7 @@ class _Open:
     result: Certified | None = None
 
     def close(self, strength: float, method: str, counterexample: Mapping[str, str] | None = None) -> None:
-        """Settle it."""
+        """Finish the example: make its result."""
         details: dict[str, Any] = {
             "method": method,
             **self.space.sizes(),

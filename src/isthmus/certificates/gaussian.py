@@ -49,7 +49,7 @@ _VOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Certificate):
-    """No change of the embeddings within a radius changes the smoothed prediction (Cohen et al., 2019).
+    """Certify that no change of the embeddings within a radius changes the smoothed prediction (Cohen et al., 2019).
 
         g(e) = argmax_c P[ f(e + σε) = c ],  ε ~ N(0, I) on every token that is not padding
         R = σ Φ⁻¹(p),  p a lower bound of P[ f(e + σε) = A ];  abstains where p <= 1/2
@@ -111,7 +111,7 @@ class Gaussian(Certificate):
             raise UsageError(f"pgd_draws and pgd_restarts are at least 1, not {self.pgd_draws} and {self.pgd_restarts}")
 
     def check(self, victim: Victim) -> None:
-        """Noise goes on the embeddings, so the model must be at hand."""
+        """Refuse a victim whose model is not at hand: the noise is added to its embeddings."""
         super().check(victim)
         if reads_pixels(victim):
             if self.pgd or self.table is not None or self.paper_radius:
@@ -127,12 +127,12 @@ class Gaussian(Certificate):
             )
 
     def options_without_effect(self, victim: Victim) -> Mapping[str, str]:
-        """What the model makes of several draws; its own single pass, masks included, is what counts."""
+        """Options of averaging several draws: the certified classifier is the model's single pass, masks included."""
         del victim
         return dict.fromkeys(_OF_SEVERAL_DRAWS, _VOTE)
 
     def statement(self, victim: Victim) -> Statement:
-        """The claim."""
+        """The claim about this victim."""
         from isthmus.certificates._gaussian_noise import masks_of
 
         masks, sigma = masks_of(victim), self._reader(victim).total_sigma
@@ -171,14 +171,14 @@ class Gaussian(Certificate):
         )
 
     def resources(self, victim: Victim) -> Mapping[str, str]:
-        """The table of the swaps."""
+        """The synonym table of the swaps."""
         table = self._table(victim)
         return {} if table is None else {"synonyms": table.title}
 
     def certify(
         self, victim: Victim, examples: Sequence[Example], seed: int, protection: Protection
     ) -> Iterator[Certified]:
-        """Select, estimate, bound; several examples share a batch."""
+        """Select the class, estimate its probability, compute the radius; several examples share a batch."""
         reader: Any = self._reader(victim)
         table, images = self._table(victim), reads_pixels(victim)
         for group in groups([self.n0 + self.n] * len(examples), reader.rows_at_once):
@@ -210,11 +210,11 @@ class Gaussian(Certificate):
                 yield make_certified(example, int(first.argmax()), reach, **details)
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
-        """The distance of the embeddings; None where the number of tokens differs."""
+        """L2 distance of the embeddings; None if the number of tokens differs."""
         return self._reader(victim).distance(example.inputs, texts)
 
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
-        """Votes of the smoothed classifier on other texts."""
+        """Majority votes of the smoothed classifier on other texts."""
         reader = self._reader(victim)
         rows = reader.encode([challenge.texts for challenge in challenges])
         keys = [derive(seed, "certify", "gaussian", "challenge", challenge.key) for challenge in challenges]
@@ -226,11 +226,11 @@ class Gaussian(Certificate):
 
     @property
     def own_attack(self) -> str | None:
-        """Gradient ascent on the embeddings, where it is asked for."""
+        """Gradient ascent on the embeddings, if requested."""
         return "embedding_pgd" if self.pgd else None
 
     def probe(self, victim: Victim, probes: Sequence[Probe], seed: int) -> list[ChallengeAnswer]:
-        """Climb within each radius, and let the smoothed classifier vote where that ended."""
+        """Perturb the embeddings by gradient ascent within each radius, and let the smoothed classifier vote there."""
         from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
 
         reader: Any = self._reader(victim)
@@ -266,7 +266,7 @@ class Gaussian(Certificate):
 
 
 def reads_pixels(victim: Victim) -> bool:
-    """Whether a victim is a classifier of images."""
+    """Whether the victim is an image classifier."""
     return isinstance(getattr(getattr(victim, "model", None), "task", None), ImageClassification)
 
 

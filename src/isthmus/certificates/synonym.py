@@ -44,7 +44,7 @@ _TEXTS_AT_ONCE = 8_192
 
 @dataclass(frozen=True, kw_only=True)
 class Synonym(Certificate):
-    """No substitution of synonyms changes the vote over random synonyms (Ye et al., 2020).
+    """Certify that no substitution of synonyms changes the vote over random synonyms (Ye et al., 2020).
 
         g(x) = argmax_c P[ f(z) = c ],  z_i drawn from P(x_i), the perturbation set of word i
         certified for r words where   p - 1 + q_(1) q_(2) … q_(r) > 1/2
@@ -92,7 +92,7 @@ class Synonym(Certificate):
         check_draws(self.alpha, self.n0, self.n)
 
     def options_without_effect(self, victim: Victim) -> Mapping[str, str]:
-        """How a model that draws synonyms itself does so: the certificate draws instead."""
+        """Options of how the model itself draws synonyms: the certificate draws them instead."""
         deployment = getattr(getattr(victim, "model", None), "deployment", None)
         if getattr(deployment, "kind", None) != "synonyms":
             return {}
@@ -102,7 +102,7 @@ class Synonym(Certificate):
         }
 
     def statement(self, victim: Victim) -> Statement:
-        """The claim."""
+        """The claim about this victim."""
         return Statement(
             classifier="the majority vote of this model over texts whose words are drawn from their perturbation sets, "
             "not the model on the text itself",
@@ -118,11 +118,11 @@ class Synonym(Certificate):
         )
 
     def resources(self, victim: Victim) -> Mapping[str, str]:
-        """The table."""
+        """The synonym table."""
         return {"synonyms": table_of(victim, self.table).title}
 
     def is_deployed(self, victim: Victim) -> bool:
-        """Whether the victim itself draws from this table and lets the draws vote."""
+        """Whether the victim itself votes over draws from this table."""
         own: SynonymTable | None = getattr(victim, "table", None)
         # Behind a front end the draws are those of the text as it was read, not of the text itself.
         votes = getattr(victim, "answer", "vote") == "vote" and not hasattr(victim, "inner")
@@ -131,7 +131,7 @@ class Synonym(Certificate):
     def certify(
         self, victim: Victim, examples: Sequence[Example], seed: int, protection: Protection
     ) -> Iterator[Certified]:
-        """Select, estimate, bound; several examples share a batch."""
+        """Select the class, estimate its probability, count the words; several examples share a batch."""
         table = table_of(victim, self.table)
         voter = SynonymVoter(base_of(victim), table)
         deployed = int(getattr(victim, "draws", 0)) if self.is_deployed(victim) else None
@@ -178,11 +178,11 @@ class Synonym(Certificate):
         )
 
     def needs(self, victim: Victim, example: Example, texts: Texts, protection: Protection) -> float | None:
-        """The number of words substituted."""
+        """Number of words substituted."""
         return SubstitutionSpace.of(example.texts, table_of(victim, self.table), protection).distance(texts)
 
     def challenge(self, victim: Victim, challenges: Sequence[Challenge], seed: int) -> list[ChallengeAnswer]:
-        """Votes of the smoothed classifier on other texts."""
+        """Majority votes of the smoothed classifier on other texts."""
         table = table_of(victim, self.table)
         voter = SynonymVoter(base_of(victim), table)
         keys = [derive(seed, "certify", "synonym", "challenge", challenge.key) for challenge in challenges]
@@ -194,7 +194,7 @@ class Synonym(Certificate):
 
 
 def substitutions(p: float, overlaps: Sequence[float]) -> float:
-    """For how many words p - 1 + Π q > 1/2, the smallest q first; infinite: for all of them, negative: for none."""
+    """Number of words for which p - 1 + Π q > 1/2, the smallest q first; infinite: all of them, negative: none."""
     if p <= 0.5:
         return -1.0
     product = 1.0
@@ -228,7 +228,7 @@ class SynonymVoter:
         self.rows_at_once = _ROWS_AT_ONCE.get(kind, _ROWS_AT_ONCE["cpu"])
 
     def votes(self, ballots: Sequence[Ballot]) -> Ints:
-        """Votes per ballot and class."""
+        """Count the votes for each class [ballots, classes]."""
         counts = np.zeros((len(ballots), len(self.base.labels)), np.int64)
         parts = [
             (number, own)

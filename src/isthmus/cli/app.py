@@ -48,7 +48,7 @@ app = typer.Typer(
 
 
 def _verb(name: str, panel: str, verb: Callable[..., None]) -> None:
-    """Add a verb. Anything that ends it early is an error: foreign code must not choose the exit code.
+    """Add a verb. Whatever ends it early is an error: foreign code must not choose the exit code.
 
     A verb of ours returns, or raises `typer.Exit` with a code other than 0. A model or a library that calls
     ``sys.exit(0)`` would otherwise end the command with the code that means "passed".

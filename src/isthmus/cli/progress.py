@@ -221,7 +221,7 @@ class AttackBar(RowsBar):
 
     words: ClassVar[Mapping[str, str]] = {
         "succeeded": "fooled",
-        "failed": "held",
+        "failed": "withstood",
         "skipped": "skipped",
         "timed_out": "timed out",
         "error": "errors",

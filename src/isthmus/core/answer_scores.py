@@ -1,4 +1,4 @@
-"""How good a predicted answer is, as the evaluation script of SQuAD 1.1 says it, and which questions are variants.
+"""Scores of predicted answers as SQuAD 1.1's evaluation script computes them, and which questions are variants.
 
     normalised   lower case, without punctuation, without a / an / the, one space between words
     exact match  1 where prediction and a true answer are the same once normalised
@@ -23,7 +23,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, slots=True)
 class AnswerScore:
-    """How one prediction does against the true answers of its question, each figure the best over them."""
+    """Scores of one prediction, each the best over the true answers of its question."""
 
     exact_match: float
     f1: float
@@ -31,7 +31,7 @@ class AnswerScore:
 
 @dataclass(frozen=True, slots=True)
 class WorstVariant:
-    """The variant on which a question is answered worst."""
+    """The variant of a question with the worst answer."""
 
     base: str
     """The question's own id."""
@@ -47,7 +47,7 @@ def normalise_answer(answer: str) -> str:
 
 
 def exact_match(prediction: str, answer: str) -> float:
-    """1 where both are the same once normalised, else 0."""
+    """1 if both are equal after normalisation, else 0."""
     return float(normalise_answer(prediction) == normalise_answer(answer))
 
 
@@ -62,7 +62,7 @@ def f1(prediction: str, answer: str) -> float:
 
 
 def score(prediction: str, answers: Sequence[str]) -> AnswerScore:
-    """Exact match and F1 against the best of the true answers; 0 where there is none."""
+    """Exact match and F1 against the best of the true answers; 0 if there is none."""
     return AnswerScore(
         max((exact_match(prediction, answer) for answer in answers), default=0.0),
         max((f1(prediction, answer) for answer in answers), default=0.0),
@@ -70,7 +70,7 @@ def score(prediction: str, answers: Sequence[str]) -> AnswerScore:
 
 
 def base_ids(ids: Sequence[str]) -> list[str]:
-    """For each id the question it is a variant of: what stands before the first ``-``, as in Adversarial SQuAD.
+    """For each id, the question it is a variant of: the part before the first ``-``, as in Adversarial SQuAD.
 
     Ids are read so only where one of them is such a beginning itself; elsewhere (in ids that are UUIDs, say) a hyphen
     means nothing and each id is its own.
@@ -83,7 +83,7 @@ def base_ids(ids: Sequence[str]) -> list[str]:
 
 
 def worst_variants(ids: Sequence[str], scores: Sequence[AnswerScore]) -> list[WorstVariant]:
-    """The worst variant of every question, in order of first appearance; of equals the first.
+    """The worst variant of every question, in order of first appearance; among equals the first.
 
     A question as it was asked originally counts only where it has no variant.
     """

@@ -1,4 +1,4 @@
-"""Calibration: does a model that says 80 % prove right in 80 of 100 cases?
+"""Calibration: is a model that says 80 % right in 80 of 100 cases?
 
 With confidence c = max p, right r in {0, 1}, n examples in bins B₁ … B_K by their confidence:
 
@@ -54,7 +54,7 @@ _LEAST_PROBABILITY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Examples of about the same confidence."""
+    """Examples of similar confidence."""
 
     low: float
     high: float
@@ -66,13 +66,13 @@ class Bin:
 
     @property
     def gap(self) -> float:
-        """Accuracy less confidence: negative where the model is too sure of itself."""
+        """Accuracy minus confidence: negative if the model is overconfident."""
         return self.accuracy.estimate - self.confidence
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationErrors:
-    """How far confidence and accuracy lie apart."""
+    """The differences between confidence and accuracy."""
 
     n: int
     binning: Binning
@@ -124,7 +124,7 @@ def cross_entropies(scores: ArrayLike, labels: ArrayLike) -> Doubles:
 
 
 def brier_scores(scores: ArrayLike, labels: ArrayLike) -> Doubles:
-    """Σ_classes (p - y)² of every row: 0 where the model was sure and right, 2 where it was sure and wrong."""
+    """Σ_classes (p - y)² of every row: 0 if the model was sure and right, 2 if it was sure and wrong."""
     rows, truth = _check_rows(scores, labels)
     return np.asarray(((rows - np.eye(rows.shape[1])[truth]) ** 2).sum(axis=1), np.float64)
 
@@ -188,7 +188,7 @@ def _make_bins(
 def _estimate_error(
     sure: Doubles, correct: Doubles, place: NDArray[np.int64], many: int, seed: int, draws: int, level: float
 ) -> tuple[Interval, float]:
-    """The ECE with the interval that the module describes, and the bias it allows for."""
+    """The ECE with the interval described in the module's docstring, and the bias that the interval allows for."""
     n, sums = len(sure), _sums(place, correct - sure, many)
     estimate = float(np.abs(sums).sum() / n)
     variances = _sums(place, sure * (1 - sure), many)
@@ -210,7 +210,7 @@ def _quantile(level: float) -> float:
 
 
 def _smooth_accuracy(correct: Doubles, place: NDArray[np.int64], many: int, level: float) -> Doubles:
-    """The middle of Wilson's interval of every bin's accuracy."""
+    """The midpoint of Wilson's interval of every bin's accuracy."""
     extra = _quantile(level) ** 2
     counts = _sums(place, np.ones_like(correct), many)
     return np.asarray((_sums(place, correct, many) + extra / 2) / (counts + extra), np.float64)

@@ -1,4 +1,4 @@
-"""Finds methods of every family by file name, and reads about them without importing them.
+"""Finds the methods of every family by file name, and reads their descriptions without importing them.
 
 In a family's folders every file but ``base.py`` and files that start with ``_`` is one method: the class whose
 lower-cased name equals the file's name without underscores (``label_smoothing.py`` holds ``LabelSmoothing``). There is
@@ -52,7 +52,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One method: where it is, and what its source says about it."""
+    """One method: its place, and what its source says about it."""
 
     family: str
     name: str
@@ -74,14 +74,14 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """The folder it lies in: `words` and `gradient` are kinds of attacks."""
+        """The folder that holds it: `words` and `gradient` are kinds of attacks."""
         if self.extension is not None:
             return "gradient" if "GradientAttack" in self.bases else "words"
         return self.path.parent.name
 
     @property
     def address(self) -> str:
-        """What stands before a parameter that is meant for this method: ``freelb`` in ``freelb.steps``."""
+        """The prefix of a parameter for this method: ``freelb`` in ``freelb.steps``."""
         return self.name if self.extension is None else self.class_name
 
     def load(self) -> type[Any]:
@@ -107,12 +107,12 @@ def entries(family: str) -> tuple[Entry, ...]:
 
 
 def find_extensions(family: str) -> tuple[Entry, ...]:
-    """The methods that installed packages announce, sorted by name; they are read about and not imported."""
+    """The methods that installed packages announce, sorted by name; their source is read, not imported."""
     return tuple(_make_extension_entry(family, one) for one in extensions.find_announced(family, _find_files(family)))
 
 
 def find(family: str, name: str) -> Entry:
-    """The method called `name`; case, hyphens and underscores do not matter.
+    """Find the method called `name`; case, hyphens and underscores do not matter.
 
     A method of isthmus comes first, then one that an installed package announces. ``package.module:Class`` names a
     class of any package; it is not imported before `Entry.load`.
@@ -132,7 +132,7 @@ def find(family: str, name: str) -> Entry:
 
 
 def search(name: str) -> tuple[Entry, ...]:
-    """The methods called `name` in any family (``pgd`` is an attack and a defence)."""
+    """Find the methods called `name` in any family (``pgd`` is an attack and a defence)."""
     found, known = [], set()
     for family in FAMILIES:
         try:
@@ -147,7 +147,7 @@ def search(name: str) -> tuple[Entry, ...]:
 
 
 def build(family: str, name: str, parameters: Mapping[str, Any] | None = None) -> Any:
-    """An instance of the method with its `parameters`; strings are converted by the parameter's annotation."""
+    """Make an instance of the method with its `parameters`; strings are converted by the parameter's annotation."""
     entry = find(family, name)
     known = {parameter.name: parameter for parameter in entry.parameters}
     for key in parameters or {}:
@@ -170,7 +170,7 @@ def build(family: str, name: str, parameters: Mapping[str, Any] | None = None) -
 
 
 def name_of(method: object, family: str) -> str:
-    """The name by which a method of `family` is found: its file's, or its class's where it is somebody's own."""
+    """The name by which a method of `family` is found: its file's name, or the class's name for a class of your own."""
     package, _, name = type(method).__module__.rpartition(".")
     folders = [f"{_PACKAGE}/{folder}".replace("/", ".") for folder in FAMILIES[family]]
     return name if package in folders else type(method).__name__
@@ -203,7 +203,7 @@ def _parse(family: str, name: str, path: Path, _modified: int) -> Entry:
 
 
 def _make_extension_entry(family: str, extension: Extension) -> Entry:
-    """What the source of another package says about its class."""
+    """Describe a class of another package from its source."""
     path = extension.path
     if path is None:
         hint = f"There is no module {extension.module} with a source on the Python path, or in this folder."
@@ -251,7 +251,7 @@ def _bases(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: ast.Mo
 
 
 def _parameters(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], tree: ast.Module) -> list[Parameter]:
-    """Dataclass fields of the class and of its bases, bases first, as dataclasses order them."""
+    """Dataclass fields of the class and its bases, in the order of dataclasses: bases first."""
     found: dict[str, Parameter] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
@@ -288,7 +288,7 @@ def _without_alias(annotation: ast.expr, tree: ast.Module) -> ast.expr:
 
 
 def _find_imported(name: str, tree: ast.Module) -> tuple[str, ast.Module] | None:
-    """Original name and parsed module of something imported from this package, or from one that extends it."""
+    """Original name and parsed module of an import from this package, or from one that extends it."""
     for module, original in _imports(tree).get(name, ()):
         path = _source(module, original)
         if path is not None:
@@ -298,13 +298,13 @@ def _find_imported(name: str, tree: ast.Module) -> tuple[str, ast.Module] | None
 
 @functools.lru_cache(maxsize=512)
 def _tree(path: Path, _modified: int) -> ast.Module:
-    """A module's source; the bases of a family are asked for by each of its methods."""
+    """The parsed source of a module; cached, since every method of a family reads its base's module."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
 @functools.lru_cache(maxsize=512)
 def _imports(tree: ast.Module) -> dict[str, list[tuple[str, str]]]:
-    """For every name that a module imports from others the modules, and the names it has there."""
+    """For every imported name, the module it comes from and its name there."""
     found: dict[str, list[tuple[str, str]]] = {}
     for statement in ast.walk(tree):
         if isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
@@ -314,7 +314,7 @@ def _imports(tree: ast.Module) -> dict[str, list[tuple[str, str]]]:
 
 
 def _source(module: str, name: str) -> Path | None:
-    """The file that defines what ``from module import name`` brings, as far as it can be told without importing."""
+    """The file that defines what ``from module import name`` imports, as far as it can be told without importing."""
     package, *inner = module.split(".")
     if package in sys.stdlib_module_names:
         return None

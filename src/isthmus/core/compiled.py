@@ -1,4 +1,4 @@
-"""The compiled part of the engine, where it was built: `part` is its module, or None.
+"""The compiled part of the engine, if it was built: `part` is its module, or None.
 
 It is made from ``_compiled.c`` when isthmus is installed on a machine with a C compiler (`hatch_build.py`). Everything
 in it is written in Python, too, and gives the same results; ISTHMUS_PURE=1 in the environment leaves it unused.
@@ -26,7 +26,7 @@ def _load() -> ModuleType | None:
 
 
 def is_current(module: ModuleType, source: Path) -> bool:
-    """Whether the module was made from this source: a checkout moves on, and its compiled file stays behind."""
+    """Whether the module was built from this source: a checkout may be newer than its compiled file."""
     try:
         digest = hashlib.sha256(source.read_bytes()).hexdigest()
     except OSError:
@@ -39,7 +39,7 @@ part: Any = _load()
 
 
 def why_not() -> str:
-    """Why the compiled part is not used."""
+    """The reason why the compiled part is not used."""
     if os.environ.get(SWITCH, "") not in ("", "0"):
         return f"{SWITCH} is set"
     if any(Path(__file__).parent.glob("_compiled.*so")):

@@ -1,4 +1,4 @@
-"""Intervals of rates measured with several seeds on the same texts, that count both.
+"""Intervals of rates measured with several seeds on the same texts; they account for both kinds of variation.
 
 right[s, t] says whether the model trained with seed s is right about text t. With S seeds, N texts and the mean squares
 of the two-way layout without replication:
@@ -114,7 +114,7 @@ class _Layout:
 
     @classmethod
     def of(cls, values: Doubles) -> Self:
-        """The mean squares; of a single seed or text there is nothing to tell how much others would differ."""
+        """Compute the mean squares; a single seed or text says nothing about how much others would differ."""
         seeds, texts = values.shape
         mean, by_seed, by_text = float(values.mean()), values.mean(axis=1), values.mean(axis=0)
         text = ((by_text - mean) ** 2).sum() / (texts * max(texts - 1, 1))
@@ -123,21 +123,21 @@ class _Layout:
         return cls(mean, float(seed), float(text), float(rest), seeds, texts)
 
     def half(self, tail: float) -> float:
-        """Half the interval that leaves `tail` on either side."""
+        """Half the width of the interval that leaves `tail` on either side."""
         by_texts = _student(self.texts - 1, tail) ** 2 if self.texts > 1 else 0.0
         by_seeds = _student(self.seeds - 1, tail) ** 2 if self.seeds > 1 else 0.0
         both = by_seeds * self.seed + by_texts * max(self.text - self.rest, 0.0)
         return math.sqrt(max(both, by_texts * self.text))
 
     def half_of_difference(self, tail: float) -> float:
-        """The same for a difference: two models that agree on N texts may still differ on the next.
+        """Half the width for a difference: two models that agree on N texts may still differ on the next.
 
         As if of two more texts each side won one.
         """
         return max(self.half(tail), -NormalDist().inv_cdf(tail) * math.sqrt(2.0) / (self.texts + 2))
 
     def p_value(self) -> float:
-        """Two tails whose interval just reaches 0."""
+        """Two-sided p-value: the tails of the interval that just reaches 0."""
         low, high = -_DEEPEST, math.log(0.5)
         for _ in range(60):
             middle = (low + high) / 2
@@ -160,7 +160,7 @@ def _wilson(rate: float, n: float, z: float, level: float) -> Interval:
 
 
 def _student(freedom: float, tail: float) -> float:
-    """Student's quantile that leaves `tail` above it."""
+    """Quantile of Student's t that leaves `tail` above it."""
     from scipy.special import stdtrit
 
     return -float(stdtrit(freedom, tail))

@@ -1,4 +1,4 @@
-"""Everything isthmus raises on purpose.
+"""Every error that isthmus raises on purpose.
 
     IsthmusError
     ├── UsageError                  the call cannot be right; nothing was done
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What a command exits with; docs/exit-codes.md holds the same table for users."""
+    """Exit codes of the commands; docs/exit-codes.md has the same table for users."""
 
     PASSED = 0
     """The work was done; with a gate, every rate was judged and passed."""
@@ -63,7 +63,7 @@ class IsthmusError(Exception):
 
 
 class UsageError(IsthmusError):
-    """The call cannot be right; nothing was done."""
+    """The call is invalid; nothing was done."""
 
 
 class UnknownName(UsageError):
@@ -91,7 +91,7 @@ class MissingExtra(UsageError):
 
 
 class IsthmusWarning(UserWarning):
-    """What a user must know though the work goes on; the command line shows it and hides those of libraries."""
+    """A warning for the user; the command line shows it and hides those of libraries."""
 
 
 class DataError(IsthmusError):
@@ -99,11 +99,11 @@ class DataError(IsthmusError):
 
 
 class AssetError(IsthmusError):
-    """An asset cannot be had, or its hash is wrong."""
+    """An asset is not available, or its hash is wrong."""
 
 
 class ModelError(IsthmusError):
-    """A model folder cannot be read, or a model does not fit what is asked of it."""
+    """A model folder cannot be read, or a model does not fit the request."""
 
 
 class VictimError(IsthmusError):
@@ -123,7 +123,7 @@ class VictimTimeout(VictimError):
 
 
 class VictimUnreachable(VictimError):
-    """Nobody answers at a victim's address: no other text will fare better."""
+    """Nobody answers at a victim's address; other texts would fail as well."""
 
 
 class TrainingError(IsthmusError):

@@ -1,4 +1,4 @@
-"""Methods and data sets of other packages: found by metadata, read about by source, imported when they are used.
+"""Methods and data sets of other packages: found by metadata, described from source, imported on use.
 
     package.module:Class        any class on the Python path, or in the folder the command is called from
     name                        an entry point of an installed package, in the group ``isthmus.attacks`` or another
@@ -47,7 +47,7 @@ class Extension:
 
     @property
     def path(self) -> Path | None:
-        """Its source file; None where there is none."""
+        """Its source file; None if there is none."""
         return source_of(self.module)
 
     def load(self) -> Any:
@@ -75,7 +75,7 @@ def is_spec(name: str) -> bool:
 
 
 def from_spec(name: str) -> Extension:
-    """What ``package.module:Class`` names; nothing is imported."""
+    """The object that ``package.module:Class`` names; nothing is imported."""
     if not is_spec(name):
         raise UsageError(f"{name!r} is not of the form package.module:Class")
     module, _, attribute = name.partition(":")
@@ -83,7 +83,7 @@ def from_spec(name: str) -> Extension:
 
 
 def find_announced(family: str, taken: Iterable[str] = ()) -> tuple[Extension, ...]:
-    """The entry points of a family, by name. One whose name is `taken`, or announced twice, keeps its module:Class.
+    """The entry points of a family, by name. If a name is `taken` or announced twice, its module:Class is used instead.
 
     Metadata is read and nothing is imported.
     """
@@ -108,12 +108,12 @@ def find_announced(family: str, taken: Iterable[str] = ()) -> tuple[Extension, .
 
 
 def plain_name(name: str) -> str:
-    """A name without what does not matter in it: case, hyphens and underscores."""
+    """A name in its plain form: case, hyphens and underscores do not matter."""
     return name.lower().replace("_", "").replace("-", "")
 
 
 def source_of(module: str) -> Path | None:
-    """The source file of a module; None where it is not on the path, or has no source. Nothing is imported."""
+    """The source file of a module; None if it is not on the path, or has no source. Nothing is imported."""
     path: list[str] | None = None
     spec: ModuleSpec | None = None
     parts = module.split(".")
@@ -130,7 +130,7 @@ def source_of(module: str) -> Path | None:
 
 
 def _top(name: str) -> ModuleSpec | None:
-    """Where a module without a dot lies: an installed command does not look where it is called from, so we do."""
+    """The place of a top-level module; the current folder is searched too, which an installed command would not do."""
     here = PathFinder.find_spec(name, [str(Path.cwd())])
     if here is not None and here.origin is not None:
         return here

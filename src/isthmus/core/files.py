@@ -1,4 +1,4 @@
-"""Files that are either whole or not there.
+"""Writes files so that they are either complete or absent.
 
 Everything is written to a temporary name in the same folder, flushed to the disk and renamed, so that a reader never
 sees half a file and a process killed in between leaves the old one. What it leaves under the temporary name is deleted
@@ -49,7 +49,7 @@ _own_parts: set[str] = set()
 
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turn what the disk refuses inside the block into a `RunError` about `path`; a link out of its run is refused."""
+    """Inside, errors of the disk become a `RunError` about `path`; a link out of its run is refused."""
     refuse_link_out(path)
     with appending(path):
         yield
@@ -57,7 +57,7 @@ def writing(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def appending(path: Path | str) -> Iterator[None]:
-    """As `writing`, for a file that is open already."""
+    """The same as `writing`, for a file that is already open."""
     try:
         yield
     except OSError as error:
@@ -93,12 +93,12 @@ def refuse_link_out(path: Path | str) -> None:
 
 
 def explain_error(error: OSError) -> str:
-    """What the system refused, and what to do about it."""
+    """What the system refused, and how to solve it."""
     return _REMEDIES.get(error.errno or 0, error.strerror or str(error))
 
 
 def make_folder(path: Path | str) -> Path:
-    """Make a folder, parents included, and check that files can be written in it."""
+    """Make a folder, with its parents, and check that files can be written in it."""
     folder = Path(path)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def make_folder(path: Path | str) -> Path:
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:
-    """Write a file so that it is either whole or not there, even after a crash; its folder is made if need be."""
+    """Write a file so that it is complete or absent, even after a crash; its folder is made if missing."""
     data = content.encode("utf-8", errors="surrogatepass") if isinstance(content, str) else content
     with replacing(path) as stream:
         stream.write(data)
@@ -117,7 +117,7 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path | str) -> Iterator[IO[bytes]]:
-    """A stream whose content becomes the file when the block ends; the old one stays where it does not.
+    """A stream whose content becomes the file when the block ends; if the block fails, the old file stays.
 
     What a user names may be a device or a pipe (``--export /dev/stdout``): it is written to, never replaced.
     """
@@ -151,7 +151,7 @@ def replacing(path: Path | str) -> Iterator[IO[bytes]]:
 
 
 def _is_device(path: Path) -> bool:
-    """Whether a path outside of run folders is a device, a pipe, or an open file by its number."""
+    """Whether a path outside of run folders is a device, a pipe, or an open file by its descriptor."""
     named = Path(os.path.abspath(path))  # noqa: PTH100
     if any(named.is_relative_to(place) for root in list(_guarded) for place in (root, os.path.realpath(root))):
         return False
@@ -167,7 +167,7 @@ def _is_device(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path | str) -> Iterator[Path]:
-    """An empty folder that takes the place of `path` when the block ends; the old one stays where it does not."""
+    """An empty folder that replaces `path` when the block ends; if the block fails, the old folder stays."""
     target = Path(path)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -192,13 +192,13 @@ def replacing_folder(path: Path | str) -> Iterator[Path]:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a folder and all in it, as far as possible; a link out of its run is refused."""
+    """Delete a folder and its contents as far as possible; a link out of its run is refused."""
     with writing(path):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_file(path: Path) -> None:
-    """Delete a file if it is there; in a folder that a link leads out of its run, refuse."""
+    """Delete a file if it exists; in a folder that a link leads out of its run, refuse."""
     with writing(path.parent):
         path.unlink(missing_ok=True)
 
@@ -253,7 +253,7 @@ def _mark_as_used(handle: int) -> bool:
 
 
 def is_used(folder: Path) -> bool:
-    """Whether a process may be inside `mark_in_use`: where the system does not tell, one may."""
+    """Whether a process may be inside `mark_in_use`; True if the system does not tell."""
     try:
         import fcntl
 
@@ -271,7 +271,7 @@ def is_used(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def mark_in_use(folder: Path) -> Iterator[None]:
-    """Show other processes, where the system has locks, that a folder is in use."""
+    """Mark a folder as in use for other processes, if the system has locks."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows
@@ -285,7 +285,7 @@ def mark_in_use(folder: Path) -> Iterator[None]:
 
 
 def is_same_file(path: Path, handle: int) -> bool:
-    """Whether an open file still has its name: it was neither deleted nor replaced since it was opened."""
+    """Whether an open file still has its name: it was neither deleted nor replaced after it was opened."""
     try:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
@@ -293,7 +293,7 @@ def is_same_file(path: Path, handle: int) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine is alive; where the system does not tell, it is taken to be."""
+    """Whether a process of this machine is alive; True if the system does not tell."""
     if os.name != "posix":
         return True
     try:
@@ -312,7 +312,7 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can do that."""
+    """Make a rename in `folder` survive a power cut, if the system can."""
     with contextlib.suppress(OSError):  # Windows and some network file systems cannot open a folder.
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -335,7 +335,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file written by anybody; a missing, unreadable or broken one is a `RunError`."""
+    """Read a JSON file; a missing, unreadable or damaged one is a `RunError`."""
     source = Path(path)
     try:
         return json.loads(read_whole(source).decode("utf-8", errors="surrogatepass"))

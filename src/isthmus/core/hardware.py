@@ -1,4 +1,4 @@
-"""What the machine can really compute, as opposed to what it says.
+"""What the machine can compute in fact, whatever it reports.
 
 Some virtual machines announce Intel's matrix unit (AMX) but hide the CPUID leaf that describes its tiles. Libraries
 then set it up wrongly, and the first bfloat16 product ends the process with an illegal instruction. No exception can
@@ -21,7 +21,7 @@ _PATIENCE = 20.0
 
 
 def check_device(device: str | None) -> None:
-    """Refuse a device that there is not, and say which there are."""
+    """Refuse a device that does not exist, and name those that do."""
     if device is None or device == "cpu":
         return
     kind, _, index = str(device).partition(":")
@@ -38,7 +38,7 @@ def check_device(device: str | None) -> None:
 
 
 def has_fast_bfloat16(device_type: str) -> bool:
-    """Whether bfloat16 is worth using on ``cpu`` or ``cuda``: built in, faster than float32, and working.
+    """Whether bfloat16 is worth using on ``cpu`` or ``cuda``: supported, faster than float32, and working.
 
     On CPUs that takes a matrix unit; with vector instructions alone (AVX512-BF16) it is no faster than float32.
     """
@@ -53,7 +53,7 @@ def has_fast_bfloat16(device_type: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def bfloat16_works(device_type: str) -> bool:
-    """Whether bfloat16 products on this kind of device give an answer rather than end the process."""
+    """Whether bfloat16 products on this device return a result, and do not end the process."""
     if device_type != "cpu" or not hasattr(os, "fork"):
         return True
     with warnings.catch_warnings():
@@ -74,7 +74,7 @@ def bfloat16_works(device_type: str) -> bool:
 
 
 def _try_product() -> None:
-    """Multiply two matrices and leave without any clean-up that belongs to the parent."""
+    """Multiply two matrices and exit without any clean-up that belongs to the parent."""
     import faulthandler
 
     import torch

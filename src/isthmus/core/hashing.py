@@ -1,4 +1,4 @@
-"""A hash of 64-bit numbers, by which random streams and rows are keyed."""
+"""A hash of 64-bit numbers: the key of random streams and rows."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _ALIKE = 9
 
 @dataclass(frozen=True)
 class Line:
-    """What one line holds."""
+    """The content of one line."""
 
     row: dict[str, Any] | None
     """The row without its checksum; None where the line is not a JSON object."""
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class PlacedLine(Line):
-    """A whole line and its place in the file."""
+    """A complete line and its place in the file."""
 
     raw: bytes = b""
     """The line itself, without its line break."""
@@ -89,7 +89,7 @@ def seal_row(row: Mapping[str, Any]) -> bytes:
 
 
 def read_line(line: bytes) -> Line:
-    """What a line holds, and whether it is as it was written."""
+    """The content of a line, and whether it is unchanged."""
     found = _SEAL.search(line := line.rstrip(b"\n"))
     if found is None:
         return Line(_parse(line), False, _resembles_seal(line))
@@ -98,7 +98,7 @@ def read_line(line: bytes) -> Line:
 
 
 def whole_lines(stream: Iterable[bytes]) -> Iterator[PlacedLine]:
-    """Every whole line of a file; what follows the last line break was torn by a kill, and is left out."""
+    """Every complete line of a file; an incomplete last line, left by a kill, is left out."""
     end = 0
     for number, raw in enumerate(stream, start=1):
         if not raw.endswith(b"\n"):
@@ -124,7 +124,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def make_damage_error(path: object, number: int, fault: str, remedy: str = "") -> RunError:
-    """The error of a line that is not as it was written; `remedy` says what follows from deleting it."""
+    """Make the error of a changed line; `remedy` says what follows from deleting it."""
     remedy = remedy or "the command that wrote it computes the row again"
     return RunError(
         f"{path} line {number} {fault}: the file was damaged, or changed by hand. Delete that line "

@@ -1,4 +1,4 @@
-"""One folder, one trainer: who is at work in a run folder, and who has to wait.
+"""Lets one process at a time train in a run folder.
 
     with hold(folder, "train", exclusive=True): ...     alone
     with hold(folder, "attack"): ...                    beside others that share it, but not beside a training
@@ -38,7 +38,7 @@ _own_tokens: set[str] = set()
 
 
 class FolderInUse(RunError):
-    """Another process works in the folder."""
+    """Another process uses the folder."""
 
     def __init__(self, folder: Path, holder: Holder | None, lock: Path) -> None:
         who = "another process" if holder is None else holder.describe()
@@ -50,7 +50,7 @@ class FolderInUse(RunError):
 
 @dataclass(frozen=True)
 class Holder:
-    """One line of the file."""
+    """One process, as a line of the lock file."""
 
     verb: str
     pid: int
@@ -60,12 +60,12 @@ class Holder:
     token: str
 
     def describe(self) -> str:
-        """For a message."""
+        """The holder, for a message."""
         return f"`isthmus {self.verb}` (process {self.pid} on {self.host}, since {self.since})"
 
     @property
     def is_alive(self) -> bool:
-        """Whether it may still be at work; of another machine nobody knows."""
+        """Whether the process may still be running; True for another machine, which cannot be asked."""
         if self.host != platform.node():
             return True
         return self.token in _own_tokens if self.pid == os.getpid() else is_running(self.pid)
@@ -73,7 +73,7 @@ class Holder:
 
 @contextlib.contextmanager
 def hold(folder: Path | str, verb: str, *, exclusive: bool = False) -> Iterator[None]:
-    """Hold a folder, which is made if need be, while the block runs; `FolderInUse` where another process holds it."""
+    """Lock a folder, made if missing, while the block runs; `FolderInUse` if another process holds it."""
     place = Path(folder)
     key = (os.path.realpath(place), threading.get_ident())
     if key in _held:  # A verb within a verb.
@@ -99,7 +99,7 @@ def hold(folder: Path | str, verb: str, *, exclusive: bool = False) -> Iterator[
 
 
 def sweep(folder: Path) -> None:
-    """Delete the lock files that killed processes left, where nobody holds them; for who only reads."""
+    """Delete lock files that killed processes left and nobody holds; for commands that only read."""
     for file in (folder / FILE, *folder.glob(f".*{FILE}")):
         with contextlib.suppress(OSError):
             handle = os.open(file, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
@@ -112,7 +112,7 @@ def sweep(folder: Path) -> None:
 
 @contextlib.contextmanager
 def serialise(path: Path, verb: str, patience: float = 60.0) -> Iterator[None]:
-    """One process at a time, for a file that is read, changed and written; others wait for `patience` seconds."""
+    """Run the block in one process at a time, for a file that is read and rewritten; others wait `patience` seconds."""
     with _lock(path.with_name(f".{path.name}.lock"), path, verb, True, patience):
         yield
 
@@ -138,7 +138,7 @@ def _lock(file: Path, subject: Path, verb: str, exclusive: bool, patience: float
 
 
 def _take(file: Path, me: Holder) -> int:
-    """A handle on the file while it is ours, or -1 where another process is in the way."""
+    """The handle of the locked file, or -1 if another process holds it."""
     with writing(file):
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
@@ -159,7 +159,7 @@ def _take(file: Path, me: Holder) -> int:
 
 
 def _flock(handle: int, exclusive: bool) -> bool | None:
-    """Whether the system gives us the lock; None where it has none to give."""
+    """Whether the system grants the lock; None if it has no locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -174,7 +174,7 @@ def _flock(handle: int, exclusive: bool) -> bool | None:
 
 
 def _is_first(file: Path, me: Holder) -> bool:
-    """Without the system's locks: whether no one before us in the file is in the way."""
+    """Without the system's locks: whether no process listed before this one is alive."""
     for other in _holders(file):
         if other.token == me.token:
             return True
@@ -184,7 +184,7 @@ def _is_first(file: Path, me: Holder) -> bool:
 
 
 def _leave(file: Path, handle: int, me: Holder) -> None:
-    """Let go; the last one to leave deletes the file."""
+    """Release the lock; the last process deletes the file."""
     with contextlib.suppress(OSError):  # On a full disk it can still be deleted.
         _note(handle, {"gone": me.token})
     with contextlib.suppress(OSError, RunError):
@@ -201,7 +201,7 @@ def _note(handle: int, line: dict[str, Any]) -> None:
 
 
 def _holders(file: Path) -> list[Holder]:
-    """Who stands in the file and has not left."""
+    """Processes listed in the file that have not released the lock."""
     try:
         lines = file.read_bytes().splitlines()
     except FileNotFoundError:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """The content of a file."""
+    """The content of an ``.npz`` file."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():

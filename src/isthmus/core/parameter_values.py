@@ -1,4 +1,4 @@
-"""Turns ``-P key=value`` strings into values of the type a parameter is annotated with.
+"""Converts ``-P key=value`` strings to values of the parameter's annotated type.
 
 Works on the annotation's source text, so that nothing has to be imported to check a value.
 """
@@ -20,7 +20,7 @@ class _NoFit(ValueError):
 
 
 def convert(text: str, annotation: str, name: str) -> Any:
-    """`text` as a value of `annotation`, such as ``int | None`` or ``Literal['paper', 'textattack']``."""
+    """Convert `text` to a value of `annotation`, such as ``int | None`` or ``Literal['paper', 'textattack']``."""
     try:
         return _fit_annotation(text.strip(), ast.parse(annotation.strip("'\""), mode="eval").body)
     except _NoFit as error:

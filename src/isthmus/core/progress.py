@@ -1,4 +1,4 @@
-"""How far a long piece of work is, told to whoever watches.
+"""Reports the progress of long work to whoever watches.
 
 Deep inside a training a defence may attack the model for an hour. It cannot know who wants to hear of it, and whoever
 shows bars cannot know what there is to show: the one calls `tell`, the other listens inside a `watch` block.
@@ -17,13 +17,13 @@ _log = logging.getLogger("isthmus")
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Whoever shows work that is done in between."""
+    """Receives the progress of work."""
 
     def on_work(self, title: str, done: int, total: int, figures: str) -> None:
-        """`done` of `total` parts of `title` are done; `figures` are what is known so far."""
+        """Called when `done` of `total` parts of `title` are done; `figures` are the results so far."""
 
     def on_note(self, message: str) -> None:
-        """Something worth knowing happened."""
+        """Called with a note for the user."""
 
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -31,7 +31,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextlib.contextmanager
 def watch(watcher: object) -> Iterator[None]:
-    """Inside, `watcher` is told of all work, if it is a `Watcher` at all."""
+    """Inside, `watcher` receives the progress of all work, if it is a `Watcher`."""
     token = _watcher.set(watcher if isinstance(watcher, Watcher) else None)
     try:
         yield
@@ -40,7 +40,7 @@ def watch(watcher: object) -> Iterator[None]:
 
 
 def tell(title: str, done: int, total: int, figures: str = "") -> None:
-    """So much of `title` is done."""
+    """Report that `done` of `total` parts of `title` are done."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher.on_work(title, done, total, figures)
@@ -48,14 +48,14 @@ def tell(title: str, done: int, total: int, figures: str = "") -> None:
 
 @contextlib.contextmanager
 def announce(title: str) -> Iterator[None]:
-    """A piece of work without parts: it begins, and it is done."""
+    """Report the start, and at the end the completion, of work without parts."""
     tell(title, 0, 1)
     yield
     tell(title, 1, 1)
 
 
 def note(message: str) -> None:
-    """Say something; where nobody watches it goes to the log."""
+    """Send a note; without a watcher it goes to the log."""
     watcher = _watcher.get()
     if watcher is None:
         _log.warning(message)

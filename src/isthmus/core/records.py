@@ -1,4 +1,4 @@
-"""JSON files of a run folder, which carry a checksum, so that a damaged one is noticed.
+"""JSON files of a run folder, with a checksum, so that damage is noticed.
 
     {"schema": 1, …, "check": "1c291ca3"}
 
@@ -22,13 +22,13 @@ CHECK = "check"
 
 
 def write_record(path: Path | str, record: Mapping[str, Any]) -> None:
-    """Write an object with its checksum; the file is whole or not there."""
+    """Write an object with its checksum; the file is complete or absent."""
     rest = {key: part for key, part in record.items() if key != CHECK}
     write_json(path, {**rest, CHECK: checksum(rest)})
 
 
 def read_record(path: Path | str) -> dict[str, Any]:
-    """Read an object; one that is not as it was written is a `RunError`."""
+    """Read an object; one that was changed is a `RunError`."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise RunError(f"{path} should hold a JSON object, not {type(value).__name__}")
@@ -48,6 +48,6 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 
 def part_of(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The object under a key of a record; an empty one if there is none."""
+    """The object under a key of a record; empty if there is none."""
     part = record.get(key)
     return part if isinstance(part, Mapping) else {}

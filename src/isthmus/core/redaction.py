@@ -1,4 +1,4 @@
-"""Addresses without their secrets: what is stored or shown names a secret and never holds it.
+"""Addresses without their secrets: what is stored or shown has the name of a secret, never its value.
 
     https://ann:pw@host/classify?api_key=abc   ->   https://$USER_NAME:$PASSWORD@host/classify?api_key=$API_KEY
 
@@ -31,7 +31,7 @@ _OF_THE_SHELL = {"HOME", "HOSTNAME", "IFS", "LANG", "LOGNAME", "OLDPWD", "PATH",
 
 @dataclass(frozen=True)
 class Secret:
-    """The place of a secret, by the name of the variable that stands for it."""
+    """The place of a secret, by the name of the variable that replaces it."""
 
     name: str
 
@@ -53,18 +53,18 @@ def redact(text: str) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Whether all of a text is an address."""
+    """Whether the whole text is an address."""
     return re.match(r"(?i)https?://[\w\[@$%]", text) is not None and not re.search(r"\s", text)
 
 
 def bare_url(url: str) -> str:
-    """An address without user, password and query, to name a service by."""
+    """An address without user, password and query, as the name of a service."""
     match = _URL.fullmatch(url)
     return url if match is None else match["scheme"] + match["host"].rpartition("@")[2] + match["path"]
 
 
 def url_parts(url: str) -> list[str | Secret]:
-    """The pieces of an address, each secret by its name. What is no address is one piece."""
+    """The pieces of an address, each secret by its name. A text that is no address is one piece."""
     match = _URL.fullmatch(url)
     if match is None:
         path, mark, query = url.partition("?")
@@ -74,19 +74,19 @@ def url_parts(url: str) -> list[str | Secret]:
 
 
 def shell_word(parts: Parts) -> str:
-    """Pieces as one word of a POSIX shell, in which the placeholders are filled in."""
+    """Join pieces to one word of a POSIX shell, in which the variables are expanded."""
     if not any(isinstance(part, Secret) for part in parts):
         return shlex.quote("".join(map(str, parts)))
     return '"' + "".join(_in_quotes(parts, place) for place in range(len(parts))) + '"'
 
 
 def is_command(text: str) -> bool:
-    """Whether a recorded text is a single command of isthmus, which a shell takes for nothing else."""
+    """Whether a recorded text is a single isthmus command and means nothing else to a shell."""
     return re.fullmatch(rf"isthmus(?: {_WORD})+", text, re.ASCII) is not None
 
 
 def secret_name(name: str) -> str:
-    """The shell variable that stands for the secret `name`."""
+    """The shell variable that replaces the secret `name`."""
     found = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_") or "SECRET"
     if found[0].isdigit():
         found = f"_{found}"
@@ -126,7 +126,7 @@ def _query(query: str) -> Iterator[str | Secret]:
 
 
 def _in_quotes(parts: Parts, place: int) -> str:
-    """One piece inside double quotes."""
+    """Quote one piece inside double quotes."""
     part = parts[place]
     if isinstance(part, str):
         return re.sub(r'([\\"`$])', r"\\\1", part)

@@ -1,4 +1,4 @@
-"""Random streams keyed by what they are for, never by when they are asked for.
+"""Random streams, keyed by their purpose and not by the order of use.
 
     stream(seed, *key) -> an independent stream for (seed, key)
 
@@ -21,7 +21,7 @@ def derive(seed: int, *key: str | int) -> int:
 
 
 def python_stream(seed: int, *key: str | int) -> random.Random:
-    """A stream for scalar draws (starts in microseconds; word attacks use it)."""
+    """A stream for scalar draws (it starts in microseconds; word attacks use it)."""
     return random.Random(derive(seed, *key))
 
 

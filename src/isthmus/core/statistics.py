@@ -1,4 +1,4 @@
-"""Intervals and tests: no number leaves isthmus without one of these.
+"""Intervals and tests: every figure that isthmus reports has one of these.
 
 Wilson            centre ± half = (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)
 Clopper-Pearson   low = Beta⁻¹(α/2; k, n-k+1),  high = Beta⁻¹(1-α/2; k+1, n-k)
@@ -38,13 +38,13 @@ class Interval:
         return self.low <= value <= self.high
 
     def to_dict(self) -> dict[str, float]:
-        """JSON-ready."""
+        """A JSON-ready dictionary."""
         return {"estimate": self.estimate, "low": self.low, "high": self.high, "level": self.level}
 
 
 @dataclass(frozen=True, slots=True)
 class McNemar:
-    """Examples that only the first got right (`b`), only the second got right (`c`), and the exact p-value."""
+    """Exact McNemar test: numbers of examples that only the first (`b`) or only the second (`c`) got right, p-value."""
 
     b: int
     c: int
@@ -52,7 +52,7 @@ class McNemar:
 
 
 def wilson(k: int, n: int, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a rate of `k` in `n`; (0, 1) with estimate NaN where n is 0."""
+    """Wilson's score interval of a rate of `k` in `n`; (0, 1) with estimate NaN if n is 0."""
     _check_counts(k, n)
     check_share("level", level)
     if n == 0:
@@ -95,7 +95,7 @@ def _beta_lower(k: int, n: int, tail: float) -> float:
 
 
 def quantile(values: ArrayLike, share: float, level: float = 0.95) -> Interval:
-    """The `share`-quantile, with the interval of its order statistics: it holds for every distribution.
+    """The `share`-quantile, with the interval of its order statistics, which holds for every distribution.
 
     A bound is infinite where the sample is too small for it: the 95 % quantile of 50 values has no upper one.
     """
@@ -135,7 +135,7 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 10_
 def bootstrap_ratio(
     totals: ArrayLike, sizes: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95
 ) -> Interval:
-    """Percentile bootstrap interval of a mean over rows that come in groups, of which only groups are independent.
+    """Percentile bootstrap interval of a mean over rows in groups, of which only the groups are independent.
 
     A group is given by the total of its rows and their number.
     """
@@ -156,7 +156,7 @@ def bootstrap_ratio(
 
 
 def pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level: float = 0.95) -> Interval:
-    """Pearson's correlation with its percentile bootstrap interval; NaN where one side does not vary.
+    """Pearson's correlation with its percentile bootstrap interval; NaN if one side does not vary.
 
     Fisher's interval is for normal variables; counts of words are far from that.
     """
@@ -215,7 +215,7 @@ def _sign_test(k: int, n: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several comparisons, corrected for their number by Holm's steps.
+    """p-values of several comparisons, corrected for their number by Holm's method.
 
     Where those at most 0.05 are called differences, the chance of any false one among them is at most 0.05.
     """
@@ -229,7 +229,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def auc(positives: ArrayLike, negatives: ArrayLike) -> float:
-    """Probability that a positive scores above a negative, ties counted half; NaN where either is empty."""
+    """Probability that a positive scores above a negative, ties counted half; NaN if either is empty."""
     up, down = _vector("positives", positives), np.sort(_vector("negatives", negatives))
     if not len(up) or not len(down):
         return math.nan

@@ -1,4 +1,4 @@
-"""One seeded order of labelled rows in which every beginning is stratified, and one in which groups stay together.
+"""A seeded order of labelled rows whose every prefix is stratified, and an order that keeps groups together.
 
 Within each label the rows are shuffled; the j-th of a label's N rows is then placed at (j + ½) / N. Sorting by that
 place interleaves the labels evenly, so the first n rows hold each label in proportion (to within one row), and a
@@ -28,7 +28,7 @@ def stratified_order(labels: Sequence[int], seed: int, *key: str | int) -> list[
 
 
 def stratified_split(labels: Sequence[int], sizes: Sequence[int], seed: int, *key: str | int) -> list[list[int]]:
-    """Disjoint groups of the given sizes, each stratified and with its labels mixed from the first row on."""
+    """Disjoint groups of the given sizes, each stratified and shuffled."""
     order = stratified_order(labels, seed, *key)
     groups, start = [], 0
     for size in sizes:
@@ -48,7 +48,7 @@ def grouped_order(groups: Sequence[Hashable], seed: int, *key: str | int) -> lis
 
 
 def link_rows(*keys: Sequence[Hashable]) -> list[int]:
-    """The group of every row, where rows that agree in any of the keys are in one group, directly or through others."""
+    """The group of every row; rows that share any key, directly or through others, are in one group."""
     parent = list(range(len(keys[0])))
 
     def root(row: int) -> int:

@@ -1,4 +1,4 @@
-"""The nouns every layer shares, and the protocols by which the lower layers know a model.
+"""The types that all layers share, and the protocols by which lower layers use a model.
 
 Engine, attacks and explanations never import a model class: they see it as a `Victim` (texts in, probabilities out),
 a `TokenVictim` (token ids in, probabilities out), a `Differentiable`, a `SentenceEncoder` or a `MaskedLM`. Whoever
@@ -64,12 +64,12 @@ class Example:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The fields that are texts, in reading order."""
+        """The text fields, in reading order."""
         return {name: value for name, value in self.fields.items() if isinstance(value, str)}
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What a victim reads: the texts, or the array of an image."""
+        """The victim's input: the texts, or the array of an image."""
         return self.texts or dict(self.fields)
 
 
@@ -79,7 +79,7 @@ OUTSIDE = -1e4
 
 @dataclass(slots=True)
 class Output:
-    """What a model returns.
+    """Output of a model's forward pass.
 
     Question answering has logits of shape [batch, 2, length]: where the answer begins and where its last token is.
     Padding has the finite, very low logit `OUTSIDE`, so that a softmax over the length gives it nothing.
@@ -119,7 +119,7 @@ ABSTAINS = "(abstains)"
 
 @runtime_checkable
 class Victim(Protocol):
-    """A classifier seen from outside: texts in, class probabilities out.
+    """A classifier as a black box: texts in, class probabilities out.
 
     >>> from isthmus import Victim, load_victim
     >>> isinstance(load_victim(lambda texts: [[0.5, 0.5] for _ in texts]), Victim)
@@ -132,7 +132,7 @@ class Victim(Protocol):
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same text may be scored differently twice."""
+        """Whether the same text may get different scores."""
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
         """Class probabilities, one row per text; `keys` as in `TokenBatch`.
@@ -151,14 +151,14 @@ class TokenVictim(Victim, Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Longest row the model reads, special tokens included; longer inputs are truncated to it."""
+        """Longest row that the model reads, special tokens included; longer inputs are truncated."""
 
     @property
     def device_type(self) -> str:
         """``cpu`` or ``cuda``: decides how the engine packs batches."""
 
     def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
-        """Start scoring; the pending result holds the rows of all batches, in order.
+        """Launch the scoring; the pending result holds the rows of all batches, in order.
 
         `exact` asks for float32 arithmetic where the victim otherwise scores in bfloat16.
         """
@@ -183,11 +183,11 @@ class Differentiable(Protocol):
 
 @runtime_checkable
 class Voting(Protocol):
-    """A victim that may answer with shares of votes, which say nothing as long as all votes agree."""
+    """A victim that may answer with shares of votes, which stay constant as long as all votes agree."""
 
     @property
     def graded(self) -> Victim | None:
-        """One with the same labels that answers a key from the same draws, by their mean instead of their votes.
+        """A victim with the same labels that answers a key with the mean of the same draws instead of their votes.
 
         None where the victim's own answers are such means. Its answers are for climbing: no success counts by them.
         """
@@ -199,7 +199,7 @@ class SentenceEncoder(Protocol):
 
     @property
     def name(self) -> str:
-        """Shown in every result that used it."""
+        """Its name, shown with every result that used it."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Unit vectors [texts, width]; a text that cannot be encoded is an error, never NaN."""
@@ -226,7 +226,7 @@ class TokenEncoder(SentenceEncoder, Protocol):
         """Length of a vector."""
 
     def launch(self, batches: Sequence[TokenBatch]) -> Pending:
-        """Start encoding; the pending result holds the unit vectors of all rows, in order. A row may hold NaN."""
+        """Launch the encoding; the pending result holds the unit vectors of all rows, in order. A row may be NaN."""
 
 
 @runtime_checkable
@@ -235,7 +235,7 @@ class MaskedLM(Protocol):
 
     @property
     def name(self) -> str:
-        """Shown in every result that used it."""
+        """Its name, shown with every result that used it."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -247,7 +247,7 @@ class MaskedLM(Protocol):
 
 @runtime_checkable
 class TokenMaskedLM(MaskedLM, Protocol):
-    """A masked language model that takes any number of blanks a row and need not be waited for.
+    """A masked language model that takes any number of blanks per row and runs asynchronously.
 
     Blank i is the token at `places[i]` of row `rows[i]`, counted over all batches.
     """
@@ -261,13 +261,13 @@ class TokenMaskedLM(MaskedLM, Protocol):
         """Longest row it reads, special tokens included."""
 
     def launch_fill(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, k: int, allowed: Bools) -> Filling:
-        """Start looking for the `k` most likely of the tokens that are allowed [vocabulary], at every blank.
+        """Launch the search for the `k` most likely allowed tokens (`allowed` is [vocabulary]) at every blank.
 
         Probabilities are those among all tokens; where fewer than `k` are allowed the rest have probability 0.
         """
 
     def launch_likelihood(self, batches: Sequence[TokenBatch], rows: Ints, places: Ints, tokens: Ints) -> Pending:
-        """Start finding log p(tokens[i] | row) at every blank; the pending result is [blanks]."""
+        """Launch the computation of log p(tokens[i] | row) at every blank; the pending result is [blanks]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class QuestionAnswering:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """There are no classes."""
+        """Empty: there are no classes."""
         return ()
 
 
@@ -321,7 +321,7 @@ class ImageClassification(Classification):
 
     @property
     def has_pixels(self) -> bool:
-        """Whether inputs are images, and not vectors of any range."""
+        """Whether inputs are images, not vectors of any range."""
         return len(self.shape) == 3
 
 

@@ -1,4 +1,4 @@
-"""What is done of a long piece of work, line by line in a file, so that a killed process goes on where it was.
+"""Saves the parts of long work line by line in a file, so that a killed process continues where it stopped.
 
 Whoever may be killed names the file (`keep_in`); whoever works deep inside asks for it (`open_kept`) and finds the rows
 of the last time. A torn last line is dropped, and so is a damaged one with all that follows it. Where nobody named a
@@ -22,7 +22,7 @@ _place: ContextVar[Path | None] = ContextVar("unfinished", default=None)
 
 @contextlib.contextmanager
 def keep_in(path: Path) -> Iterator[None]:
-    """Inside, finished parts are kept in `path`; it is deleted when all is done, and stays where the work broke off."""
+    """Inside, finished parts are saved in `path`; it is deleted when all is done, and kept after an interruption."""
     token = _place.set(path)
     try:
         yield
@@ -32,7 +32,7 @@ def keep_in(path: Path) -> Iterator[None]:
 
 
 class KeptRows:
-    """The rows of the last time, and a place for more."""
+    """The rows saved by an earlier process, and a file for more."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -59,5 +59,5 @@ class KeptRows:
 
 
 def open_kept() -> KeptRows:
-    """What was kept of this work."""
+    """Open the saved rows of this work."""
     return KeptRows(_place.get())

@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, without the characters that would steer a terminal or turn a page around."""
+"""Text of unknown origin without the characters that control a terminal or reverse the reading direction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 
 
 def visible(text: str, *, everything: bool = False) -> str:
-    """`text` without characters that steer a terminal; with `everything`, invisible ones are spelled out as well."""
+    """`text` without characters that control a terminal; with `everything`, invisible ones are written as codes."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_show_character(character, everything) for character in text)

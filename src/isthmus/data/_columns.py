@@ -1,4 +1,4 @@
-"""Turns a table into examples: which columns hold the texts and the label, and what the labels are called."""
+"""Turns a table into examples: finds the columns of texts and label, and the names of the labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Columns:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """A single text is called ``text`` whatever its column, so that one model fits files of any origin."""
+        """Names of the fields; a single text is called ``text``, so that a model fits files of any origin."""
         return self.texts if len(self.texts) > 1 else ("text",)
 
     @property
@@ -51,7 +51,7 @@ class Columns:
 
 
 def choose_columns(table: Table, text: str | None, label: str | None, pair: tuple[str, str] | None) -> Columns:
-    """The columns asked for, or the usual names."""
+    """The requested columns, or those with the usual names."""
     if text is not None and pair is not None:
         raise UsageError("give either a text column or a pair of columns, not both")
     asked = (text,) if text is not None else pair or ()
@@ -101,7 +101,7 @@ def _usual_texts(table: Table, label: str) -> tuple[str, ...]:
 
 
 class LabelNames:
-    """Maps the values of a label column to indices.
+    """Maps the values of a label column to class indices.
 
     Names that are given (by the caller, a ``meta.json``, or the hub's features) fix the order, and whole numbers are
     positions in them. Otherwise texts are sorted by name; numbers that begin at 0 are class numbers, and other numbers
@@ -110,7 +110,7 @@ class LabelNames:
     """
 
     def __init__(self, names: Sequence[str], short: Mapping[str, str] | None = None) -> None:
-        """`short` are other spellings of the names."""
+        """Names of the labels; `short` are other spellings of them."""
         if len(set(names)) != len(names):
             raise UsageError(f"label names must differ: {', '.join(names)}")
         self.names = tuple(names)
@@ -120,7 +120,7 @@ class LabelNames:
 
     @classmethod
     def found_in(cls, values: Iterable[Any], source: str, *, inference: bool = False) -> LabelNames:
-        """The names in a column none were given for; `inference` says that the texts are premise and hypothesis."""
+        """Find the label names of a column that came without; `inference`: the texts are premise and hypothesis."""
         distinct = {_label_text(value) for value in values if not is_missing(value)}
         numbers = [_whole(value) for value in distinct]
         whole = [number for number in numbers if number is not None]
@@ -137,7 +137,7 @@ class LabelNames:
         return cls([str(number) for number in sorted(set(whole))])
 
     def index(self, value: Any) -> int | None:
-        """The index of one value, None where it is unknown."""
+        """The index of a value; None if it is unknown."""
         plain = _label_text(value)
         if plain in self._known:
             return self._known[plain]
@@ -149,7 +149,7 @@ class LabelNames:
         return number if not self._numbered and 0 <= number < len(self.names) else None
 
     def unknown(self, value: Any) -> str:
-        """What to say about a value without index."""
+        """The message about a value without an index."""
         near = difflib.get_close_matches(_label_text(value), self.names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(self.names[:20]) + (", …" if len(self.names) > 20 else "")
@@ -157,12 +157,12 @@ class LabelNames:
 
 
 def is_unlabelled(value: Any, column: str) -> bool:
-    """Whether a row of the label column has no label, or one on which its annotators did not agree."""
+    """Whether a row has no label, or one on which its annotators did not agree."""
     return is_missing(value) or (column.lower(), value) == _DISAGREED
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a row has no label: null, nothing between two separators, NaN, or the hub's -1."""
+    """Whether a label is missing: null, an empty string, NaN, or the hub's -1."""
     if isinstance(value, str):
         return not value.strip()
     return (
@@ -188,7 +188,7 @@ def _whole(text: str) -> int | None:
 
 
 def make_dataset(table: Table, columns: Columns, names: LabelNames, name: str, split: str) -> Dataset:
-    """Examples of one split; a row without usable texts or label is put aside with the reason, never dropped."""
+    """Make the examples of one split; a row without usable text or label is rejected with the reason, never dropped."""
     examples: list[Example] = []
     rejected: list[Rejected] = []
     for number, row in enumerate(table.rows):

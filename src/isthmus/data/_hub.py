@@ -31,7 +31,7 @@ _FULL_NAMES = {
 
 
 def from_hub(source: str) -> DataSource:
-    """A data set by hub name; ``owner/name:configuration`` chooses a configuration."""
+    """Load a data set by hub name; ``owner/name:configuration`` chooses a configuration."""
     name, _, configuration = _FULL_NAMES.get(source, source).partition(":")
     try:
         import datasets
@@ -66,7 +66,7 @@ def _image_column(parts: Mapping[str, Any]) -> str | None:
 def _make_image_splits(
     parts: Mapping[str, Any], column: str, title: str, labels: tuple[str, ...] | None, label: str | None
 ) -> Splits:
-    """The splits of a data set of images."""
+    """Make the splits of a data set of images."""
     from isthmus.data._image_folder import ImageRow, array_of, make_splits
 
     rows: dict[str, list[ImageRow]] = {}

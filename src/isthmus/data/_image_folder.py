@@ -1,4 +1,4 @@
-"""A folder of images: one folder a class, inside one folder a split or alone.
+"""A folder of images: one folder per class, directly or inside one folder per split.
 
     digits/train/zero/0001.png        splits, classes, images
     digits/zero/0001.png              classes, images; nobody has split them
@@ -39,7 +39,7 @@ def holds_images(folder: Path) -> bool:
 
 
 def read_folder(folder: Path, title: str | None, names: Sequence[str] | None) -> Splits:
-    """The splits of a folder."""
+    """Read the splits of a folder."""
     name = title or folder.resolve().name
     inner = _folders(folder)
     has_splits = all(canonical(path.name) in _SPLITS for path in inner) and not any(map(_images_in, inner))
@@ -73,7 +73,7 @@ class ImageRow(NamedTuple):
 
 
 def make_splits(name: str, rows: Mapping[str, Sequence[ImageRow]], labels: tuple[str, ...]) -> Splits:
-    """Data sets of one size and as many colours for all: where any image has colours, all are read so."""
+    """Make data sets of one image size; if any image has colours, all are read with colours."""
     found = [row.image for part in rows.values() for row in part if isinstance(row.image, np.ndarray)]
     coloured = any(len(image) == 3 for image in found)
     shapes = Counter((3 if coloured else 1, *image.shape[1:]) for image in found)
@@ -104,7 +104,7 @@ def _dataset(
 
 
 def _read_image(library: Any, file: Path) -> NDArray[np.uint8] | str:
-    """An image [channels, height, width], or why it cannot be read."""
+    """An image [channels, height, width], or the reason why it cannot be read."""
     try:
         with library.open(file) as image:
             return array_of(image)
@@ -113,7 +113,7 @@ def _read_image(library: Any, file: Path) -> NDArray[np.uint8] | str:
 
 
 def array_of(image: Any) -> NDArray[np.uint8]:
-    """An image of Pillow as an array [channels, height, width], of one or three channels."""
+    """A Pillow image as an array [channels, height, width], with one or three channels."""
     if image.mode in ("I", "I;16"):  # Sixteen bits, which Pillow would cut off instead of scaling.
         return (np.asarray(image, dtype=np.float64)[None] / 257).round().clip(0, 255).astype(np.uint8)
     array = np.asarray(image.convert("L" if image.mode in ("1", "L", "F", "LA") else "RGB"))

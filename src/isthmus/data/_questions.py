@@ -1,4 +1,4 @@
-"""Turns a table into questions with their contexts and answers: SQuAD's nested JSON, or one row a question.
+"""Turns a table into questions with contexts and answers: SQuAD's nested JSON, or one row per question.
 
     {"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": […]}]}]}]}
     {"id": …, "question": …, "context": …, "answers": [{"text": …, "answer_start": …}]}
@@ -37,11 +37,11 @@ class QuestionColumns:
 
 
 class _Unusable(Exception):
-    """Why a row cannot be used."""
+    """The reason why a row cannot be used."""
 
 
 def choose_question_columns(text: str | None, label: str | None, pair: tuple[str, str] | None) -> QuestionColumns:
-    """The columns asked for, or the usual names."""
+    """The requested columns, or those with the usual names."""
     if text is not None:
         raise UsageError("questions have two texts: name the columns of question and context as a pair")
     question, context = pair or ("question", "context")
@@ -49,7 +49,7 @@ def choose_question_columns(text: str | None, label: str | None, pair: tuple[str
 
 
 def holds_questions(table: Table) -> bool:
-    """Whether a table looks like questions with answers, and not like labelled texts."""
+    """Whether a table seems to hold questions with answers, and not labelled texts."""
     return {"question", "context", "answers"} <= set(table.columns) or _is_nested(table)
 
 
@@ -62,7 +62,7 @@ def _is_nested(table: Table) -> bool:
 
 
 def make_questions(table: Table, columns: QuestionColumns, name: str, split: str) -> Dataset:
-    """The questions of one split; one that cannot be used is put aside with the reason, never dropped."""
+    """Make the questions of one split; an unusable one is rejected with the reason, never dropped."""
     if _is_nested(table):
         table, columns = _flatten(table), QuestionColumns()
     _check_columns(table, columns)
@@ -122,7 +122,7 @@ def _read_text(row: Mapping[str, Any], column: str) -> str:
 
 
 def _read_answers(value: Any) -> list[tuple[Any, Any]]:
-    """Texts and offsets, in either of the two layouts, as JSON or as they are."""
+    """Read texts and offsets in either of the two layouts, as JSON or as objects."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,4 +1,4 @@
-"""Data sets from the tables of a source: labelled texts, or questions with their contexts."""
+"""Makes data sets from the tables of a source: labelled texts, or questions with contexts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_all(reading: LabelledReading | QuestionReading, found: DataSource, titl
 
 
 class QuestionReading:
-    """Questions of one source."""
+    """Reads the questions of one source."""
 
     wanted = "a question with an answer that can be found in its context"
 
@@ -44,7 +44,7 @@ class QuestionReading:
 
 
 class LabelledReading:
-    """Labelled texts of one source: columns and names are settled once and hold for every split."""
+    """Reads the labelled texts of one source; columns and label names are chosen once for all splits."""
 
     wanted = "a label"
 
@@ -105,5 +105,5 @@ def read_source(
     pair: tuple[str, str] | None = None,
     labels: tuple[str, ...] | None = None,
 ) -> Splits:
-    """Every split of a source that has labels."""
+    """Read every split of a source that has labels."""
     return read_all(LabelledReading(found, title, text, label, pair, labels), found, title)

@@ -1,4 +1,4 @@
-"""Where a data set comes from: a file, a folder of splits, or the hub. Tables are read only when asked for."""
+"""Finds the tables of a data set: a file, a folder of splits, or the hub. They are read on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERSIONED = re.compile(r"(?:snli|multinli)_\d+\.\d+_(.+)|(train|dev|test)-v\d+(
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Splits that can be read, and the label names each comes with (None where it comes with none)."""
+    """The splits of a source, and the label names of each (None if it has none)."""
 
     name: str
     splits: Mapping[str, Callable[[], Table]]
@@ -35,7 +35,7 @@ class DataSource:
 
 
 def from_path(path: Path) -> DataSource:
-    """A file or a folder of splits."""
+    """Open a file or a folder of splits."""
     if path.is_dir():
         return _find_in_folder(path)
     if not path.exists():
@@ -48,7 +48,7 @@ def from_path(path: Path) -> DataSource:
 
 
 def canonical(split: str) -> str:
-    """``dev`` for ``validation`` and its like, and for ``snli_1.0_dev`` and its like."""
+    """The usual name of a split: ``dev`` for ``validation``, ``snli_1.0_dev`` and the like."""
     versioned = _VERSIONED.fullmatch(split)
     bare = split if versioned is None else versioned[1] or versioned[2]
     return SPLIT_ALIASES.get(bare.lower(), bare)
@@ -92,7 +92,7 @@ def _read_all(paths: tuple[Path, ...]) -> Table:
 
 
 def label_names_in(folder: Path, split: str) -> tuple[str, ...] | None:
-    """Label names of a folder's ``meta.json``, where it has one."""
+    """Label names of a folder's ``meta.json``, if it has one."""
     path = folder / _META
     if not path.is_file():
         return None

@@ -27,7 +27,7 @@ _CSV_LIMIT = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows as the source holds them."""
+    """Rows of a source."""
 
     source: str
     columns: tuple[str, ...]
@@ -37,23 +37,23 @@ class Table:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether the file's name says it is one of the formats read here."""
+    """Whether the file's extension is one of the formats read here."""
     return suffix_of(path) in SUFFIXES
 
 
 def suffix_of(path: Path) -> str:
-    """``.jsonl`` of ``train.jsonl.gz``."""
+    """The extension without ``.gz``: ``.jsonl`` of ``train.jsonl.gz``."""
     name = path.name.lower().removesuffix(".gz")
     return name[name.rfind(".") :] if "." in name else ""
 
 
 def stem_of(path: Path) -> str:
-    """``train`` of ``train.jsonl.gz``."""
+    """The name without extensions: ``train`` of ``train.jsonl.gz``."""
     return path.name[: len(path.name) - len(suffix_of(path)) - (3 if path.name.lower().endswith(".gz") else 0)]
 
 
 def read_table(path: Path) -> Table:
-    """Read one file."""
+    """Read one file into a table."""
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise DataError(f"cannot tell the format of {path}: name it {', '.join(SUFFIXES)} (or the same with .gz)")
@@ -178,7 +178,7 @@ def _check_header(path: Path, header: list[str]) -> None:
 
 @contextlib.contextmanager
 def _any_length() -> Iterator[None]:
-    """Lift csv's limit of 131,072 characters a value (a long document has more), and put it back."""
+    """Inside, csv's limit of 131,072 characters per value is lifted: a long document has more."""
     with _CSV_LIMIT:
         before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
         try:

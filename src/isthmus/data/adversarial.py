@@ -1,4 +1,4 @@
-"""Files of adversarial texts, each beside the text it was made from.
+"""Files of adversarial texts with their originals.
 
     original_* columns   {"text": …, "label": …, "original_text": …}: AdvGLUE, adversarial texts as isthmus exports
                          them; a field without such a column, or with an empty one, was left as it is
@@ -34,7 +34,7 @@ _CHANGED = re.compile(r"\[\[(.+?)\]\](?!\])", re.DOTALL)
 
 @dataclass(frozen=True)
 class Paired:
-    """A split, and by id the texts its examples were made from, where the file holds them."""
+    """A split, and the originals of its examples by id, if the file has them."""
 
     data: Dataset
     originals: Mapping[str, Texts] = field(default_factory=dict)
@@ -42,23 +42,23 @@ class Paired:
 
 @dataclass(frozen=True)
 class PairedSource:
-    """A data set whose splits are read when they are asked for."""
+    """A data set whose splits are read on demand."""
 
     source: DataSource
     reading: LabelledReading
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """Its name in results."""
         return self.source.name
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits there are."""
+        """Names of the splits."""
         return tuple(self.source.splits)
 
     def canonical(self, split: str) -> str:
-        """The name under which the source has a split."""
+        """The name of a split in the source."""
         return split if split in self.source.splits else canonical(split)
 
     def is_labelled(self, split: str) -> bool:
@@ -66,7 +66,7 @@ class PairedSource:
         return self.reading.is_labelled(split)
 
     def read(self, split: str) -> Paired:
-        """One split with its originals."""
+        """Read one split with its originals."""
         table, data = self.source.splits[split](), self.reading.dataset(split)
         columns = choose_columns(table, self.reading.text, self.reading.label, self.reading.pair)
         return Paired(data, _originals(table, columns, data))
@@ -79,7 +79,7 @@ def open_paired(
     label: str | None = None,
     pair: tuple[str, str] | None = None,
 ) -> PairedSource:
-    """A data set as `load_data` takes it; nothing but the first table is read."""
+    """Open a data set as `load_data` would; only the first table is read."""
     found = _find_source(source)
     if text is None and pair is None:
         first = next(iter(found.splits.values()))()
@@ -89,7 +89,7 @@ def open_paired(
 
 
 def _find_exported_columns(table: Table) -> tuple[str, ...]:
-    """The text columns of a file isthmus exported, whatever they are called; none where it is another file."""
+    """The text columns of a file that isthmus exported, whatever their names; empty for other files."""
     if not {"id", "attack", "label"} <= set(table.columns):
         return ()
     named = tuple(column for column in table.columns if f"{_PREFIX}{column}" in table.columns)
@@ -97,7 +97,7 @@ def _find_exported_columns(table: Table) -> tuple[str, ...]:
 
 
 def holds_successes_only(path: str | Path) -> bool:
-    """Whether a file is one of adversarial texts that isthmus exported: what failed is not in it."""
+    """Whether isthmus exported the file with successful attacks only: failed ones are not in it."""
     return _is_file(path) and bool(_find_exported_columns(read_table(Path(path).expanduser())))
 
 
@@ -123,14 +123,14 @@ def _originals(table: Table, columns: Columns, data: Dataset) -> dict[str, Texts
 
 
 def is_textattack(path: str | Path) -> bool:
-    """Whether a file has the columns of TextAttack's CSV logger."""
+    """Whether a table has the columns of TextAttack's CSV logger."""
     if not _is_file(path) or not Path(path).name.lower().removesuffix(".gz").endswith(".csv"):
         return False
     return set(TEXTATTACK_COLUMNS) <= set(read_table(Path(path).expanduser()).columns)
 
 
 def read_textattack(path: str | Path, result_types: Iterable[str]) -> Paired:
-    """The perturbed texts of a TextAttack CSV whose result is one of `result_types`, with their true labels."""
+    """Read the perturbed texts of a TextAttack CSV whose result is one of `result_types`, with their true labels."""
     table = read_table(Path(path).expanduser())
     wanted = {kind.lower() for kind in result_types}
     examples: list[Example] = []
@@ -170,7 +170,7 @@ def _class_number(value: Any) -> int | None:
 
 
 def parse_printed(printed: str) -> dict[str, str]:
-    """The fields of a text as TextAttack prints it, without its marks."""
+    """Parse the fields of a text as TextAttack prints it, without its marks."""
     starts = list(_FIELD.finditer(printed))
     if not starts or starts[0].start() != 0:
         return {"text": _remove_marks(printed)}

@@ -1,4 +1,4 @@
-"""Images in ``.npz`` files: one file, or a folder with one file a split.
+"""Images in ``.npz`` files: one file, or a folder with one file per split.
 
 A file holds `images` and `labels` (or `x` and `y`), alone or for several splits: ``x_train``, ``train_images``,
 ``val_labels`` and their like are all understood. `label_names` and `maximum` may lie beside them. Pickles are never
@@ -31,7 +31,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def holds_arrays(path: Path) -> bool:
-    """Whether a path is an ``.npz`` file, or a folder of such files and of no others that could be data."""
+    """Whether a path is an ``.npz`` file, or a folder of such files and no other data."""
     if path.is_dir():
         files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "meta.json"))]
         return any(file.suffix == SUFFIX for file in files) and not any(map(is_readable, files))
@@ -41,7 +41,7 @@ def holds_arrays(path: Path) -> bool:
 def read_arrays(
     path: Path, title: str | None, images: str | None, labels: str | None, names: Sequence[str] | None
 ) -> Splits:
-    """The splits of a file or a folder; `images` and `labels` name the arrays where they have other names."""
+    """Read the splits of a file or a folder; `images` and `labels` name the arrays if their names are unusual."""
     if not path.exists():
         raise DataError(f"no file or folder {path}")
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
@@ -74,7 +74,7 @@ def read_arrays(
 
 
 def _class_names(path: Path, parts: Mapping[str, tuple[Path, Arrays]]) -> tuple[str, ...]:
-    """Class names: those of the file, of ``meta.json``, or the numbers up to the largest of the training labels."""
+    """Class names from the file, from ``meta.json``, or else the numbers up to the largest training label."""
     for _, found in parts.values():
         if "label_names" in found:
             return tuple(str(name) for name in found["label_names"].tolist())
@@ -120,7 +120,7 @@ def _one_of(arrays: Arrays, usual: Sequence[str], file: Path) -> str:
 
 
 def _meaning(key: str) -> tuple[str | None, str]:
-    """``images`` or ``labels``, and the split, that an array's name speaks of."""
+    """The role of an array by its name: ``images`` or ``labels``, and the split."""
     words = re.split(r"[_\-. ]+", key.lower())
     kinds = ["images" if word in _IMAGES else "labels" for word in words if word in (*_IMAGES, *_LABELS)]
     rest = "_".join(word for word in words if word not in (*_IMAGES, *_LABELS))
@@ -130,7 +130,7 @@ def _meaning(key: str) -> tuple[str | None, str]:
 
 
 def load_npz(file: Path) -> Arrays:
-    """The arrays of a file, read as data: an array of Python objects is refused."""
+    """Load the arrays of a file as data; an array of Python objects is refused."""
     try:
         if not zipfile.is_zipfile(file):
             raise DataError(f"{file} cannot be read as an .npz file of arrays: it is not a zip archive, or cut short")

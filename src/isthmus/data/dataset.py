@@ -22,7 +22,7 @@ _REJECTED = -1
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that holds no usable text or label. An attack writes it as a row whose outcome is `error`."""
+    """A row without usable text or label. An attack writes it as a row whose outcome is `error`."""
 
     id: str
     reason: str
@@ -55,7 +55,7 @@ class Dataset:
     @overload
     def __getitem__(self, index: slice) -> Dataset: ...
     def __getitem__(self, index: int | slice) -> Example | Dataset:
-        """One example, or the examples of a slice as a data set (rows that were rejected belong to no slice)."""
+        """One example, or the examples of a slice as a data set (without rejected rows)."""
         if isinstance(index, slice):
             return replace(self, examples=self.examples[index], rejected=())
         return self.examples[index]
@@ -68,7 +68,7 @@ class Dataset:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Label names; an example's label is an index into them. Questions have none."""
+        """Label names; an example's label is an index into them. Empty for questions."""
         return self.task.labels
 
     @property
@@ -85,7 +85,7 @@ class Dataset:
         return [example.texts for example in self.examples]
 
     def inputs(self) -> list[dict[str, Any]]:
-        """What a victim reads of every example: its texts, or its array."""
+        """The victim's input for every example: its texts, or its array."""
         return [example.inputs for example in self.examples]
 
     @functools.cached_property
@@ -102,7 +102,7 @@ class Dataset:
         return digest.hexdigest()[:16]
 
     def sample(self, n: int | None, seed: int = 0, only_label: int | str | None = None) -> Dataset:
-        """The first `n` rows of one seeded stratified order; all of them where `n` is None or larger than the set.
+        """The first `n` rows of one seeded stratified order; all rows if `n` is None or larger than the data set.
 
         Samples are nested: a larger `n` starts with the rows of a smaller one. Rejected rows take their share of the
         `n`, so that the rate of errors is estimated like any other; with `only_label` there are none. Of questions,
@@ -128,7 +128,7 @@ class Dataset:
         return grouped_order(base_ids([*(row.id for row in examples), *(row.id for row in rejected)]), seed, "sample")
 
     def split_order(self, seed: int, purpose: str) -> list[list[int]]:
-        """Row numbers in the seeded order by which parts are split off; what is in one list must not be parted.
+        """Groups of row numbers in the seeded order of splitting; one group never falls into two parts.
 
         Classes are spread evenly. Questions about the same text, and variants of one question, stay together: a model
         must not be chosen by questions about texts it was trained on.
@@ -143,7 +143,7 @@ class Dataset:
         return list(together.values())
 
     def label_index(self, label: int | str) -> int:
-        """The index of a label given by name or index."""
+        """The index of a label, given by name or index."""
         if not self.labels:
             raise UsageError(f"{self.name} holds questions, which have no labels such as {label!r}")
         if isinstance(label, int):
@@ -156,7 +156,7 @@ class Dataset:
         return found
 
     def align_labels(self, labels: Sequence[str]) -> Dataset:
-        """The same examples with labels renumbered to the order of `labels` (a victim's, say), matched by name.
+        """The same examples with labels renumbered to the order of `labels` (such as a victim's), matched by name.
 
         Case does not matter. Where one side has only numbers (``0``, ``LABEL_1``) they are positions on the other.
         """
@@ -180,7 +180,7 @@ class Dataset:
 
 
 class Splits(Mapping[str, Dataset]):
-    """The splits of one data set by name. Validation splits are called ``dev`` whatever the source calls them.
+    """The splits of one data set by name. Validation splits are called ``dev`` whatever their name in the source.
 
     >>> from isthmus import load_data
     >>> found = load_data({"train": [("a lovely film", 1), ("a dull plot", 0)], "validation": [("a fine film", 1)]})
@@ -230,13 +230,13 @@ class Splits(Mapping[str, Dataset]):
         return self._splits["train" if "train" in self._splits else next(iter(self._splits))].task
 
     def find_split(self, split: str) -> Dataset:
-        """The split called `split`; an unknown one is an error that suggests the nearest."""
+        """The split called `split`; an unknown name is an error that suggests the nearest."""
         if split not in self:
             raise UnknownName(f"split in {self.name}", split, self)
         return self[split]
 
     def evaluation(self) -> Dataset:
-        """The split to attack and evaluate on: test, else dev, else the only one."""
+        """The split for attacks and evaluation: test, else dev, else the only one."""
         for split in ("test", "dev"):
             if split in self._splits:
                 return self._splits[split]
@@ -246,11 +246,11 @@ class Splits(Mapping[str, Dataset]):
 
     @property
     def is_one_file(self) -> bool:
-        """Whether these are texts that nobody has split: a file whose name says nothing about train, dev or test."""
+        """Whether this is one unsplit file: its name says nothing about train, dev or test."""
         return len(self) == 1 and not {"train", "dev", "test"} & set(self)
 
     def for_training(self, seed: int = 0) -> Splits:
-        """Splits to train with: one file is cut into train, dev and test; where only dev is missing, see `with_dev`.
+        """The splits for training: one file is cut into train, dev and test; if only dev is missing, see `with_dev`.
 
         The file is cut 8 : 1 : 1, stratified, so that the model is attacked on texts it has not seen.
         """
@@ -276,7 +276,7 @@ class Splits(Mapping[str, Dataset]):
         return Splits(self.name, parts)
 
     def with_dev(self, seed: int = 0, share: float = 0.1) -> Splits:
-        """These splits; where there is no dev, a seeded stratified `share` of train becomes it."""
+        """These splits; if dev is missing, it is a seeded stratified `share` of train."""
         if "dev" in self._splits:
             return self
         train = self.train
@@ -295,7 +295,7 @@ class Splits(Mapping[str, Dataset]):
 
 
 def _unusable(data: Dataset) -> str:
-    """How many rows could not be used, and why the first of them could not."""
+    """The number of unusable rows, and why the first of them is unusable."""
     count = len(data.rejected)
     return f" ({count} more could not be used: {data.rejected[0].reason})" if count else ""
 
@@ -324,7 +324,7 @@ def _match(name: str, names: Sequence[str]) -> int | None:
 
 
 def _alignment(ours: tuple[str, ...], theirs: tuple[str, ...], used: set[int]) -> dict[int, int] | None:
-    """Our label index -> theirs for every used one, or None where names do not say."""
+    """Their label index for each of ours that is used; None if the names do not match."""
     by_name = {index: _match(name, theirs) for index, name in enumerate(ours) if index in used}
     found = {index: place for index, place in by_name.items() if place is not None}
     if len(found) == len(by_name):

@@ -1,4 +1,4 @@
-"""Data sets that other packages make: a function without arguments, by entry point or as ``package.module:function``.
+"""Data sets of other packages: a function without arguments, by entry point or as ``package.module:function``.
 
 It returns `Splits`, a `Dataset`, or anything that `isthmus.data.plain.as_splits` takes: pairs of text and label, a
 frame, a `datasets.Dataset`. It is found by metadata and source, and imported when the data are asked for.
@@ -17,7 +17,7 @@ from isthmus.data.dataset import Splits
 
 
 def find_extension(source: str) -> Extension | None:
-    """The extension that a source names; None for a file, a known name, and what only the hub can know."""
+    """The extension named by a source; None for files, known names and hub names."""
     if Path(source).expanduser().exists():
         return None
     known = (*assets.names("data"), "digits")
@@ -34,12 +34,12 @@ def find_extension(source: str) -> Extension | None:
 
 
 def is_code(source: str) -> bool:
-    """Whether a source is code that a user names by ``package.module:function``, not what a package announces."""
+    """Whether a source is code that the user names as ``package.module:function``, not an announced name."""
     return extensions.is_spec(source) and find_extension(source) is not None
 
 
 def from_extension(extension: Extension, name: str | None) -> Splits:
-    """The data that it makes."""
+    """Call the function and return its data."""
     from isthmus.data.plain import as_splits
 
     made = extension.load()

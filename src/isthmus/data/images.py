@@ -1,4 +1,4 @@
-"""Image data sets: arrays to labelled examples, and back.
+"""Image data sets: from arrays to labelled examples, and back.
 
 An example's one field is an array [channels, height, width]: of uint8 as the source has it, or of float32 in [0, 1].
 Vectors [width] of any range are features that somebody else's network computed.
@@ -21,12 +21,12 @@ _CHANNELS = (1, 3, 4)
 
 
 def is_image_task(task: Task) -> bool:
-    """Whether inputs are arrays and not texts."""
+    """Whether the task's inputs are arrays, not texts."""
     return isinstance(task, ImageClassification)
 
 
 def pixels(data: Dataset | Iterable[Example]) -> Floats:
-    """All images as one array [examples, channels, height, width] of float32 in [0, 1]; vectors as they are."""
+    """All images as one array [examples, channels, height, width] of float32 in [0, 1]; vectors stay as they are."""
     arrays = [_array(example) for example in data]
     if not arrays:
         shape = data.task.shape if isinstance(data, Dataset) and isinstance(data.task, ImageClassification) else ()
@@ -53,7 +53,7 @@ def make_images(
     where: str,
     maximum: float | None = None,
 ) -> Dataset:
-    """A data set of two arrays; `maximum` is the value of white where it is neither 255 (whole numbers) nor 1."""
+    """Make a data set of two arrays; `maximum` is the value of white, if neither 255 (whole numbers) nor 1."""
     array = _in_range(_channels_first(images, where), where, maximum)
     classes = _class_numbers(labels, len(array), where)
     known = tuple(names) if names is not None else tuple(map(str, range(int(classes.max(initial=1)) + 1)))
@@ -73,7 +73,7 @@ def make_images(
 
 
 def _channels_first(images: NDArray[Any], where: str) -> NDArray[Any]:
-    """[rows, channels, height, width] of whatever layout; [rows, width] stays."""
+    """Images of any layout as [rows, channels, height, width]; [rows, width] stays."""
     if images.ndim == 2:
         return images
     if images.ndim == 3:

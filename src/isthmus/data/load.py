@@ -131,12 +131,12 @@ def _load_source(
 
 
 def names_images(source: str | Path) -> bool:
-    """Whether a source holds images, as far as files and known names tell: the hub is not asked."""
+    """Whether a source holds images, as far as files and known names tell; the hub is not asked."""
     return _image_place(source) is not None
 
 
 def _image_place(source: str | Path) -> Path | None:
-    """Where images lie that a user names; None where it is no name of any, and for what the hub may have."""
+    """The place of a user's images; None if the name has none, and for data that may be on the hub."""
     from isthmus.data._image_folder import holds_images
     from isthmus.data.arrays import SUFFIX, holds_arrays
 
@@ -164,7 +164,7 @@ def _find_images(
     name: str | None,
     task: TaskName,
 ) -> Splits | None:
-    """The data set where it holds images; None where it holds texts."""
+    """Load a data set of images; None if the source holds texts."""
     from isthmus.data._image_folder import read_folder
     from isthmus.data.arrays import holds_arrays, read_arrays
 
@@ -186,7 +186,7 @@ def _find_images(
 
 
 def _find_source(source: str | Path) -> DataSource:
-    """The source a user means; a path that exists wins over a name."""
+    """Find the source; an existing path wins over a name."""
     path = Path(source).expanduser()
     if isinstance(source, Path) or path.exists() or _looks_like_path(source):
         return from_path(path)

@@ -33,7 +33,7 @@ def as_splits(
     pair: tuple[str, str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> Splits:
-    """Splits from Python objects; columns and label names as in `load_data`.
+    """Make splits from Python objects; columns and label names as in `load_data`.
 
     >>> from isthmus.data.plain import as_splits
     >>> as_splits([("a lovely film", "good"), ("a dull plot", "bad")], "reviews")["all"].labels
@@ -97,7 +97,7 @@ def _records(part: Any, source: str) -> tuple[tuple[str, ...], list[Mapping[str,
 
 
 def _is_two_lists(part: Sequence[Any]) -> bool:
-    """Two lists or arrays, of which the first has nothing but texts; a row is a tuple."""
+    """Whether the data are two lists or arrays, the first of texts only; a row would be a tuple."""
     return (
         len(part) == 2
         and all(not isinstance(column, str | tuple | Mapping) and hasattr(column, "__len__") for column in part)

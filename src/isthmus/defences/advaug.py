@@ -60,7 +60,7 @@ class AdvAug(Attacked):
             raise UsageError(f"{self.name}: mode is 'paper' or 'continue', not {self.mode!r}")
 
     def plan(self, epochs: int) -> Plan:
-        """Start over after the attack, or judge from there."""
+        """Train again after the attack, or select the best epoch from there."""
         if not self._makes_texts:
             return self._base.plan(epochs)
         if self.after >= epochs:
@@ -72,5 +72,5 @@ class AdvAug(Attacked):
         return Plan(again, judged_from=self.after)
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
-        """The originals until the attack; from then on the successes with them."""
+        """The originals until the attack; afterwards the originals and the adversarial examples."""
         return self.with_adversarial(model, data, epoch, seed) if epoch == self.after else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adversarial(Attacked):
-    """Adversarial training: attack the current model every few epochs, train on originals and adversarial texts.
+    """Adversarial training: attack the model every few epochs, train on originals and adversarial texts.
 
         A_t  = {(attack(f_t, x, y), y) : x among `points` of D}        at t = start, start + every, …
         loss = -log p(y | x)      over (x, y) in D, from t on in D ∪ A_t; A_t replaces the A before it
@@ -84,7 +84,7 @@ class Adversarial(Attacked):
 
     @functools.cached_property
     def _moves_pixels(self) -> bool:
-        """Whether the attacks are gradient attacks; word attacks cannot stand beside them."""
+        """Whether the attacks are gradient attacks; they cannot be mixed with word attacks."""
         kinds = {catalog.find("attacks", name).kind for name in self._names}
         if len(kinds) > 1:
             raise UsageError(f"{self.name}: {self.attack} are attacks on words and on images: name one kind")
@@ -92,7 +92,7 @@ class Adversarial(Attacked):
 
     @functools.cached_property
     def _attacks(self) -> dict[str, Any]:
-        """The attacks by name; gradient attacks make every step, whether a row is fooled or not."""
+        """The attacks by name; gradient attacks run all their steps, also on rows that are fooled already."""
         if not self._moves_pixels:
             return super()._attacks
         given = address_parameters(split_key_values(self.attack_parameters, f"{self.name}: {self.attack}"), self._names)
@@ -102,26 +102,26 @@ class Adversarial(Attacked):
         return {name: catalog.build("attacks", name, own) for name, own in given.items()}
 
     def adapt_to(self, task: Task) -> Self:
-        """With half of every mini-batch adversarial, of images."""
+        """For images: make half of every mini-batch adversarial."""
         return replace(self, ratio=0.5) if self._moves_pixels and self.ratio is None else self
 
     @property
     def _makes_texts(self) -> bool:
-        """Images are attacked batch by batch."""
+        """False for images, which are attacked batch by batch."""
         return not self._moves_pixels and super()._makes_texts
 
     @property
     def needs_images(self) -> bool:
-        """With gradient attacks."""
+        """True with gradient attacks."""
         return self._moves_pixels
 
     @property
     def trains_images(self) -> bool:
-        """With gradient attacks, where the base does."""
+        """True with gradient attacks, if the base trains images."""
         return self._moves_pixels and self._base.trains_images
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """As the base does; then leave the words' embeddings as they are, if that is asked for."""
+        """Prepare as the base does; then freeze the word embeddings, if requested."""
         if not self._moves_pixels:
             super().prepare(model, data)
             if self.freeze_embeddings:
@@ -137,28 +137,28 @@ class Adversarial(Attacked):
         self._base.prepare(model, data)
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Those of the base; of images on a batch that is partly adversarial."""
+        """The base's losses; for images, on a batch that is partly adversarial."""
         return self._base.losses(model, self.transform(model, batch))
 
     @property
     def is_steady(self) -> bool:
-        """With one gradient attack that is, and draws nothing, where the base is steady too."""
+        """True with a single steady gradient attack that draws nothing, if the base is steady."""
         if not self._moves_pixels or len(self._names) > 1 or not speaks_for_itself(type(self._base)):
             return False
         return self._base.is_steady and all(attack.is_steady for attack in self._attacks.values())
 
     @property
     def asks_evaluated(self) -> bool:
-        """It attacks the model in evaluation mode."""
+        """True: it attacks the model in evaluation mode."""
         return self._moves_pixels
 
     @property
     def transforms(self) -> bool:
-        """Of images it does."""
+        """True for images."""
         return self._moves_pixels
 
     def transform(self, model: Classifier, batch: Batch) -> Batch:
-        """Of images a batch that is partly adversarial; texts are attacked between epochs."""
+        """For images, a batch that is partly adversarial; texts are attacked between epochs."""
         import torch
 
         if not self._moves_pixels:
@@ -176,7 +176,7 @@ class Adversarial(Attacked):
         return replace(batch, inputs={**batch.inputs, "pixels": mixed})
 
     def plan(self, epochs: int) -> Plan:
-        """Judge from the first attack on."""
+        """Select the best epoch from the first attack on."""
         if not self._makes_texts:
             return self._base.plan(epochs)
         if self.start >= epochs:
@@ -187,7 +187,7 @@ class Adversarial(Attacked):
         return Plan(judged_from=self.start)
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
-        """Fresh adversarial examples beside the originals, whenever an attack is due."""
+        """The originals and new adversarial examples, in every epoch with an attack."""
         if epoch < self.start or (epoch - self.start) % self.every:
             return None
         return self.with_adversarial(model, data, epoch, seed, keep_failed=self.keep_failed)

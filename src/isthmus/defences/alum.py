@@ -56,5 +56,5 @@ class ALUM(Smoothness):
 
 
 def both_ways(p: Tensor, q: Tensor) -> Tensor:
-    """KL in both directions, each with its target detached."""
+    """KL in both directions, each target detached."""
     return kl(p, q.detach()) + kl(q, p.detach())

@@ -102,7 +102,7 @@ Objective = Callable[["Classifier", Output, Batch], "dict[str, Tensor]"]
 
 @dataclass(frozen=True)
 class Made:
-    """Training examples that a defence made, and what the training log should say about them."""
+    """Training examples that a defence made, and notes for the training log."""
 
     examples: Sequence[Example]
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a defence divides the epochs of a run."""
+    """How a defence divides the epochs of a run into trainings."""
 
     again: tuple[int, ...] = ()
     """Epochs (counted from 0) at which training starts over: the training before ends with its best weights, `examples`
@@ -123,14 +123,14 @@ class Plan:
     """First epoch whose weights may be the run's; earlier ones are not defended yet, and would win by it."""
 
     def stretch(self, epoch: int, epochs: int) -> tuple[int, int]:
-        """First epoch, and the one behind the last, of the training that `epoch` of `epochs` belongs to."""
+        """First epoch, and the epoch after the last, of the training that `epoch` of `epochs` belongs to."""
         bounds = (0, *self.again, epochs)
         begins = max(bound for bound in bounds if bound <= epoch)
         return begins, min(bound for bound in bounds if bound > epoch)
 
 
 class Labelled(Protocol):
-    """What `Defence.prepare` can rely on, whether the data are texts or resident tensors."""
+    """What `Defence.prepare` can use, whether the data are texts or resident tensors."""
 
     def __len__(self) -> int: ...
 
@@ -164,7 +164,7 @@ class Defence:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Fill slots of `model`, and set ``model.deployment`` where it is to answer by more than a single pass.
+        """Fill slots of `model`, and set ``model.deployment`` if it answers by more than a single pass.
 
         It is called before training, and again when a run is resumed.
 
@@ -173,15 +173,15 @@ class Defence:
         """
 
     def adapt_to(self, task: Task) -> Self:
-        """The defence with what was left open filled in for a task; what a run records."""
+        """The defence with open parameters (None) filled in for a task; a run records this."""
         return self
 
     def plan(self, epochs: int) -> Plan:
-        """How a run of so many epochs is divided; a defence for which they are too few says so here."""
+        """How a run of `epochs` epochs is divided into trainings; too few epochs for the defence are an error."""
         return Plan()
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
-        """The training examples of `epoch` (counted from 0); None leaves those of the epoch before.
+        """The training examples of `epoch` (counted from 0); None: those of the epoch before.
 
         `data` are the original training examples and `seed` is the run's. A field the task does not name is not read
         by the model but reaches `losses` in ``batch.examples``.
@@ -197,25 +197,25 @@ class Defence:
             yield Terms(terms)
 
     def transform(self, model: Classifier, batch: Batch) -> Batch:
-        """The batch as the model reads it at this step; as it is, by default."""
+        """The batch as the model reads it at this step; unchanged by default."""
         return batch
 
     def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms of one pass, from the `terms` that they would be without this defence: the cross-entropy."""
+        """The terms of one pass; `terms` are those without this defence: the cross-entropy."""
         return terms
 
     def penalties(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
-        """Terms that need no pass over the batch; none, by default."""
+        """Terms that need no pass over the batch; none by default."""
         return {}
 
     @property
     def moves_inputs(self) -> bool:
-        """Whether its losses need the words' embeddings, and not only what the encoder makes of them."""
+        """Whether its losses need the word embeddings, not only the encoder's output."""
         return False
 
     @property
     def is_steady(self) -> bool:
-        """Whether its losses are the same work on the device at every step, so that a GPU may record and replay them.
+        """Whether every step is the same work on the device, so that a GPU may record and replay it.
 
         That is: no look at a number, no draw but those of the model's own streams and layers, nothing taken from the
         batch but inputs and labels.
@@ -224,27 +224,27 @@ class Defence:
 
     @property
     def asks_evaluated(self) -> bool:
-        """Whether its losses ask the model in evaluation mode too, where a randomised one draws by the batch's seed."""
+        """Whether its losses also use the model in evaluation mode; a randomised one then draws by the batch's seed."""
         return False
 
     @property
     def trains_images(self) -> bool:
-        """Whether it can train a classifier of images; what needs words or makes texts cannot."""
+        """Whether it can train image classifiers; a defence that needs words or makes texts cannot."""
         return not self.moves_inputs and not self.replaces_examples
 
     @property
     def needs_images(self) -> bool:
-        """Whether it can train nothing but classifiers of images."""
+        """Whether it can train image classifiers only."""
         return False
 
     @property
     def replaces_examples(self) -> bool:
-        """Whether it has its own `examples`, which are then asked for before every epoch."""
+        """Whether it has its own `examples`, which are then called before every epoch."""
         return type(self).examples is not Defence.examples
 
     @property
     def makers(self) -> tuple[Defence, ...]:
-        """The defences that make examples, in the order in which each works on what the one before it made."""
+        """The defences that make examples, in order: each works on the examples of the one before."""
         return (self,) if self.replaces_examples else ()
 
     @property
@@ -254,7 +254,7 @@ class Defence:
 
     @property
     def transforms(self) -> bool:
-        """Whether it changes what the model reads at a step (it has its own `transform`)."""
+        """Whether it changes the model's input at a step (it has its own `transform`)."""
         return type(self).transform is not Defence.transform
 
     @property
@@ -264,7 +264,7 @@ class Defence:
 
 
 def speaks_for_itself(kind: type[Defence]) -> bool:
-    """Whether `is_steady` speaks of the losses that are computed, and not of those that a subclass has replaced."""
+    """Whether `is_steady` describes the losses that are computed, and no subclass has replaced them."""
     computing = ("losses", "transform", "objective", "penalties")
     steady, *others = (
         next(place for place, each in enumerate(kind.__mro__) if name in vars(each))
@@ -274,7 +274,7 @@ def speaks_for_itself(kind: type[Defence]) -> bool:
 
 
 def pass_terms(model: Classifier, output: Output, batch: Batch) -> dict[str, Tensor]:
-    """The terms of one pass: the cross-entropy, or what the other defences of a composition make of it."""
+    """The terms of one pass: the cross-entropy, as changed by the other defences of a composition."""
     if batch.objective is None:
         return {"cross_entropy": cross_entropy(output, batch)}
     return batch.objective(model, output, batch)

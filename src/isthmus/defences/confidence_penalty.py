@@ -47,11 +47,11 @@ class ConfidencePenalty(Defence):
 
     @property
     def is_steady(self) -> bool:
-        """Every step is the same work."""
+        """True: every step is the same work."""
         return True
 
     def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One more term: minus gamma times the mean entropy of the predictions."""
+        """Add a term: minus gamma times the mean entropy of the predictions."""
         if self.gamma == 0:
             return terms
         return {**terms, "confidence_penalty": -self.gamma * entropy(output.logits.float()).mean()}

@@ -105,20 +105,20 @@ class FLAT(Adversarial):
 
     @property
     def moves_inputs(self) -> bool:
-        """Masks change the words' embeddings."""
+        """True with masks, which change the word embeddings."""
         return self.masks or super().moves_inputs
 
     @property
     def draws_as(self) -> str:
-        """It meets the attacks of its baseline."""
+        """The baseline's name, so that both draw the same attacks."""
         return "adversarial"
 
     def beta_at(self, epoch: int) -> float:
-        """β in this epoch, counted from 0."""
+        """β in an epoch, counted from 0."""
         return max(self.beta - self.anneal * epoch, min(self.beta, self.least_beta))
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """As the base does; then put in the masks, and leave the words' embeddings as they are."""
+        """Prepare as the base does; then add the masks and freeze the word embeddings."""
         super().prepare(model, data)
         if not self.masks:
             return
@@ -153,13 +153,13 @@ class FLAT(Adversarial):
         return mask
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Those of the base under the masks, then entropy and importance."""
+        """The base's losses under the masks, then entropy and importance."""
         yield from super().losses(model, batch)
         if terms := self.penalties(model, batch):
             yield Terms(terms)
 
     def penalties(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
-        """Entropy of the masks, and equal importance of a word and what replaced it."""
+        """The entropy of the masks, and the difference in importance of a word and its replacement."""
         from isthmus.models.word_mask import VariationalWordMask
 
         mask = model.slots.word_mask

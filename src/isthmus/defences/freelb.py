@@ -42,7 +42,7 @@ class FreeLB(Ascent):
     takes_objective = True
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """One term per step; the perturbation climbs between them."""
+        """Yield one term per step; the perturbation climbs between them."""
         if self.steps == 1 and self.init_magnitude == 0:
             yield from Defence.losses(self, model, batch)
             return

@@ -35,5 +35,5 @@ class FreeLBpp(FreeLB):
     """Passes over a batch, each at a higher perturbation."""
 
     def usual_lengths(self) -> Mapping[str, Lengths]:
-        """No limit on either scale."""
+        """The usual lengths, without a norm limit on either scale."""
         return {"relative": Lengths(0.01, 0.01, 0.0), "paper": Lengths(0.03, 0.05, 0.0)}

@@ -67,37 +67,37 @@ class GaussianNoise(Defence):
         return found
 
     def adapt_to(self, task: Task) -> Self:
-        """With the deviation that is usual for the task, where none was given."""
+        """Set the usual standard deviation for the task, if none was given."""
         usual = 0.25 if isinstance(task, ImageClassification) else 0.05
         return replace(self, sigma=usual) if self.sigma is None else self
 
     @property
     def moves_inputs(self) -> bool:
-        """It does, unless it is switched off."""
+        """True, unless the noise is zero."""
         return self.sigma != 0
 
     @property
     def trains_images(self) -> bool:
-        """If the base does."""
+        """True if the base trains images."""
         return self._base.trains_images
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """As the base does."""
+        """Prepare as the base does."""
         if not isinstance(model.task, ImageClassification):
             needs_words(self.name, model)
         self._base.prepare(model, data)
 
     def plan(self, epochs: int) -> Plan:
-        """As the base does."""
+        """Divide the epochs as the base does."""
         return self._base.plan(epochs)
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Those of the base, on noisy inputs."""
+        """The base's losses on noisy inputs."""
         return self._base.losses(model, self.transform(model, batch))
 
     @property
     def walks(self) -> bool:
-        """It leaves the passes to its base, or to the other defences of a composition."""
+        """False: the base, or the other defences of a composition, make the passes."""
         return False
 
     def transform(self, model: Classifier, batch: Batch) -> Batch:

@@ -114,7 +114,7 @@ class InfoBERT(Ascent):
 
     @property
     def _strengths(self) -> tuple[float, float, float]:
-        """alpha, beta and the critic's rate, which are filled in by now."""
+        """alpha, beta and the critic's learning rate, which are set by now."""
         assert self.alpha is not None
         assert self.beta is not None
         assert self.critic_rate is not None
@@ -126,7 +126,7 @@ class InfoBERT(Ascent):
         return self.alpha == self.beta == 0 and not climbs
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Put the critic, and the auxiliary network if there is one, beside the model."""
+        """Add the critic, and the auxiliary network if there is one, to the model."""
         from isthmus.arithmetic.randomness import seed_initialisation
         from isthmus.information.mutual_information import Critic
 
@@ -147,7 +147,7 @@ class InfoBERT(Ascent):
                 model.companions["auxiliary"] = AuxiliaryGaussian(model.table.embedding_dim, local).to(model.device)
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """One yield per step of the climb; one where there is no adversary."""
+        """Yield once per step of the climb; once in all without an adversary."""
         import torch
 
         if self._plain:
@@ -184,12 +184,12 @@ class InfoBERT(Ascent):
 
     @property
     def _ranks_by_the_task(self) -> bool:
-        """Whether the pass it takes anyway is the clean one the paper's anchors come from."""
+        """Whether the pass that is made anyway is the clean pass that the paper takes the anchors from."""
         return self.mode == "paper" and self.adversary == "none"
 
     @property
     def _looks_back(self) -> bool:
-        """Whether the paper's anchors take a clean pass of their own."""
+        """Whether the paper's anchors need a clean pass of their own."""
         return self.mode == "paper" and self.adversary != "none" and self.alpha != 0
 
     def _narrowness(self, model: Classifier, batch: Batch, climb: Climb, output: Output, step: int) -> Tensor:
@@ -219,7 +219,7 @@ class InfoBERT(Ascent):
 
 
 class _Anchoring:
-    """The anchored term of a batch: what all passes over it share, and the value of each."""
+    """The anchored term of a batch: what all passes share, and the value for each pass."""
 
     def __init__(self, defence: InfoBERT, model: Classifier, batch: Batch, mask: Tensor) -> None:
         from isthmus.information.mutual_information import Chunks
@@ -243,7 +243,7 @@ class _Anchoring:
 
 
 def sentence_vectors(model: Classifier, output: Output, mask: Tensor) -> Tensor:
-    """The last layer at [CLS], or its mean over tokens where the tokenizer puts no [CLS] first."""
+    """The last layer at [CLS], or its mean over tokens if the tokenizer adds no [CLS]."""
     from isthmus.models.backbones import mean_pool
 
     last = _layers_of(output)[-1]
@@ -252,7 +252,7 @@ def sentence_vectors(model: Classifier, output: Output, mask: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def starts_with_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the first token of every text is the one that stands for the whole of it."""
+    """Whether the first token of every text represents the whole text, as [CLS] does."""
     first: int = tokenizer("a")["input_ids"][0]
     return tokenizer.cls_token_id is not None and first == tokenizer.cls_token_id
 
@@ -263,7 +263,7 @@ def _layers_of(output: Output) -> tuple[Tensor, ...]:
 
 
 def _block(model: Classifier) -> tuple[Tensor, Tensor]:
-    """What the embedding block and the last layer make of a one-word text."""
+    """The outputs of the embedding block and of the last layer for a one-word text."""
     training = model.training
     inputs = model.eval().encode([dict.fromkeys(model.task.fields, "a")])
     hidden = _layers_of(model(**{name: value.to(model.device) for name, value in inputs.items()}, hidden=True))

@@ -47,11 +47,11 @@ class LabelSmoothing(Defence):
 
     @property
     def is_steady(self) -> bool:
-        """Every step is the same work."""
+        """True: every step is the same work."""
         return True
 
     def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The cross-entropy against the smoothed target in place of the plain one."""
+        """The cross-entropy against the smoothed target, instead of the plain one."""
         if self.epsilon == 0:
             return terms
         others = {name: value for name, value in terms.items() if name != "cross_entropy"}

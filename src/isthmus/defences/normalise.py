@@ -84,7 +84,7 @@ class Normalise(Defence):
         return self._steps == off
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Learn the known words, and let the model read through the normaliser from here on."""
+        """Collect the known words, and put the normaliser before the model."""
         from isthmus.data import Dataset
         from isthmus.inference.normalised import Normalised
         from isthmus.lexicon.normaliser import find_known_words

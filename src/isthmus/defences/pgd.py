@@ -51,7 +51,7 @@ class PGD(Ascent):
             raise UsageError(f"pgd: clean is {self.clean}; it is a share from 0 to 1")
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Climb by gradients of the perturbation alone, then one term at its end."""
+        """Climb with gradients of the perturbation alone; then yield one term at its end."""
         if self.steps == 0:
             yield from Defence.losses(self, model, batch)
             return

@@ -50,14 +50,14 @@ class RDrop(Defence):
         at_least(self.name, "strength", self.strength, 0)
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Nothing is put into the model, but it should have dropout."""
+        """Check that the model has dropout; nothing is added to it."""
         if self.strength and not drops(model):
             progress.note(
                 "rdrop: this model has no dropout, so that two passes are one: it is trained as `standard` does"
             )
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Both passes as one of twice the batch."""
+        """Compute both passes as one pass over twice the batch."""
         if not self.strength or not drops(model):
             yield from Defence.losses(self, model, batch)
             return
@@ -72,7 +72,7 @@ class RDrop(Defence):
 
 
 def drops(model: Classifier) -> bool:
-    """Whether some layer of the model has dropout."""
+    """Whether any layer of the model has dropout."""
     from torch import nn
 
     for module in model.modules():

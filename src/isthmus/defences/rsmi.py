@@ -106,7 +106,7 @@ class RSMI(Defence):
 
     @property
     def moves_inputs(self) -> bool:
-        """It masks words and moves their embeddings."""
+        """True: it masks words and changes their embeddings."""
         return True
 
     @property
@@ -119,7 +119,7 @@ class RSMI(Defence):
         return self.masked > 0 and self.masking != "none"
 
     def inference(self) -> TwoStep:
-        """How the trained model answers."""
+        """How the trained model predicts."""
         return TwoStep(
             masked=self.masked,
             candidates=self.candidates,
@@ -133,7 +133,7 @@ class RSMI(Defence):
         )
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Put noise on the chosen blocks, and say how the model is to answer."""
+        """Add noise to the chosen blocks, and set how the model predicts."""
         if self.off:
             return
         needs_words(self.name, model)
@@ -151,7 +151,7 @@ class RSMI(Defence):
         model.deployment = self.inference()
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """One pass for the gradient, where masks or the step need one, and one that is trained on."""
+        """Make a pass for the gradient, if masks or the step need one, and a pass to train on."""
         if self.off:
             yield from Defence.losses(self, model, batch)
             return
@@ -176,7 +176,7 @@ class RSMI(Defence):
             ).values
 
     def _move_embeddings(self, model: Classifier, batch: Batch, gradient: Tensor | None) -> Tensor:
-        """e(m) + β g, at every position."""
+        """e(m) + β g at every position."""
         from isthmus.models.masking import mask_embeddings
 
         ids = batch.inputs["input_ids"]
@@ -189,13 +189,13 @@ class RSMI(Defence):
         return embeddings + (self.beta * self._size(len(batch))) * gradient.to(embeddings.dtype)
 
     def _size(self, texts: int) -> float:
-        """What a text's own gradient is multiplied by."""
+        """The factor of a text's own gradient."""
         if self.mode == "released":
             return (1.0 if self.scale is None else self.scale) / texts
         return _SCALE if self.scale is None else self.scale
 
     def _choose_words(self, model: Classifier, batch: Batch, gradient: Tensor | None) -> Tensor:
-        """True at the words to be masked."""
+        """Mask of the words to be masked."""
         import torch
 
         from isthmus.models import masking

@@ -60,7 +60,7 @@ class SAFER(SynonymDraws):
             raise UsageError(f"the deployed classifier needs at least one draw, not {self.draws}")
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Let the trained classifier answer by draws."""
+        """Let the trained classifier predict by several draws."""
         from isthmus.inference.smoothing import SynonymSmoothing
 
         super().prepare(model, data)

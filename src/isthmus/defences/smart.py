@@ -59,13 +59,13 @@ class SMART(Smoothness):
             raise UsageError(f"smart: momentum is {self.momentum}; it must be at least 0 and less than 1")
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Put a teacher beside the model: a copy that is averaged and never trained."""
+        """Add a teacher to the model: a copy that is averaged and never trained."""
         super().prepare(model, data)
         if self.proximal:
             model.companions["teacher"] = alone(model).requires_grad_(False)
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """The cross-entropy, and the two divergences of the strengths that are not zero."""
+        """The cross-entropy, and the two divergences whose strengths are not zero."""
         if self.strength == 0 and self.proximal == 0:
             yield from Defence.losses(self, model, batch)
             return

@@ -9,7 +9,7 @@ from isthmus.defences.base import Defence
 
 @dataclass(frozen=True)
 class Standard(Defence):
-    """Plain fine-tuning: the baseline every defence is measured against.
+    """Plain fine-tuning: the baseline of every defence.
 
         loss = -log p(y | x)
 
@@ -29,5 +29,5 @@ class Standard(Defence):
 
     @property
     def is_steady(self) -> bool:
-        """Every step is the same work."""
+        """True: every step is the same work."""
         return True

@@ -40,5 +40,5 @@ class VIB(StochasticBottleneck):
     """
 
     def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
-        """Nothing beside cross-entropy and rate."""
+        """None besides cross-entropy and rate."""
         return {}

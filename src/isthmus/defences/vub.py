@@ -59,7 +59,7 @@ class VUB(StochasticBottleneck):
         one_of(self.name, "cap", self.cap, get_args(Cap))
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Fill the bottleneck slot, and note the entropy of the training labels."""
+        """Fill the bottleneck slot, and store the entropy of the training labels."""
         super().prepare(model, data)
         if self.entropy_weight:
             needs_one_vector(self.name, model)
@@ -68,7 +68,7 @@ class VUB(StochasticBottleneck):
             model.companions["labels"] = LabelEntropy(label_entropy(data.label_indices())).to(model.device)
 
     def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
-        """Minus the capped entropy."""
+        """Minus the capped entropy of the prediction."""
         if self.entropy_weight == 0:
             return {}
         of_labels: Tensor = model.companions["labels"].value  # type: ignore[assignment]

@@ -44,7 +44,7 @@ class Assembler:
         self._place_keys = scramble.integers(1, 2**63, max_tokens + 1, np.uint64) * np.uint64(2) + np.uint64(1)
 
     def template(self, fields: int) -> Template:
-        """What is put around rows of so many fields."""
+        """The special tokens around rows with this number of fields."""
         if fields not in self._templates:
             self._templates[fields] = Template(self.tokenizer, fields, self.max_tokens)
         return self._templates[fields]

@@ -16,7 +16,7 @@ _WAYS = 4
 _FIRST_SETS = 1 << 11
 """How many rows of places it begins with."""
 _FULL = 4
-"""It grows when one place in so many is taken: hardly ever do five keys meet in one row before."""
+"""The table grows when one place in this number is taken; until then five keys hardly ever meet in one row."""
 
 
 class ScoreCache:
@@ -35,7 +35,7 @@ class ScoreCache:
         self.turn = np.zeros(sets, np.uint8)
 
     def _grow(self, coming: int) -> None:
-        """Make room for so many new keys, as far as that is allowed; what is held stays."""
+        """Make room for this number of new keys, up to the size limit; stored keys stay."""
         sets = self.sets
         while sets < self.most and _FULL * (self.taken + coming) > sets * _WAYS:
             sets *= 2

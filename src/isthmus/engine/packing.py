@@ -43,7 +43,7 @@ class Packed:
 
     @property
     def places(self) -> Ints:
-        """For every row asked for, the how-manieth it is in the batches."""
+        """For every requested row, its position in the batches."""
         places = np.empty(len(self.order), np.int64)
         places[self.order] = np.arange(len(self.order))
         return places

@@ -40,8 +40,8 @@ class Score:
     `fresh` is no query of the attack but a look of whoever judges it: a randomised victim draws from a stream that the
     attack never sees, nothing is counted, limited or remembered.
 
-    `draws` asks for so many draws of each candidate, which are the same in every request of one program, and count as
-    so many queries; 0 asks for one that no other query has. Of a victim that votes they come as means (`Voting`),
+    `draws` asks for K draws of each candidate, which are the same in every request of one program, and count as
+    K queries; 0 asks for one that no other query has. Of a victim that votes they come as means (`Voting`),
     unless `as_deployed` asks for the votes.
     """
 

@@ -137,7 +137,7 @@ def _segments(low: Ints, high: Ints, cuts: Cuts) -> tuple[Ints, Ints]:
 
 
 def _ranks(keys: Ints) -> Ints:
-    """The how-manieth of its equals every key is; equals lie side by side."""
+    """The rank of each key among its equals, from 0; equal keys lie side by side."""
     new = np.r_[True, keys[1:] != keys[:-1]]
     if new.all():
         return np.zeros(len(keys), np.int64)

@@ -370,7 +370,7 @@ class Engine:
         return task.turn(self._rows_of) if type(task.request) is Similarity else task.request
 
     def _rows_of(self, words: int) -> int:
-        """Candidates of so many words that one task may ask about in a round, so that limits are looked at."""
+        """Maximum candidates of one task per round, for texts of this number of words, so that limits are checked."""
         return max(16, self.tokens_at_once // (words + 2))
 
 

@@ -1,4 +1,4 @@
-"""Whom to ask for what: the auxiliary models, each made ready when it is first asked."""
+"""Services: which auxiliary model answers which request; each is loaded on its first request."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Program(Protocol[Value]):
 
     @property
     def budget(self) -> int | None:
-        """Most queries it may ask for."""
+        """Maximum number of queries; None: no limit."""
 
     @property
     def label(self) -> int:

@@ -80,7 +80,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made."""
+        """Read an explanation that `to_json` made."""
         labels = tuple(str(label) for label in value["scores"])
         rows = value["weights"]
         found = cls(
@@ -107,7 +107,7 @@ class Explanation:
         return self.to_html()
 
     def pieces(self, row: int = 0) -> list[tuple[str, float | None]]:
-        """All of the text for one row of weights: words with theirs, and what stands between them without one.
+        """All of the text for one row of weights: words with their weights, and the text between them without.
 
         Fields are separated by a line break.
         """
@@ -171,7 +171,7 @@ class Explainer(ABC):
             yield from self.explain(victim, part, classes, seed)
 
     def check(self, victim: Victim) -> None:
-        """Refuse a victim that cannot be explained this way, and say which methods can."""
+        """Refuse a victim that this method cannot explain, and name the methods that can."""
         task = getattr(getattr(victim, "model", None), "task", None)
         if task is not None and getattr(task, "name", "classification") != "classification":
             raise UsageError(f"explanations are for classification, and this model's task is {task.name}")
@@ -185,11 +185,11 @@ class Explainer(ABC):
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
-        """Explain some examples, many of them in one batch; without `classes` each text's own prediction."""
+        """Explain examples in shared batches; without `classes`, each text's own prediction."""
 
 
 def choose_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] | None:
-    """Numbers of the requested classes; None for each text's own prediction."""
+    """Indices of the requested classes; None for each text's own prediction."""
     if isinstance(classes, str) and classes == "predicted":
         return None
     if isinstance(classes, str) and classes == "all":
@@ -209,7 +209,7 @@ def choose_classes(classes: Classes, labels: Sequence[str]) -> tuple[int, ...] |
 
 
 def without_gradients(victim: Victim) -> str:
-    """Why a victim has no usable gradient; empty if it has one."""
+    """The reason why a victim has no usable gradient; empty if it has one."""
     from isthmus.models.victims.classifier import ClassifierVictim
 
     if victim.stochastic:

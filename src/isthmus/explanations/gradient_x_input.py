@@ -42,7 +42,7 @@ class GradientXInput(Explainer):
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
-        """Many texts in one batch."""
+        """Explain many texts in one batch."""
         from isthmus.explanations.parts.paths import Path, explain_by_path
 
         del seed  # Nothing is drawn.

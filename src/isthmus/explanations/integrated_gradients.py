@@ -52,7 +52,7 @@ class IntegratedGradients(Explainer):
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
-        """Steps of many texts in one batch."""
+        """Explain many texts and steps in one batch."""
         from isthmus.explanations.parts.paths import Path, explain_by_path
 
         del seed  # Nothing is drawn.

@@ -65,7 +65,7 @@ class LIME(Explainer):
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
-        """One request a text."""
+        """Explain each text by one request."""
         return explain_by_queries(
             victim, examples, classes, seed, partial(_weigh, self), method=self.name, absent=self.absent
         )
@@ -79,7 +79,7 @@ def _weigh(lime: LIME, words: int, ask: AskScores, key: int) -> Steps[Weighed]:
 
 
 def draw_kept(words: int, samples: int, key: int) -> Bools:
-    """Which words each sample keeps [samples, words]; the first keeps all."""
+    """The words that each sample keeps [samples, words]; the first sample keeps all."""
     stream = np.random.default_rng(key)
     present = np.ones((samples, words), bool)
     if words:
@@ -90,7 +90,7 @@ def draw_kept(words: int, samples: int, key: int) -> Bools:
 
 
 def closeness(present: Bools, kernel_width: float) -> Doubles:
-    """Weights of the samples: the cosine between z and the whole text is the root of the share of words kept."""
+    """Weights of the samples by the cosine between z and the whole text, the root of the share of kept words."""
     share = present.mean(axis=1) if present.shape[1] else np.ones(len(present))
     distance = 100 * (1 - np.sqrt(share))
     return np.exp(-((distance / kernel_width) ** 2))

@@ -45,7 +45,7 @@ class Occlusion(Explainer):
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
-        """One request a text."""
+        """Explain each text by one request."""
         return explain_by_queries(victim, examples, classes, seed, _weigh, method=self.name, absent=self.absent)
 
 

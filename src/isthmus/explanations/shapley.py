@@ -56,13 +56,13 @@ class Shapley(Explainer):
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int
     ) -> Iterator[Explanation]:
-        """One request a text."""
+        """Explain each text by one request."""
         weigh = partial(_weigh, orders=-(-self.orders // 2))
         return explain_by_queries(victim, examples, classes, seed, weigh, method=self.name, absent=self.absent)
 
 
 def _weigh(words: int, ask: AskScores, key: int, *, orders: int) -> Steps[Weighed]:
-    """Walk each order and its reverse. The text without words and the whole text belong to every walk."""
+    """Walk each order and its reverse; every walk includes the empty text and the whole text."""
     stream = np.random.default_rng(key)
     if not words:
         scores = yield from ask(np.ones((1, 0), bool))

@@ -1,4 +1,4 @@
-"""A front end before a classifier that answers by several draws: two deployments, one behind the other.
+"""A front end before a classifier that predicts by several draws: two deployments in a row.
 
 p(y | x) = answer(n(x))        n the front end (a normaliser), answer a vote over synonyms or two-step inference
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def chain(front: Deployment | None, behind: Deployment | None) -> Deployment | None:
-    """Both, one behind the other; the only one where there is one."""
+    """Chain two deployments; if there is only one, return it."""
     if front is None or behind is None:
         return behind if front is None else front
     return Chained(front, behind)
@@ -29,7 +29,7 @@ def chain(front: Deployment | None, behind: Deployment | None) -> Deployment | N
 
 @dataclass(frozen=True)
 class Chained(Deployment):
-    """Reads by the first, answers by the second."""
+    """Reads texts by the first deployment, predicts by the second."""
 
     kind = "chained"
 
@@ -45,11 +45,11 @@ class Chained(Deployment):
             raise UsageError("of two deployments the first must be a normaliser, and the second must not be one")
 
     def read(self, texts: Sequence[Texts]) -> Sequence[Texts]:
-        """The texts as the front end reads them."""
+        """The texts after the front end."""
         return self.front.read(texts)
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> NormalisedVictim:
-        """The pipeline; a setting of the front end changes that, any other what answers."""
+        """The whole pipeline as a victim; each option goes to the deployment that has it."""
         assert isinstance(self.front, Normalised)
         own = {field.name for field in dataclasses.fields(Normalised)}
         front = self.front.change({name: value for name, value in options.items() if name in own})
@@ -59,10 +59,10 @@ class Chained(Deployment):
         return NormalisedVictim(self.behind.victim(model, "fp32", **rest), front)
 
     def write_beside(self, folder: Path) -> None:
-        """What each of them writes."""
+        """Write the files of both deployments."""
         self.front.write_beside(folder)
         self.behind.write_beside(folder)
 
     def read_beside(self, folder: Path) -> Chained:
-        """Both with what they wrote."""
+        """Read the files of both deployments."""
         return Chained(self.front.read_beside(folder), self.behind.read_beside(folder))

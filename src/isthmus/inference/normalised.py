@@ -1,4 +1,4 @@
-"""A classifier that normalises what it reads, and how an attack sees it: texts in, the whole pipeline behind them.
+"""A classifier that normalises its input, and the victim that an attack sees: the whole pipeline.
 
     p(y | x) = f(normalised(x))
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Normalised(NormaliserSteps, Deployment):
-    """Reads every text as `isthmus.lexicon.normaliser` does, with the words of its training texts as the known ones."""
+    """Reads every text through `isthmus.lexicon.normaliser`; the known words are those of the training texts."""
 
     kind = "normalise"
     in_one_pass = True
@@ -46,17 +46,17 @@ class Normalised(NormaliserSteps, Deployment):
 
     @functools.cached_property
     def normaliser(self) -> Normaliser:
-        """What reads."""
+        """The normaliser."""
         return Normaliser(
             NormaliserSteps(**{field.name: getattr(self, field.name) for field in fields(NormaliserSteps)}), self.words
         )
 
     def read(self, texts: Sequence[Texts]) -> list[dict[str, str]]:
-        """The texts as the model reads them."""
+        """The normalised texts."""
         return [{name: self.normaliser(text) for name, text in fields.items()} for fields in texts]
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> NormalisedVictim:
-        """The pipeline; it computes in float32, because a victim of texts is not asked a second time."""
+        """The pipeline as a victim; it computes in float32, because a victim of texts is not queried a second time."""
         from isthmus.models.victims.classifier import ClassifierVictim
 
         of_model = set(inspect.signature(ClassifierVictim).parameters)
@@ -67,31 +67,31 @@ class Normalised(NormaliserSteps, Deployment):
 
 
 class NormalisedVictim:
-    """A `Victim` that normalises before it scores; what looks the same after that is scored once."""
+    """A `Victim` that normalises before it scores; texts that become equal are scored once."""
 
     def __init__(self, inner: Victim, steps: Normalised) -> None:
         self.inner, self.steps = inner, steps
 
     @property
     def graded(self) -> NormalisedVictim | None:
-        """The same with mean probabilities for votes, where what answers behind it votes; else None."""
+        """The same with mean probabilities instead of votes, if the classifier behind it votes; else None."""
         graded = getattr(self.inner, "graded", None)
         return None if graded is None else NormalisedVictim(graded, self.steps)
 
     @property
     def table(self) -> SynonymTable | None:
-        """The synonyms that are drawn behind it; None where none are."""
+        """The synonyms drawn behind the front end; None if none are drawn."""
         found: SynonymTable | None = getattr(self.inner, "table", None)
         return found
 
     @property
     def base(self) -> NormalisedVictim | None:
-        """The front end with what reads a single draw behind it; None where nothing is drawn."""
+        """The front end with the classifier of a single draw behind it; None if nothing is drawn."""
         return None if self.table is None else NormalisedVictim(self.inner.base, self.steps)  # type: ignore[attr-defined]
 
     @property
     def texts_at_once(self) -> int:
-        """As many as what answers behind it likes."""
+        """The number of texts per call that the classifier behind it prefers."""
         return int(getattr(self.inner, "texts_at_once", 64))
 
     @property
@@ -117,11 +117,11 @@ class NormalisedVictim:
 
     @property
     def stochastic(self) -> bool:
-        """Whether the classifier behind it is."""
+        """Whether the classifier behind it is stochastic."""
         return self.inner.stochastic
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities of the texts as they are read."""
+        """Class probabilities of the normalised texts."""
         read = self.steps.read(texts)
         if self.stochastic:
             return self.inner.scores(read, keys)

@@ -1,4 +1,4 @@
-"""Answers of a model to questions: all windows of a context are read, and the best span of any of them is cut out.
+"""Answers questions: reads all windows of a context, and returns the best span of any of them.
 
     score(i, j) = start logit of token i + end logit of token j,     i <= j < i + 30, both in the context
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of the answers a model considers."""
+    """One of the answers that a model considers."""
 
     text: str
     start: int
@@ -40,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a model answers to one question."""
+    """A model's answer to one question."""
 
     id: str
     text: str
@@ -68,7 +68,7 @@ def answer(
 
 
 def windows_of(model: Classifier, examples: Sequence[Example], *, labelled: bool = False) -> list[Window]:
-    """The windows of all examples; `labelled` ones know where the answer most annotators gave lies."""
+    """The windows of all examples; `labelled` ones hold the span of the answer that most annotators gave."""
     task = model.task
     if not isinstance(task, QuestionAnswering):
         raise UsageError(
@@ -101,7 +101,7 @@ def window_logits(
     seed: int = 0,
     autocast: Autocast = contextlib.nullcontext,
 ) -> Iterator[tuple[int, Floats]]:
-    """Logits [2, length] of every window, with its number; the shortest windows first."""
+    """Yield the logits [2, length] of every window, with its number; the shortest windows first."""
     if batch_size < 1:
         raise UsageError(f"batch_size is {batch_size}; it must be at least 1")
     order = sorted(range(len(windows)), key=lambda number: len(windows[number]))
@@ -153,7 +153,7 @@ def _pad_windows(model: Classifier, windows: Sequence[Window], batch: list[int])
 def _make_keys(
     model: Classifier, windows: Sequence[Window], examples: Sequence[Example], batch: list[int], seed: int
 ) -> torch.Tensor | None:
-    """A key per row where the model draws noise, so that an answer does not depend on what else is in the batch."""
+    """A key per row if the model draws noise, so that an answer does not depend on the rest of the batch."""
     if not model.stochastic:
         return None
     import torch
@@ -176,7 +176,7 @@ def predict_answers(
     fields: Sequence[str],
     n_best: int = 20,
 ) -> list[Prediction]:
-    """The answers that the logits of all windows give."""
+    """Choose the answers from the logits of all windows."""
     if n_best < 1:
         raise UsageError(f"n_best is {n_best}; it must be at least 1")
     spans: list[list[AnswerSpan]] = [[] for _ in examples]

@@ -1,4 +1,4 @@
-"""A question and its context as windows of tokens, and spans of tokens as spans of the context.
+"""Cuts a question and its context into windows of tokens, and maps spans of tokens to spans of the context.
 
     [CLS] question [SEP] context[0 : w] [SEP],   [CLS] question [SEP] context[s : s + w] [SEP],   ...
 
@@ -32,7 +32,7 @@ _CHUNK = 256
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a model reads at once of one question and its context."""
+    """One input row of a question and a part of its context."""
 
     example: int
     """Which question, by its position in the call."""
@@ -65,7 +65,7 @@ def cut_windows(
     max_tokens: int,
     stride: int,
 ) -> list[Window]:
-    """The windows of all questions, in order."""
+    """Cut all questions into windows, in order."""
     windows: list[Window] = []
     for start in range(0, len(questions), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -76,13 +76,13 @@ def cut_windows(
 
 
 def most_given(answers: Sequence[Answer]) -> Answer:
-    """The answer that most annotators gave, of equals the first: a model is trained to give one answer."""
+    """The answer that most annotators gave, among equals the first: a model is trained to give one answer."""
     return Counter(answers).most_common(1)[0][0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A question and its context, tokenised without a limit."""
+    """A question and its context, tokenised without a length limit."""
 
     columns: dict[str, NDArray[Any]]
     offsets: NDArray[np.int32]
@@ -137,7 +137,7 @@ def _windows(whole: _Whole, number: int, answer: Answer | None, max_tokens: int,
 
 
 def _tokens_of(answer: Answer, offsets: NDArray[np.int32]) -> tuple[int, int] | None:
-    """First and last token of the context that the answer touches."""
+    """First and last token of the context that the answer overlaps."""
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     end = start + len(answer.text.strip())
     touched = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))

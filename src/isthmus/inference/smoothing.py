@@ -39,7 +39,7 @@ _PARTS = 4
 
 @dataclass(frozen=True)
 class SynonymSmoothing(Deployment):
-    """Answers by several draws of the text's words from their perturbation sets."""
+    """Predicts by several draws of the text's words from their perturbation sets."""
 
     kind: ClassVar[str] = "synonyms"
 
@@ -54,7 +54,7 @@ class SynonymSmoothing(Deployment):
             raise UsageError(f"the draws are put together by 'vote' or by 'mean', not {self.answer!r}")
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
-        """The smoothed classifier; with `fixed` every query is answered by the same draws."""
+        """The smoothed classifier as a victim; with `fixed`, every query gets the same draws."""
         from isthmus.models.victims.classifier import ClassifierVictim
         from isthmus.models.victims.options import check_flag
 
@@ -66,12 +66,12 @@ class SynonymSmoothing(Deployment):
         return SmoothedVictim(ClassifierVictim(model, precision), own.table, own.draws, own.answer, fixed=fixed)
 
     def write_beside(self, folder: Path) -> None:
-        """Write the table."""
+        """Write the synonym table."""
         if self.table is not None:
             self.table.write(folder / FILE)
 
     def read_beside(self, folder: Path) -> SynonymSmoothing:
-        """Read the table."""
+        """Read the synonym table."""
         return dataclasses.replace(self, table=SynonymTable.read(folder / FILE))
 
 
@@ -85,7 +85,7 @@ class SmoothedVictim:
 
     @property
     def graded(self) -> SmoothedVictim | None:
-        """The same with mean probabilities for votes; None where it does not vote."""
+        """The same with mean probabilities instead of votes; None if it does not vote."""
         if self.answer != "vote":
             return None
         other = copy.copy(self)
@@ -94,12 +94,12 @@ class SmoothedVictim:
 
     @property
     def texts_at_once(self) -> int:
-        """Many, since their draws are of many lengths, and each length is a batch of its own."""
+        """A large number of texts per call: their draws differ in length, and each length is a batch of its own."""
         return max(64, _TEXTS_AT_ONCE // self.draws)
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same text may be scored differently twice."""
+        """Whether the same text may get different scores."""
         return not self.fixed
 
     @property
@@ -123,7 +123,7 @@ class SmoothedVictim:
         return getattr(self.base, "device_type", "cpu")
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Shares of the votes, or mean probabilities; without keys a text's draws come from the text itself."""
+        """Shares of the votes, or mean probabilities; without keys, a text's draws depend on the text itself."""
         if self.fixed:
             keys = np.zeros(len(texts), np.uint64)
         elif keys is None:

@@ -24,14 +24,14 @@ def draw_keys(key: int, draws: int) -> Keys:
 
 
 def choose_members(places: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """Which member of a set of each size the keys draw at each place [draws, places]."""
+    """The member that the keys draw from a set of each size [draws, places]."""
     own = splitmix(places.astype(np.uint64) * _PLACES)
     bits = splitmix(keys[:, None] ^ own[None, :]) >> np.uint64(11)
     return np.asarray((bits.astype(np.float64) * 2.0**-53 * sizes).astype(np.int64))
 
 
 class DrawnText:
-    """A text, and the sets its words are drawn from."""
+    """A text, and the sets that its words are drawn from."""
 
     def __init__(self, texts: Texts, table: SynonymTable) -> None:
         self.fields = {name: Words.of(text) for name, text in texts.items()}
@@ -40,7 +40,7 @@ class DrawnText:
         self.places = [place for place, members in enumerate(self.sets) if len(members) > 1]
 
     def choices(self, keys: Keys) -> Ints:
-        """Which word of its set stands at each place that has a choice [draws, places]."""
+        """The word drawn from its set at each place with a choice [draws, places]."""
         sizes = np.array([len(self.sets[place]) for place in self.places], np.int64)
         return choose_members(np.array(self.places, np.int64), sizes, keys)
 

@@ -1,4 +1,4 @@
-"""A classifier that reads texts with their words drawn from their perturbation sets.
+"""Classifies texts whose words are drawn from their perturbation sets.
 
 A classifier that takes token ids reads rows that are spliced from the tokens of their words, each of which is tokenised
 once; any other reads the draws written out. Equal draws are read once, unless the classifier itself draws.
@@ -26,33 +26,33 @@ _MOST_WORDS = 1_000_000
 
 
 class DrawnTextReader(Protocol):
-    """Probabilities of drawn texts."""
+    """Computes the probabilities of drawn texts."""
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
-        """Of every draw of every text, text after text [draws, classes]; `keys` has one for each draw of a text."""
+        """Probabilities of every draw, text after text [draws, classes]; `keys` has one per draw of a text."""
 
     def launch(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Pending:
-        """The same, without waiting where the device works on its own."""
+        """Launch the same computation, without waiting for a GPU."""
 
 
 def reader_of(base: Victim, table: SynonymTable) -> DrawnTextReader:
-    """The fastest reader for a classifier."""
+    """Choose the fastest reader for a classifier."""
     return ReadsRows(base, table) if isinstance(base, TokenVictim) else ReadsTexts(base, table)
 
 
 class ReadsTexts:
-    """By a victim that takes texts."""
+    """Reads drawn texts by a victim that takes texts."""
 
     def __init__(self, victim: Victim, table: SynonymTable) -> None:
         self.victim, self.table = victim, table
 
     def launch(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Pending:
-        """Texts are waited for."""
+        """Compute at once; there is nothing to wait for."""
         found = self.scores(texts, keys)
         return lambda: found
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
-        """Every draw is written out."""
+        """Write every draw as a text and score it."""
         read: list[dict[str, str]] = []
         for text, own in zip(texts, keys, strict=True):
             drawn = DrawnText(text, self.table)
@@ -65,7 +65,7 @@ class ReadsTexts:
 
 
 class _Sets(NamedTuple):
-    """The words of a text that have a choice, and the ids of what they are drawn from."""
+    """The words of a text that have a choice, and the ids of their sets."""
 
     places: Ints  # [places]
     sizes: Ints  # [places]
@@ -74,7 +74,7 @@ class _Sets(NamedTuple):
 
 
 class ReadsRows:
-    """By a victim that takes token ids."""
+    """Reads drawn texts by a victim that takes token ids."""
 
     def __init__(self, victim: TokenVictim, table: SynonymTable) -> None:
         self.victim, self.table = victim, table
@@ -86,11 +86,11 @@ class ReadsRows:
         self._sets: dict[int, Ints | None] = {}
 
     def scores(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Floats:
-        """Every draw is a row of tokens."""
+        """Score every draw as a row of tokens."""
         return self.launch(texts, keys)()
 
     def launch(self, texts: Sequence[Texts], keys: Sequence[Keys]) -> Pending:
-        """The rows are on their way to the device when this returns."""
+        """Launch the scoring; the rows are on their way to the device when this returns."""
         if len(self.vocabulary) > _MOST_WORDS:
             self._forget()
         victim, streams = self.victim, np.concatenate(keys)
@@ -108,7 +108,7 @@ class ReadsRows:
         return lambda: np.asarray(wait()[places][own])
 
     def _draw(self, text: Texts, keys: Keys) -> Score:
-        """The draws of one text, as edits of it."""
+        """The draws of one text, as edits."""
         draft = Draft.of(text, self.vocabulary)
         sets = self._sets_of(draft)
         if not len(sets.places):

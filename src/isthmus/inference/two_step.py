@@ -1,4 +1,4 @@
-"""Two-step Monte-Carlo inference: a few noisy looks at a masked text, and many more where these do not agree.
+"""Two-step Monte-Carlo inference: a few noisy passes over a masked text, and many more if these disagree.
 
     step 1   k₀ draws of the text with its M most salient words masked;  n_a = votes of the most likely class
     accept   if n_a passes the rule
@@ -37,7 +37,7 @@ _LEVELS = {"released": 0.98, "greater": 0.05}
 
 @dataclass(frozen=True)
 class TwoStep(Deployment):
-    """The settings; a model's folder holds them, and ``-V name=value`` changes one for one use."""
+    """The settings; a model's folder stores them, and ``-V name=value`` changes one for one use."""
 
     kind = "two_step"
 
@@ -94,7 +94,7 @@ class TwoStep(Deployment):
             )
 
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> TwoStepVictim:
-        """The classifier that answers so; `draws` and `fixed` as for any randomised classifier."""
+        """The classifier with two-step inference as a victim; `draws` and `fixed` as for any randomised classifier."""
         from isthmus.inference.two_step_victim import TwoStepVictim
 
         how = {name: options.pop(name) for name in ("draws", "fixed") if name in options}
@@ -108,7 +108,7 @@ class TwoStep(Deployment):
         return self.masking != "none" and self.masked > 0
 
     def find_accepted(self) -> NDArray[np.bool_]:
-        """Whether n_a votes settle it, for n_a = 0 … k0."""
+        """Whether n_a votes of the first step are enough for a prediction, for n_a = 0 … k0."""
         from scipy.special import bdtr, bdtrc
 
         votes = np.arange(self.k0 + 1)

@@ -18,7 +18,7 @@ _WASTE = 1.25
 
 
 def repeat_draws(inputs: Inputs, draws: int) -> Inputs:
-    """Repeat every row, each copy with a key of its own."""
+    """Repeat every row, each copy with its own key."""
     if draws == 1:
         return inputs
     assert inputs.keys is not None
@@ -28,7 +28,7 @@ def repeat_draws(inputs: Inputs, draws: int) -> Inputs:
 
 
 def merge_batches(parts: Sequence[tuple[Ints, Inputs]], pad: int) -> list[tuple[Ints, Inputs]]:
-    """Rows of several batches, each with where its answers go, in few batches that waste little on padding."""
+    """Merge the rows of several batches, with the places of their answers, into few batches with little padding."""
     found, group = list[tuple[Ints, Inputs]](), list[tuple[Ints, Inputs]]()
     for places, inputs in sorted(parts, key=lambda part: part[1].ids.shape[1]):
         if inputs.embeddings is not None:
@@ -44,7 +44,7 @@ def merge_batches(parts: Sequence[tuple[Ints, Inputs]], pad: int) -> list[tuple[
 
 
 def _make_one(group: Sequence[tuple[Ints, Inputs]], pad: int) -> tuple[Ints, Inputs]:
-    """Batches as one, padded on the right."""
+    """Merge batches into one, padded on the right."""
     if len(group) == 1:
         return group[0]
     parts = [inputs for _, inputs in group]
@@ -65,5 +65,5 @@ def _make_one(group: Sequence[tuple[Ints, Inputs]], pad: int) -> tuple[Ints, Inp
 
 
 def take_rows(inputs: Inputs, rows: np.ndarray[Any, Any]) -> Inputs:
-    """Some of the rows, on the device they lie on."""
+    """Select rows, on the device they are on."""
     return pick_rows(inputs, index_tensor(rows.astype(np.int64), inputs.ids.device))

@@ -50,14 +50,14 @@ _MANY = 16
 _TRIED = 12
 """Tokens of the rows on which the smallest batch is tried."""
 _LIKE_COPIES = 8
-"""A gradient keeps what a forward pass throws away: about the memory of so many copies."""
+"""A gradient keeps the activations that a forward pass discards: about the memory of this number of copies."""
 
 
 class TwoStepVictim(ClassifierVictim):
-    """See `isthmus.inference.two_step`.
+    """A victim with two-step inference: see `isthmus.inference.two_step`.
 
-    ``draws`` averages over so many independent answers of the whole procedure; ``fixed`` gives every query the same
-    draws. `asked` and `second` count the texts answered so far and those of them that needed the second step.
+    ``draws`` independent answers of the whole procedure are averaged; ``fixed`` gives every query the same draws.
+    `asked` and `second` count the texts answered so far and those of them that needed the second step.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TwoStepVictim(ClassifierVictim):
 
     @property
     def graded(self) -> TwoStepVictim | None:
-        """The same with mean logits for votes, and never declining; None where it does not vote."""
+        """The same with mean logits instead of votes, and without abstention; None if it does not vote."""
         if self.settings.aggregate != "vote" or self._by_means:
             return None
         other = copy.copy(self)
@@ -85,12 +85,12 @@ class TwoStepVictim(ClassifierVictim):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names; the last is `ABSTAINS` where it may decline to answer."""
+        """Class names; the last is `ABSTAINS` if it may abstain."""
         return self.model.labels if self.settings.abstain is None else (*self.model.labels, ABSTAINS)
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same text may be scored differently twice."""
+        """Whether the same text may get different scores."""
         return self._draws_anything and not self.fixed
 
     @property
@@ -102,7 +102,7 @@ class TwoStepVictim(ClassifierVictim):
     # ------------------------------------------------------------------ answering
 
     def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
-        """Start the first step of all batches; the second is taken once its need is known."""
+        """Launch the first step of all batches; the second follows once its rows are known."""
         model = self._evaluating(exact)
         try:
             given = on_device(batches, model.device)
@@ -111,7 +111,7 @@ class TwoStepVictim(ClassifierVictim):
         return self._answer(model, given)
 
     def scores_at(self, inputs: Inputs) -> Floats:
-        """Answers of the whole procedure to rows whose word embeddings are given, in float32 arithmetic."""
+        """Scores of the whole procedure for rows with given word embeddings, in float32 arithmetic."""
         return self._answer(self._evaluating(exact=True), [inputs])()
 
     def _answer(self, model: Classifier, batches: Sequence[Inputs]) -> Pending:
@@ -142,7 +142,7 @@ class TwoStepVictim(ClassifierVictim):
         return finish
 
     def _add_keys(self, inputs: Inputs) -> Inputs:
-        """Every row with a key: its own, the one of all queries, or one that no other query has."""
+        """Add a key to every row: its own, the one of all queries, or a new one."""
         inputs = super()._add_keys(inputs)
         if inputs.keys is not None:
             return inputs
@@ -152,7 +152,7 @@ class TwoStepVictim(ClassifierVictim):
         return inputs._replace(keys=mix64(rows + start))
 
     def _first(self, model: Classifier, inputs: Inputs) -> Tensor:
-        """Answers of the first step, and in the last column whether they stand [rows, classes + 1]."""
+        """Scores of the first step; the last column says whether they are final [rows, classes + 1]."""
         settings = self.settings
         by_gradient = settings.masks and settings.masking == "gradient"
         copies = max(settings.k0, _LIKE_COPIES) if by_gradient else settings.k0
@@ -185,7 +185,7 @@ class TwoStepVictim(ClassifierVictim):
     def _take_second(
         self, model: Classifier, work: Sequence[Inputs], settled: np.ndarray[Any, Any], answers: Floats
     ) -> None:
-        """Answer again, by the second step, the rows that the first did not settle."""
+        """Score the rows that the first step left open again, by the second step."""
         at, parts = 0, list[tuple[Ints, Inputs]]()
         for inputs in work:
             rows = np.flatnonzero(~settled[at : at + inputs.rows])
@@ -211,7 +211,7 @@ class TwoStepVictim(ClassifierVictim):
     def _each(
         self, model: Classifier, inputs: Inputs, keys: Tensor, copies: int, candidates: MaskCandidates | None
     ) -> Tensor:
-        """Logits of every copy of every row, each with masks of its own [rows * copies, classes]."""
+        """Logits of every copy of every row, each with its own masks [rows * copies, classes]."""
         length = inputs.ids.shape[1]
         most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // length)
         most -= most % copies if most > copies else 0  # Draws of one text share more than those of two halves.
@@ -231,7 +231,7 @@ class TwoStepVictim(ClassifierVictim):
     def _apart(
         self, model: Classifier, inputs: Inputs, keys: Tensor, row: Tensor, candidates: MaskCandidates | None
     ) -> Tensor:
-        """Logits of copies, each of which is read from the start."""
+        """Logits of copies that are computed separately from the first layer on."""
         part = pick_rows(inputs, row)
         text = masking.Masked(part.ids, part.embeddings)
         if self.settings.masks:
@@ -249,7 +249,7 @@ class TwoStepVictim(ClassifierVictim):
         texts: range,
         candidates: MaskCandidates | None,
     ) -> Tensor | None:
-        """The same, with equal masks of a text read once up to the first noise; None where that saves nothing."""
+        """The same logits; copies with equal masks share the layers before the first noise. None if that is no gain."""
         settings, device = self.settings, keys.device
         if settings.masks and candidates is None:  # Masks from all words seldom fall together.
             return None
@@ -281,7 +281,7 @@ class TwoStepVictim(ClassifierVictim):
     def _mask_apart(
         self, model: Classifier, part: Inputs, keys: Tensor, row: Tensor, candidates: MaskCandidates | None
     ) -> masking.Masked:
-        """Rows with words masked that their keys draw: from their candidates, or from all of their words."""
+        """Mask the words that the rows' keys draw: from their candidates, or from all of their words."""
         keys, count = branch(keys, "masks"), self.settings.masked
         if candidates is None:
             chosen = masking.draw_from_all(masking.mask_of_words(model, part.ids, part.mask), keys, count)
@@ -292,7 +292,7 @@ class TwoStepVictim(ClassifierVictim):
         return masking.mask_rows(model, part.ids, masking.flags(chosen, part.ids.shape[1]), part.embeddings)
 
     def _candidates(self, model: Classifier, part: Inputs, purpose: str) -> tuple[MaskCandidates, Tensor]:
-        """The most salient words for the model's own prediction, and the rows whose saliency is a number."""
+        """The most salient words for the model's own prediction, and the rows with a finite saliency."""
         assert part.keys is not None
         with model.use_keys(branch(part.keys, purpose)):
             gradient = masking.embedding_gradient(model, part.ids, part.mask, part.types, replaced=part.embeddings)
@@ -310,7 +310,7 @@ class TwoStepVictim(ClassifierVictim):
         return MaskCandidates(positions, valid), torch.cat([sound for _, sound, _ in found])
 
     def _scores(self, logits: Tensor, sound: Tensor | None, unsure: float | None) -> Tensor:
-        """Class probabilities, with a column for abstention where the classifier may abstain."""
+        """Class probabilities, with a column for abstention if the classifier may abstain."""
         settings = self.settings
         scores = average_logits(logits) if settings.aggregate == "average" or self._by_means else share_votes(logits)
         if settings.abstain is not None:
@@ -330,7 +330,7 @@ class TwoStepVictim(ClassifierVictim):
 
     @functools.cached_property
     def _least(self) -> int:
-        """Rows from which on their number does not show in the bits: as few as a trial with this model allows."""
+        """The smallest number of rows that does not change the bits, found by a trial with this model."""
         if self.device_type != "cpu":
             return 1
         usual, own = fewest_rows(), fewest_rows(self.model)
@@ -341,7 +341,7 @@ class TwoStepVictim(ClassifierVictim):
         return own if all(self._holds(each, own, usual) for each in models.values()) else usual
 
     def _texts_drawn(self, part: Inputs) -> int:
-        """Texts of a filled batch that are drawn: draws of one may be rows enough, where its saliency needs more."""
+        """Number of texts to draw in a full batch: one text has rows enough, but its saliency may need more."""
         enough = max(-(-self._least // self.settings.k0), -(-_MANY // part.ids.shape[1]))
         if max(part.rows, enough) >= len(part.ids) or not self._draws_hold:
             return len(part.ids)
@@ -349,7 +349,7 @@ class TwoStepVictim(ClassifierVictim):
 
     @functools.cached_property
     def _draws_hold(self) -> bool:
-        """Whether the draws of single texts get the bits that they get among many."""
+        """Whether the draws of single texts get the same bits as among many texts."""
         self.__dict__["_draws_hold"] = True  # What is tried is used in the trial.
         models = {id(each): each for each in (self._evaluating(exact) for exact in (False, True))}
         for model in models.values():
@@ -365,7 +365,7 @@ class TwoStepVictim(ClassifierVictim):
         return True
 
     def _make_up_rows(self, model: Classifier, rows: int) -> Inputs:
-        """Rows of random words, to try things on."""
+        """Rows of random words, for trials."""
         stream, size = np.random.default_rng(0), model.table.num_embeddings
         ids = stream.integers(size // 4, max(size // 2, size // 4 + 1), (rows, min(_TRIED, model.max_tokens)))
         keys = stream.integers(0, 2**62, rows).astype(np.uint64)
@@ -373,7 +373,7 @@ class TwoStepVictim(ClassifierVictim):
         return made
 
     def _holds(self, model: Classifier, few: int, many: int) -> bool:
-        """Whether a few rows get the draws, saliencies and answers that they get among many."""
+        """Whether a few rows get the same draws, saliencies and scores as among many rows."""
         whole = self._make_up_rows(model, many)
         part, found = pick_rows(whole, torch.arange(few)), list[Tensor]()
         try:
@@ -387,7 +387,7 @@ class TwoStepVictim(ClassifierVictim):
         return torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
     def _parts(self, inputs: Inputs, copies: int) -> Iterator[Inputs]:
-        """The rows in parts that are not too large, each with enough rows for bits of its own."""
+        """Split the rows into parts that are not too large, each large enough to keep its bits."""
         tokens = copies * inputs.ids.shape[1]
         most = max(self._least, MOST_TOKENS.get(inputs.ids.device.type, MOST_TOKENS["cpu"]) // tokens)
         for start in range(0, inputs.rows, most):
@@ -424,7 +424,7 @@ class TwoStepVictim(ClassifierVictim):
         return (total[: inputs.rows] / len(keys)).cpu().numpy()
 
     def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> masking.MaskGradient:
-        """As of any classifier, through noise and masks; at a masked word it passes straight through to the word."""
+        """The gradient of the margin through noise and masks; a masked word passes it straight through to the word."""
         model = self._evaluating(exact=True)
         try:
             with torch.no_grad(), any_shape(), lay_out(model):
@@ -433,7 +433,7 @@ class TwoStepVictim(ClassifierVictim):
             raise VictimError(f"the model cannot be differentiated on these rows: {error}") from error
 
     def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
-        """As of any classifier; at a masked word the gradient passes straight through to the word.
+        """Logits at given embeddings; at a masked word the gradient passes straight through to the word.
 
         Where no gradient is asked for, the logarithm of what the whole procedure answers.
         """
@@ -472,7 +472,7 @@ class TwoStepVictim(ClassifierVictim):
             )
 
     def _places(self, model: Classifier, inputs: Inputs) -> Tensor:
-        """Where one draw has its masks [rows, length]: as in the step that answers this query.
+        """The masked positions of one draw [rows, length], as in the step that answers this query.
 
         Random masks, like noise, are drawn alike in both steps. Of gradient masks the first step has the most salient,
         and a query that it does not settle is answered by any of the candidates.

@@ -1,4 +1,4 @@
-"""Class probabilities of several draws: by mean logits, or by votes, and whether votes leave the class open."""
+"""Class probabilities of several draws by mean logits or by votes, and whether votes leave the class open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def find_undecided(draws: int, level: float) -> NDArray[np.bool_]:
-    """Whether n_a against n_b votes leave open which class is the likelier: [draws + 1, draws + 1], n_a >= n_b.
+    """Whether n_a against n_b votes leave the likelier class open: [draws + 1, draws + 1], n_a >= n_b.
 
     p = 2 · P[Bin(n_a + n_b, ½) ≤ n_b] > level
     """
@@ -24,7 +24,7 @@ def find_undecided(draws: int, level: float) -> NDArray[np.bool_]:
 
 
 def votes_of(logits: Tensor) -> Tensor:
-    """Votes for every class [rows, classes], of logits [rows, draws, classes]."""
+    """Count the votes for every class [rows, classes] in logits [rows, draws, classes]."""
     from torch.nn import functional
 
     return functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=1)
@@ -37,7 +37,7 @@ def average_logits(logits: Tensor) -> Tensor:
 
 
 def share_votes(logits: Tensor) -> Tensor:
-    """Shares of the votes [rows, classes]; where the first two tie, their mean probabilities break the tie."""
+    """Shares of the votes [rows, classes]; mean probabilities break a tie of the first two."""
     votes, draws = votes_of(logits).float(), logits.shape[1]
     top = votes.topk(2, dim=-1).values
     # A vote more outweighs any difference of probabilities, so the order of the classes can only change at a tie.

@@ -36,12 +36,12 @@ SATURATED = 0.9
 
 
 def count_symbols(symbols: Sequence[object]) -> Counts:
-    """How often each distinct symbol occurs."""
+    """Number of occurrences of each distinct symbol."""
     return np.array(sorted(Counter(symbols).values()), dtype=np.int64)
 
 
 def unique_share(counts: ArrayLike) -> float:
-    """Share of the draws whose symbol occurs once; above `SATURATED` every estimate says little but ln n."""
+    """Share of the draws whose symbol occurs once; above `SATURATED` every estimate is little more than ln n."""
     found = _check_counts(counts)
     return float((found == 1).sum() / found.sum())
 
@@ -54,7 +54,7 @@ def mle_entropy(counts: ArrayLike) -> float:
 
 
 def miller_madow_entropy(counts: ArrayLike) -> float:
-    """The MLE with the first term of its bias taken off; still too low where most symbols are unseen."""
+    """The MLE with a first-order correction of its bias; still too low if most symbols are unseen."""
     found = _check_counts(counts)
     return mle_entropy(found) + (len(found) - 1) / (2 * int(found.sum()))
 
@@ -109,13 +109,13 @@ def _check_counts(counts: ArrayLike) -> Counts:
 
 
 def _correct_term(count: int, n: int) -> float:
-    """-p ln p with the first term of its bias taken off."""
+    """-p ln p with a first-order correction of its bias."""
     share = count / n
     return -share * math.log(share) + 0.5 / n
 
 
 def _jvhw_range(n: int, once: int) -> float:
-    """c₁: how far up the polynomial reaches, fitted by the authors to the share of symbols that occur once."""
+    """c₁: the range of the polynomial; the authors fitted it to the share of symbols that occur once."""
     u = math.log(n / once)
     if n >= 200 and u <= 1.5:
         found = -0.530556484842359 * u**2 + 1.09787328176926 * u + 0.184831781602259
@@ -125,7 +125,7 @@ def _jvhw_range(n: int, once: int) -> float:
 
 
 def _jvhw_term(count: int, n: int, threshold: float, order: int) -> float:
-    """What a symbol seen `count` times adds: the polynomial below half the threshold, the plug-in above it."""
+    """The contribution of a symbol seen `count` times: polynomial below half the threshold, plug-in above it."""
     share = count / n
     weight = min(max(2 * share / threshold - 1, 0.0), 1.0)
     if weight == 1.0:
@@ -142,7 +142,7 @@ def _jvhw_term(count: int, n: int, threshold: float, order: int) -> float:
 
 
 def _wu_yang_term(count: int, n: int, ratio: float, degree: int) -> float:
-    """What a symbol seen `count` times adds, if the number of draws were itself Poisson."""
+    """The contribution of a symbol seen `count` times, if the number of draws were Poisson."""
     width, power, total = Fraction(ratio), Fraction(ratio), Fraction(0)
     for number, coefficient in enumerate(approximation(degree)):
         total += coefficient * power
@@ -220,7 +220,7 @@ def _peak(grid: NDArray[np.float64], errors: NDArray[np.float64], at: int) -> fl
 
 
 def jackknife_interval(estimate: Callable[[Counts], float], counts: ArrayLike, level: float = 0.95) -> Interval:
-    """An estimate with the interval of drawing other symbols, by leaving each draw out once; its bias is not in it.
+    """An estimate with its jackknife interval, leaving out one draw at a time; the interval excludes its bias.
 
     Draws whose symbols occur equally often leave the same counts behind, so that few of them have to be computed.
     """

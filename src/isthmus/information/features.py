@@ -1,4 +1,4 @@
-"""What a model makes of a set of texts, as the estimators read it."""
+"""The outputs of a model for a set of texts, as the estimators use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Of N texts with M tokens in all, special tokens included; on the CPU, float32."""
+    """Features of N texts with M tokens in all, special tokens included; on the CPU, float32."""
 
     ids: Tensor  # [M], the tokens' numbers
     words: Tensor  # [M, embedding], what the table holds: x

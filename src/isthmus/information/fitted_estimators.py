@@ -1,4 +1,4 @@
-"""Estimates of information that need a network: it is fitted on training features first, then frozen and evaluated.
+"""Estimates of information by a network that is fitted on training features, then frozen and evaluated.
 
     CLUB       E[ log q(t|x) ] - E[ log q(t'|x) ]                q a Gaussian whose mean and variance are networks of x
     InfoNCE    E[ S_ii - log 1/C Σ_j exp S_ij ]                  S_ij = critic(t_j, z_i), C pairs of C different texts
@@ -36,7 +36,7 @@ Chosen = TypeVar("Chosen")
 
 @dataclass(frozen=True)
 class Fitting:
-    """How a network is fitted."""
+    """Settings of fitting a network."""
 
     epochs: int = 40
     patience: int = 4
@@ -47,7 +47,7 @@ class Fitting:
 
 
 class Standardiser(nn.Module):
-    """Shifts and scales features to mean zero and deviation one."""
+    """Shifts and scales features to mean zero and standard deviation one."""
 
     centre: Tensor
     scale: Tensor
@@ -59,7 +59,7 @@ class Standardiser(nn.Module):
         self.register_buffer("scale", torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """The same features on a common scale."""
+        """The features, standardised."""
         return (features - self.centre) / self.scale
 
 
@@ -82,7 +82,7 @@ class ConditionalGaussian(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Club:
-    """A fitted q and what it was fitted on."""
+    """A fitted q and the data of its fit."""
 
     q: ConditionalGaussian
     inputs: Standardiser
@@ -106,7 +106,7 @@ class Club:
 
 
 def fit_club(x: Tensor, t: Tensor, owner: Tensor, seed: int, fitting: Fitting, width: int = 256) -> Club:
-    """Fit q(t | x) by likelihood, stopping when that of held-out texts falls."""
+    """Fit q(t | x) by maximum likelihood; stop when the likelihood of held-out texts falls."""
     inputs, outputs = Standardiser(x), Standardiser(t)
     a, b = inputs.forward(x), outputs.forward(t)
     with seed_initialisation(seed, "club"):
@@ -137,7 +137,7 @@ class Nce:
     chunk: int
 
     def values(self, features: Features, chosen: Tensor, seed: int, rounds: int = 8) -> Tensor:
-        """InfoNCE of every text [N], a mean over rounds of one random chosen token each; NaN where it had no turn.
+        """InfoNCE of every text [N], a mean over rounds of one random chosen token each; NaN if it was in no round.
 
         `chosen` names the tokens [M] that may be drawn.
         """
@@ -153,13 +153,13 @@ class Nce:
         return totals / turns
 
     def bound(self, features: Features) -> float:
-        """The most it can say: the logarithm of the chunk."""
+        """The largest possible value: the logarithm of the chunk size."""
         return math.log(min(self.chunk, len(features)))
 
 
 @dataclass(frozen=True, eq=False)
 class Critics:
-    """Critics that were fitted one by one, each with other weights to begin with and other texts held out."""
+    """Critics fitted one by one, each with other initial weights and other held-out texts."""
 
     fitted: tuple[Nce, ...]
     texts: int
@@ -170,12 +170,12 @@ class Critics:
         return torch.stack([nce.values(features, chosen, seed, rounds) for nce in self.fitted])
 
     def bound(self, features: Features) -> float:
-        """The most they can say."""
+        """The largest possible value."""
         return self.fitted[0].bound(features)
 
     @property
     def note(self) -> str:
-        """How much the figure rests on, in a sentence."""
+        """The data that the figure is based on, in a sentence."""
         texts = f"{self.texts:,} training text{'s' if self.texts != 1 else ''}"
         if len(self.fitted) == 1:
             return f"InfoNCE: one critic, fitted on {texts}; the interval counts texts and not fitting again."
@@ -190,7 +190,7 @@ def fit_critics(features: Features, seed: int, fitting: Fitting, chunk: int, fit
 
 
 def nce_interval(values: NDArray[np.float64], bound: float = math.inf) -> Interval:
-    """Mean InfoNCE of values [fits, N] over other fits and other texts; texts that had no turn are left out."""
+    """Mean InfoNCE of values [fits, N] over other fits and other texts; texts without a value are left out."""
     found = crossed_mean(values[:, ~np.isnan(values).any(axis=0)])
     return replace(found, high=max(found.estimate, min(found.high, bound)))
 
@@ -205,7 +205,7 @@ def nce_values(scores: Tensor) -> Tensor:
 
 
 def fit_nce(features: Features, seed: int, fitting: Fitting, chunk: int = 64) -> Nce:
-    """Fit a critic of all tokens and their texts, stopping when InfoNCE of held-out texts falls."""
+    """Fit a critic of all tokens and their texts; stop when InfoNCE of held-out texts falls."""
     tokens, sentences = Standardiser(features.tokens), Standardiser(features.sentences)
     t, z = tokens(features.tokens), sentences(features.sentences)
     with seed_initialisation(seed, "critic"):
@@ -256,7 +256,7 @@ def pair_once(
 
 
 def _first_of_each(texts: Tensor, order: Tensor, count: int) -> Tensor:
-    """For each text the first of its tokens in `order`; -1 where it has none."""
+    """The first token of each text in `order`; -1 if it has none."""
     found = torch.full((count,), -1, dtype=torch.int64)
     place = torch.full((count,), len(order), dtype=torch.int64)
     place.scatter_reduce_(0, texts, torch.arange(len(order)), reduce="amin")
@@ -266,7 +266,7 @@ def _first_of_each(texts: Tensor, order: Tensor, count: int) -> Tensor:
 
 
 def _choose_held_out(owner: Tensor, seed: int, share: float) -> Tensor:
-    """Tokens of the texts that are held out of a fit."""
+    """Choose the tokens of the texts that are held out of a fit."""
     count = int(owner.max()) + 1
     stream = torch.Generator().manual_seed(derive(seed, "held out") >> 1)
     texts = torch.zeros(count, dtype=torch.bool)
@@ -281,7 +281,7 @@ def _fit_network(
     held_out: Callable[[], Tensor],
     fitting: Fitting,
 ) -> None:
-    """Adam until the held-out loss has not fallen for a while; the best weights stay."""
+    """Fit with Adam until the held-out loss stops falling; keep the best weights."""
     optimizer = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     best, weights, stale = math.inf, copy.deepcopy(network.state_dict()), 0
     for _ in range(fitting.epochs):
@@ -323,7 +323,7 @@ def bootstrap_spread(features: Features, seed: int, draws: int = 1000) -> Interv
 
 
 def label_entropy(labels: Tensor) -> float:
-    """Entropy of how often each number occurs, in nats."""
+    """Entropy of the frequencies of the labels, in nats."""
     shares = torch.bincount(labels).double() / max(1, len(labels))
     return float(-torch.special.xlogy(shares, shares).sum())
 

@@ -20,7 +20,7 @@ _BETAS = (0.9, 0.999)
 
 
 class AuxiliaryGaussian(nn.Module):
-    """Two small networks for mean and log-variance, trained on their own."""
+    """Two small networks for mean and log-variance, with a training of their own."""
 
     def __init__(self, inputs: int, outputs: int, learning_rate: float = 1e-3) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class AuxiliaryGaussian(nn.Module):
             self.register_buffer(f"second_{index}", torch.zeros_like(parameter))
 
     def forward(self, inputs: Tensor, outputs: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
-        """Fit to the tokens that the mask names, then estimate; gradients flow to the inputs and outputs."""
+        """Fit to the tokens that the mask selects, then estimate; gradients flow to the inputs and outputs."""
         with torch.autocast(inputs.device.type, enabled=False):
             x, t = (part.float().reshape(-1, part.shape[-1]) for part in (inputs, outputs))
             weight = mask.reshape(-1).float()
@@ -69,7 +69,7 @@ class AuxiliaryGaussian(nn.Module):
 
 
 def _mean_over_processes(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Without it every process would fit a density of its own, and a checkpoint hold only the first one's."""
+    """Average over processes, so that all fit one density and a checkpoint holds it."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return gradients
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])

@@ -1,4 +1,4 @@
-"""Estimates of mutual information between what goes into a model, what it makes of it, and labels.
+"""Estimates of mutual information between a model's inputs, its representations and labels.
 
     spread           ½ E ‖t - t'‖² = tr cov(t)             I(X;T) up to a constant, for a unit Gaussian around each t
     InfoNCE          E[ S_ii - log 1/C Σ_j exp S_ij ] ≤ I(T;Z),  S = critic(t, z)          never above log C
@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def mean_spread(features: Tensor, mask: Tensor) -> Tensor:
-    """Mean of ½‖t - t'‖² over all pairs of the rows that the mask names: the trace of their (biased) covariance."""
+    """Mean of ½‖t - t'‖² over all pairs of the rows in the mask: the trace of their (biased) covariance."""
     weight = mask.reshape(-1, 1).to(features.dtype)
     rows = features.reshape(-1, features.shape[-1]) * weight
     count = weight.sum().clamp(min=1)
@@ -32,7 +32,7 @@ def mean_spread(features: Tensor, mask: Tensor) -> Tensor:
 
 
 def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
-    """The same from one random partner for each row; its expectation is `mean_spread`."""
+    """The same with one random partner for each row; its expectation is `mean_spread`."""
     rows = features.reshape(-1, features.shape[-1])
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     apart = functional.mse_loss(rows, rows.index_select(0, partners(mask, stream)), reduction="sum")
@@ -40,7 +40,7 @@ def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Te
 
 
 def partners(mask: Tensor, stream: torch.Generator) -> Tensor:
-    """For every row that the mask names a random one of them, with replacement; for any other itself [rows]."""
+    """A random partner for every row in the mask, with replacement; other rows are their own [rows]."""
     valid = mask.reshape(-1).bool()
     # Valid rows first, so that the i-th valid row is the i-th of the order.
     order = torch.argsort((~valid).to(torch.uint8), stable=True)
@@ -50,17 +50,17 @@ def partners(mask: Tensor, stream: torch.Generator) -> Tensor:
 
 
 class Critic(nn.Module):
-    """Scores how well a word's features and a sentence's belong together: Linear - ReLU - Linear - Softplus."""
+    """Scores how well the features of a word and a sentence match: Linear - ReLU - Linear - Softplus."""
 
     def __init__(self, local: int, whole: int, width: int = 300, learning_rate: float | None = None) -> None:
-        """With a learning rate it is trained at that one; without, or at 0, at the model's."""
+        """With a learning rate, the critic is trained at that rate; without one, or at 0, at the model's."""
         super().__init__()
         self.own_learning_rate = learning_rate or None
         self.first = nn.Linear(local + whole, width)
         self.second = nn.Linear(width, 1)
 
     def halves(self, local: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-        """The two parts of the first layer's sum, so that a pair costs an addition and not a product."""
+        """The two parts of the first layer's sum, so that a pair costs an addition and no product."""
         of_local, of_whole = torch.split(self.first.weight, [local.shape[-1], whole.shape[-1]], dim=1)
         return functional.linear(local, of_local), functional.linear(whole, of_whole, self.first.bias)
 
@@ -88,13 +88,13 @@ _AT_ONCE = 2**24
 
 
 class Chunks:
-    """Chunks of pairs that are told apart: which places hold a pair, and what each counts in the mean over chunks.
+    """Chunks of pairs to tell apart: the places that hold a pair, and the weight of each in the mean.
 
     All of it follows from how many pairs there are, whichever they are: so several passes over a batch can share it.
     """
 
     def __init__(self, pairs: Tensor, most: int, size: int) -> None:
-        """For a number of pairs that is at most `most`, `size` in a chunk; places that are left stay empty."""
+        """Chunks of `size` for at most `most` pairs; unused places stay empty."""
         self.size = max(1, min(size, most))
         self.places = max(1, -(-most // self.size)) * self.size
         there = (torch.arange(self.places, device=pairs.device) < pairs).view(-1, self.size)
@@ -206,7 +206,7 @@ def mixture_information(values: Tensor, mean: Tensor, deviation: Tensor, *, leav
 
 
 def pairwise_bounds(mean: Tensor, deviation: Tensor, rows: int = 2**22) -> tuple[Tensor, Tensor]:
-    """What each x adds to the lower and to the upper bound of Kolchinsky and Tracey on I(X;Z), in nats.
+    """The contribution of each x to Kolchinsky and Tracey's lower and upper bound on I(X;Z), in nats.
 
         -log 1/B Σ_j exp(-D(p_i, p_j))      D the Bhattacharyya distance for the lower, KL for the upper bound
 

@@ -1,1 +1,1 @@
-"""Bridges to other people's tools; each imports its library only when it is used."""
+"""Bridges to other libraries; each is imported only when it is used."""

@@ -16,7 +16,7 @@ _USUAL_FIELDS = {1: ("text",), 2: ("premise", "hypothesis")}
 
 
 class IsthmusModelWrapper(ModelWrapper):  # type: ignore[misc]
-    """A victim of isthmus that TextAttack can ask for scores, and for gradients where the victim has them."""
+    """A victim of isthmus as a TextAttack model, with gradients if the victim has them."""
 
     def __init__(self, victim: Victim, fields: tuple[str, ...] | None = None) -> None:
         self.victim = victim

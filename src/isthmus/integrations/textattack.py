@@ -1,4 +1,4 @@
-"""Any isthmus model as a TextAttack model, so that somebody else's attack can check ours.
+"""Any isthmus model as a TextAttack model, so that TextAttack's attacks can run on it.
 
     from isthmus.integrations.textattack import model_wrapper
     from textattack.attack_recipes import DeepWordBugGao2018

@@ -1,4 +1,4 @@
-"""What is known about words: synonyms, neighbours, sememes, parts of speech, vectors, look-alike characters."""
+"""Word resources: synonyms, neighbours, sememes, parts of speech, vectors, look-alike characters."""
 
 from isthmus.lexicon.benign import benign_words
 from isthmus.lexicon.by_name import load_neighbours

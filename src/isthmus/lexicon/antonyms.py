@@ -1,4 +1,4 @@
-"""Which words mean the opposite of each other, by WordNet and by their prefixes.
+"""Words of opposite meaning, by WordNet and by their prefixes.
 
     opposed(a, b)   some meaning reached from a is, in WordNet, the antonym of some meaning reached from b
     reached from a  every sense of every lemma of a ("best" is a form of "good"); what is derived from that lemma
@@ -26,7 +26,7 @@ Meaning = tuple[str, int]
 
 
 class Antonyms:
-    """Opposites by one dictionary."""
+    """Finds antonyms in one dictionary."""
 
     def __init__(self, wordnet: WordNet) -> None:
         self._wordnet = wordnet
@@ -66,7 +66,7 @@ class Antonyms:
 
 
 def _find_derived(entry: WordNetEntry, lemma: str) -> set[Meaning]:
-    """The meanings of what is derived from one word of a synset."""
+    """The meanings of the words derived from one word of a synset."""
     own = [name.lower() for name in entry.synset.lemmas]
     return {
         (pointer.pos, pointer.offset)
@@ -76,7 +76,7 @@ def _find_derived(entry: WordNetEntry, lemma: str) -> set[Meaning]:
 
 
 def _is_negated(word: str, other: str) -> bool:
-    """Whether the other is the word with a negating prefix, or with -less in place of -ful or of nothing."""
+    """Whether the other word is this one with a negating prefix, or with -less instead of -ful or of nothing."""
     if len(word) < 3:
         return False
     return other.removesuffix(word) in _PREFIXES or other == word.removesuffix("ful") + "less"
@@ -84,5 +84,5 @@ def _is_negated(word: str, other: str) -> bool:
 
 @functools.cache
 def load_antonyms() -> Antonyms:
-    """By the dictionary among the assets, fetched if need be."""
+    """Load WordNet from the assets and find antonyms in it."""
     return Antonyms(load_wordnet())

@@ -1,4 +1,4 @@
-"""Common words that speak for nothing in particular: what spammers put in to look harmless."""
+"""Common neutral words: spammers add them to look harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synonym tables and neighbours by what a user calls them: a name, a file, the folder of a run."""
+"""Loads synonym tables and neighbours by a name, a file, or the folder of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.lexicon.synonyms import FILE, SynonymTable
 
 
 def load_neighbours(source: str = "counterfitted") -> Neighbours:
-    """Neighbours by counter-fitted vectors, by ``glove``, by a file or folder of vectors, or by a synonym table.
+    """Load neighbours from counter-fitted vectors, ``glove``, a file or folder of vectors, or a synonym table.
 
     A table (``safer``, a ``.json`` file of synonyms, a run trained with `safer`) gives its synonyms and no others.
 
@@ -29,12 +29,12 @@ def _table_neighbours(source: str) -> TableNeighbours:
 
 
 def is_table(source: str) -> bool:
-    """Whether `source` names synonyms and no vectors: SAFER's own table, or a file of links."""
+    """Whether `source` names synonyms, not vectors: SAFER's own table, or a file of links."""
     return source == "safer" or table_file(source) is not None
 
 
 def table_file(source: str) -> Path | None:
-    """The table's file: itself, or in a model's or run's folder."""
+    """The table's file: the path itself, or the file in a model's or run's folder."""
     path = Path(source).expanduser()
     for file in (path / FILE, path / "model" / FILE):
         if file.is_file():
@@ -44,7 +44,7 @@ def table_file(source: str) -> Path | None:
 
 @functools.cache
 def load_table(source: str = "safer") -> SynonymTable:
-    """``safer`` (from counter-fitted vectors), ``glove``, a ``.json`` file, or the folder of a run that has one."""
+    """Load ``safer`` (from counter-fitted vectors), ``glove``, a ``.json`` file, or the table in a run's folder."""
     file = table_file(source)
     if file is not None:
         return SynonymTable.read(file)

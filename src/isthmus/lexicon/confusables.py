@@ -1,4 +1,4 @@
-"""Characters that look like others, or like nothing: what a reader does not see and a tokenizer does.
+"""Characters that look like others or are invisible: a tokenizer sees the difference, a reader does not.
 
 Four ways to write a text that looks the same (Boucher et al.): look-alike letters of other scripts, characters without
 a shape, letters that a deletion character takes back, and pairs stored in swapped order between marks of writing
@@ -115,26 +115,26 @@ _DELETED = re.compile(f"[^{DELETION}]{DELETION}")
 
 
 def swap(first: str, second: str) -> str:
-    """A string that shows `first` before `second` and holds them the other way round."""
+    """A string that shows `first` before `second` but stores them the other way round."""
     return f"{_LRO}{_LRI}{_RLO}{_LRI}{second}{_PDI}{_LRI}{first}{_PDI}{_PDF}{_PDI}{_PDF}"
 
 
 def undo_swaps(text: str) -> str:
-    """With every pair of `swap` in the order in which it is shown."""
+    """Undo every pair of `swap`, so that the string is stored in the order shown."""
     while (shown := _SWAP.sub(r"\2\1", text)) != text:
         text = shown
     return text
 
 
 def undo_deletions(text: str) -> str:
-    """Without the characters that a deletion character takes back, and without those deletion characters."""
+    """Remove deletion characters and the characters that they delete."""
     while (shown := _DELETED.sub("", text)) != text:
         text = shown
     return text
 
 
 def skeleton(text: str) -> str:
-    """What a reader takes a string for: pairs in shown order, deletions obeyed, the invisible gone, plain letters."""
+    """The string that a reader sees: swaps and deletions undone, invisible characters removed, plain letters."""
     return undo_deletions(undo_swaps(text)).translate(_make_plain_table())
 
 

@@ -1,4 +1,4 @@
-"""Which words WordNet says should be close, and which apart, as pairs of rows of a vocabulary.
+"""Pairs of words that WordNet says should be close or far apart, as rows of a vocabulary.
 
 Close: words of one synset that is among the first three senses of both; a word and its inflections; a word and what is
 derived from it. Synonyms are carried over to equal inflections ("movies" and "films"). Apart: antonyms, in equal
@@ -32,14 +32,14 @@ _SynsetWords = Mapping[tuple[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class WordPairs:
-    """What a dictionary says about a vocabulary."""
+    """The synonym and antonym pairs of a vocabulary."""
 
     close: PairKeys
     apart: PairKeys
 
 
 class WordNetPairs:
-    """The pairs among any of WordNet's words."""
+    """The pairs among all words of WordNet."""
 
     def __init__(self, wordnet: WordNet) -> None:
         self._senses = list(wordnet.senses())
@@ -122,7 +122,7 @@ def _words_of_synsets(entries: Iterable[WordNetEntry]) -> _SynsetWords:
 def _find_linked(
     entries: Sequence[WordNetEntry], words: _SynsetWords, symbols: Sequence[str]
 ) -> list[tuple[str, str, str, str]]:
-    """Words of synsets that a pointer joins: (part of speech, word, part of speech, word)."""
+    """Yield words of linked synsets: (part of speech, word, part of speech, word)."""
     found = []
     for entry in entries:
         own = words[entry.pos, entry.synset.offset]
@@ -149,7 +149,7 @@ def _derivations(entries: Sequence[WordNetEntry], words: _SynsetWords, forms: _F
 
 
 def _indirect_antonyms(entries: Sequence[WordNetEntry], words: _SynsetWords, forms: _Forms) -> list[tuple[int, int]]:
-    """The words of an adjective's synset against those similar to its antonym."""
+    """Pairs of an adjective's synset with words similar to its antonym."""
     rows = forms.get(("adj", ""), {})
     similar, opposed = defaultdict(list), []
     for entry in entries:

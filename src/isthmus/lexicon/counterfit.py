@@ -1,4 +1,4 @@
-"""Counter-fitting: word vectors moved until synonyms are close and antonyms apart.
+"""Counter-fitting: moves word vectors until synonyms are close and antonyms far apart.
 
     AR = Σ_antonyms max(0, δ − d(u, w)),  SA = Σ_synonyms max(0, d(u, w) − γ),
     VSP = Σ_neighbours max(0, d(u, w) − d⁰(u, w)),        d(u, w) = 1 − cos(u, w)
@@ -109,7 +109,7 @@ def _distances(unit: Floats, pairs: PairKeys) -> Floats:
 
 
 def stand_in() -> WordVectors:
-    """GloVe counter-fitted with WordNet, from the cache folder or built now."""
+    """GloVe counter-fitted with WordNet, read from the cache folder or built now."""
     stored = stand_in_path()
     if stored.is_file():
         try:
@@ -126,7 +126,7 @@ def stand_in() -> WordVectors:
 
 
 def stand_in_path() -> Path:
-    """Where the stand-in is kept once it is built."""
+    """The path of the stand-in once it is built."""
     return assets.cache_folder() / f"counterfitted-standin-{_VERSION}.npz"
 
 
@@ -141,7 +141,7 @@ def build_stand_in(glove: WordVectors) -> WordVectors:
 
 
 def _whiten(matrix: Floats) -> Floats:
-    """Unit vectors centred and made alike in all directions: few directions hold most of GloVe's cosines."""
+    """Unit vectors, centred and whitened: a few directions hold most of GloVe's cosines."""
     centred = _normalise(matrix.astype(np.float32))
     centred = centred - centred.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(centred.T))

@@ -1,4 +1,4 @@
-"""English words that negate: taken out, put in or exchanged, they turn a sentence into its opposite."""
+"""English words that negate: to remove, add or exchange one reverses the meaning of a sentence."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ _CUT = frozenset({
 
 
 def is_negation(word: str) -> bool:
-    """Whether a word negates: one of the list, or a contraction with n't."""
+    """Whether a word negates: it is on the list, or a contraction with n't."""
     word = word.lower().replace("\u2019", "'")
     return word in _NEGATIONS or word in _CUT or word.endswith("n't")

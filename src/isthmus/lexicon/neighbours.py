@@ -1,4 +1,4 @@
-"""Nearest words by their vectors.
+"""Nearest words by word vectors.
 
     cosine(a, b) = u_a · u_b,  u = v / |v|        distance(a, b) = |v_a − v_b|²
 
@@ -43,7 +43,7 @@ _ROUNDED = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The nearest words of one, the nearest first."""
+    """The nearest words of one word, the nearest first."""
 
     words: tuple[str, ...]
     cosines: Floats
@@ -58,7 +58,7 @@ _NOTHING = Nearest((), np.empty(0, np.float32), np.empty(0, np.float32))
 
 
 class Neighbours:
-    """Word vectors asked for neighbours; answers are kept."""
+    """Finds neighbours by word vectors; answers are cached."""
 
     def __init__(self, vectors: WordVectors, name: str) -> None:
         matrix = np.asarray(vectors.matrix, dtype=np.float32)
@@ -87,7 +87,7 @@ class Neighbours:
         return f"<Neighbours: {self.name}, {len(self)} words>"
 
     def nearest(self, word: str, k: int) -> Nearest:
-        """The `k` nearest words of a word in any case, without itself; none where it is unknown."""
+        """The `k` nearest words of a word in any case, without the word itself; none if it is unknown."""
         row = self._rows.get(word.lower())
         if row is None:
             return _NOTHING
@@ -98,7 +98,7 @@ class Neighbours:
         return found
 
     def prefetch(self, words: Iterable[str], k: int) -> None:
-        """Look up many words at once, which is several times cheaper than one after the other."""
+        """Look up many words at once, which is several times cheaper than one by one."""
         if k < 1:
             raise UsageError(f"ask for one neighbour or more, not {k}")
         wanted = min(k, len(self) - 1)
@@ -111,12 +111,12 @@ class Neighbours:
                 self._known[row] = self._sort(row, cosines, wanted)
 
     def cosine(self, a: str, b: str) -> float | None:
-        """Cosine of two words; None where one is unknown."""
+        """Cosine of two words; None if one is unknown."""
         pair = self._pair(a, b)
         return None if pair is None else float(self._cosines(pair[0], np.array([pair[1]]))[0])
 
     def distance(self, a: str, b: str) -> float | None:
-        """Squared Euclidean distance of two words; None where one is unknown."""
+        """Squared Euclidean distance of two words; None if one is unknown."""
         pair = self._pair(a, b)
         return None if pair is None else float(self._distances(pair[0], np.array([pair[1]]))[0])
 
@@ -165,7 +165,7 @@ class TableNeighbours(Neighbours):
         return Nearest(words, np.ones(len(words), np.float32), np.zeros(len(words), np.float32))
 
     def prefetch(self, words: Iterable[str], k: int) -> None:
-        """Nothing has to be looked up."""
+        """Do nothing: a table needs no search."""
 
     def cosine(self, a: str, b: str) -> float | None:
         """1 for a word and its synonym, else None."""
@@ -177,7 +177,7 @@ class TableNeighbours(Neighbours):
 
 
 def load_vector_neighbours(source: str) -> Neighbours:
-    """Neighbours by vectors: counter-fitted ones, ``glove``, a file or a folder."""
+    """Load neighbours by vectors: counter-fitted ones, ``glove``, a file or a folder."""
     return _load_neighbours(source)
 
 
@@ -195,7 +195,7 @@ def _load_neighbours(source: str) -> Neighbours:
 
 
 def find_published_vectors() -> Path | None:
-    """Where the published counter-fitted vectors lie, if the user has them."""
+    """The path of the published counter-fitted vectors, if the user has them."""
     own = os.environ.get("ISTHMUS_ASSETS")
     places = [Path(own).expanduser()] if own else []
     for place in (*places, assets.cache_folder()):

@@ -1,4 +1,4 @@
-"""Texts as a reader takes them: what is disguised by Unicode is undone, and known words are read through leet.
+"""Normalises texts to what a reader sees: Unicode disguises are undone, and known words are read through leet.
 
     form         Unicode normal form: NFKC writes ligatures, full-width and mathematical letters as plain ones
     deletion     a backspace takes back what stands before it, or is only taken out
@@ -61,7 +61,7 @@ _BETWEEN = re.compile(r"([-/,;]+)")
 
 @dataclass(frozen=True)
 class NormaliserSteps:
-    """Which steps are taken."""
+    """The steps to take."""
 
     form: Form = "NFKC"
     deletion: Deletion = "obey"
@@ -78,7 +78,7 @@ class NormaliserSteps:
 
 
 class Normaliser:
-    """Reads texts by some steps; `words` are the known ones, the most frequent first."""
+    """Normalises texts by some steps; `words` are the known words, the most frequent first."""
 
     def __init__(self, steps: NormaliserSteps | None = None, words: Sequence[str] = ()) -> None:
         self.steps = NormaliserSteps() if steps is None else steps
@@ -88,7 +88,7 @@ class Normaliser:
         self._read_chunk = functools.lru_cache(_CACHED)(self._chunk)
 
     def __call__(self, text: str) -> str:
-        """The text as it is read; one of invisible characters alone is the empty text."""
+        """Normalise a text; one of invisible characters alone becomes the empty text."""
         for _ in range(_PASSES):
             before = text
             text = self.show(text)
@@ -99,7 +99,7 @@ class Normaliser:
         return text
 
     def show(self, text: str) -> str:
-        """What Unicode hides, undone; printable ASCII comes back as it is."""
+        """Undo what Unicode hides; printable ASCII stays as it is."""
         if text.isascii() and text.isprintable():
             return text
         steps = self.steps
@@ -118,7 +118,7 @@ class Normaliser:
         return text
 
     def _chunk(self, chunk: str) -> str:
-        """A stretch without spaces, with its words known or as they were."""
+        """Normalise a stretch without spaces; words without a known reading stay as they are."""
         if _ADDRESS.match(chunk):
             return chunk
         if self.steps.leet:
@@ -130,7 +130,7 @@ class Normaliser:
         return chunk
 
     def _unleet(self, chunk: str) -> str:
-        """The words of a chunk, read through their signs."""
+        """Read the words of a chunk through leet."""
         if _APART.fullmatch(_bare(chunk)):
             first, last = _word_bounds(chunk, "")
             found = None if chunk.isupper() else self._find_known(chunk[first:last:2])
@@ -138,7 +138,7 @@ class Normaliser:
         return "".join(part if number % 2 else self._word(part) for number, part in enumerate(_BETWEEN.split(chunk)))
 
     def _word(self, part: str) -> str:
-        """A word in leet as the known word it stands for; signs around it may be letters of it, or punctuation.
+        """The known word that a word in leet stands for; signs around it may be letters of it, or punctuation.
 
         Digits, $ and | are letters wherever a known word comes out; the other signs only where the word is none without
         them. What begins like a handle or a hashtag is one unless the sign itself is a letter.
@@ -181,7 +181,7 @@ class Normaliser:
 
 
 def find_known_words(texts: Iterable[str], steps: NormaliserSteps, *, most: int, min_count: int) -> tuple[str, ...]:
-    """The words that occur at least so often in texts, most frequent first; in texts as they are shown."""
+    """The words that occur at least `min_count` times in the texts as they are shown, the most frequent first."""
     reader, counts = Normaliser(steps), Counter[str]()
     for text in texts:
         shown = reader.show(text).lower()
@@ -194,7 +194,7 @@ def find_known_words(texts: Iterable[str], steps: NormaliserSteps, *, most: int,
 
 
 def _word_bounds(chunk: str, signs: str) -> tuple[int, int]:
-    """Where a word begins and ends in a chunk, if these signs may belong to it beside letters and digits."""
+    """Start and end of the word in a chunk, if these signs may belong to it besides letters and digits."""
     first, last = 0, len(chunk)
     while first < last and not (chunk[first].isalnum() or chunk[first] in signs):
         first += 1
@@ -216,7 +216,7 @@ def _in_case(word: str, like: str) -> str:
 
 
 def _keep_joiners(found: re.Match[str]) -> str:
-    """What stays of a run of invisible characters: joiners between characters that join, selectors of emoji."""
+    """The part of a run of invisible characters to keep: joiners between joining characters, emoji selectors."""
     text, (start, end) = found.string, found.span()
     before = start > 0 and _joins(text[start - 1])
     after = end < len(text) and _joins(text[end])
@@ -225,13 +225,13 @@ def _keep_joiners(found: re.Match[str]) -> str:
 
 
 def _joins(character: str) -> bool:
-    """Scripts whose letters join or cluster, and emoji; not Latin, Greek, Cyrillic, Armenian or punctuation."""
+    """Whether a character joins its neighbours: some scripts and emoji; not Latin, Greek, Cyrillic, punctuation."""
     code = ord(character)
     return code >= 0x0590 and not 0x1E00 <= code <= 0x206F
 
 
 def _fold_lookalikes(text: str) -> str:
-    """Look-alikes as the Latin letters they look like, in Latin words and in words that only look-alikes make up."""
+    """Replace look-alikes by the Latin letters they resemble, in Latin words and in words of look-alikes only."""
     if text.isascii():
         return text
     letters = [character for character in text if character.isalpha()]

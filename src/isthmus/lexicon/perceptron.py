@@ -1,4 +1,4 @@
-"""Part-of-speech tags in context, as TextAttack's ``PartOfSpeech`` constraint decides by NLTK's tagger.
+"""Part-of-speech tags in context by NLTK's tagger, as in TextAttack's ``PartOfSpeech`` constraint.
 
     tag_j = argmax_t  Σ_f  w[f(words_{j−2 … j+2}, tag_{j−1}, tag_{j−2}), t]
 
@@ -55,7 +55,7 @@ _Tags = dict[str, str]
 
 
 class PerceptronTagger:
-    """NLTK's English tagger on windows of words."""
+    """NLTK's English tagger, on windows of words."""
 
     name = "nltk averaged perceptron, universal tags"
 
@@ -76,7 +76,7 @@ class PerceptronTagger:
         return self.tags(words, index, [words[index]])[0]
 
     def tags(self, words: Sequence[str], index: int, candidates: Sequence[str]) -> list[str]:
-        """The universal tag each candidate would have in the place of a word."""
+        """The universal tag that each candidate would have in place of a word."""
         before = tuple(words[max(index - _BEFORE, 0) : index])
         after = tuple(words[index + 1 : index + 1 + _AFTER])
         known = self._window(before, after)
@@ -86,7 +86,7 @@ class PerceptronTagger:
         return [known[word] for word in candidates]
 
     def of_text(self, words: Sequence[str]) -> list[str]:
-        """The universal tags of all words of a text, read as one sentence."""
+        """The universal tags of all words of a text, tagged as one sentence."""
         row, context = list(words), ["-START-", "-START2-", *map(_normal, words), "-END-", "-END2-"]
         previous, tagged = ("-START-", "-START2-"), list[str]()
         for at in range(len(row)):
@@ -96,7 +96,7 @@ class PerceptronTagger:
         return tagged
 
     def compatible(self, a: str, b: str) -> bool:
-        """Whether two tags may take each other's place: equal ones, and nouns and verbs."""
+        """Whether words with these tags may replace each other: the tags are equal, or noun and verb."""
         return a == b or (a in ("NOUN", "VERB") and b in ("NOUN", "VERB"))
 
     def fits(self, words: Sequence[str], index: int, new: str) -> bool:
@@ -104,13 +104,13 @@ class PerceptronTagger:
         return bool(self.fitting(words, index, [new])[0])
 
     def fitting(self, words: Sequence[str], index: int, candidates: Sequence[str]) -> NDArray[np.bool_]:
-        """For each candidate whether it may replace the word; many at once cost little more than one."""
+        """For each candidate, whether it may replace the word; many at once cost little more than one."""
         old, *new = self.tags(words, index, [words[index], *candidates])
         return np.array([self.compatible(old, tag) for tag in new], dtype=bool)
 
     @staticmethod
     def _tags_in_window(before: tuple[str, ...], after: tuple[str, ...]) -> _Tags:
-        """Tags found so far in one window; the cache around it forgets windows, not words."""
+        """Cache of the tags in one window; the cache around it forgets windows, not words."""
         return {}
 
     def _compute(self, before: tuple[str, ...], middles: list[str], after: tuple[str, ...]) -> list[str]:
@@ -132,7 +132,7 @@ class PerceptronTagger:
     def _step(
         self, at: int, rows: list[list[str]], contexts: list[list[str]], previous: list[tuple[str, str]]
     ) -> list[str]:
-        """Tag one place of every row."""
+        """Tag one position of every row."""
         tags = [self._fixed.get(row[at], "") for row in rows]
         open_rows = [row for row, tag in enumerate(tags) if not tag]
         if open_rows:
@@ -189,7 +189,7 @@ def _read_part(place: Path, part: str) -> Any:
 
 
 def find_tagger_data() -> Path:
-    """Where NLTK keeps the data of its English tagger, by NLTK's own rules; an error that says how to get it."""
+    """The folder of NLTK's English tagger, by NLTK's own rules; an error says how to get it."""
     folders = [*os.environ.get("NLTK_DATA", "").split(os.pathsep), "~/nltk_data"]
     folders += [str(Path(sys.prefix) / part / "nltk_data") for part in (".", "share", "lib")]
     folders += [f"{part}/nltk_data" for part in ("/usr/share", "/usr/local/share", "/usr/lib", "/usr/local/lib")]

@@ -1,4 +1,4 @@
-"""What a reader takes a changed word for: the same word, a misspelling of it, or another word.
+"""How a reader takes a changed word: as the same word, a misspelling of it, or another word.
 
     alike(old, new)       they look the same: capitals, look-alike letters, what is invisible
     misspells(old, new)   the new string is not a word, and the old one is read in it: one letter more, less, different
@@ -21,7 +21,7 @@ _CACHED = 1 << 18
 
 
 class DictionaryReader:
-    """Reads by one dictionary."""
+    """Compares words as a reader with one dictionary."""
 
     def __init__(self, wordnet: WordNet) -> None:
         self._wordnet = wordnet
@@ -42,7 +42,7 @@ class DictionaryReader:
         return self.alike(old, new) or self.misspells(old, new)
 
     def knows(self, word: str) -> bool:
-        """Whether it is an English word: in the dictionary in any inflection, or a function word."""
+        """Whether it is an English word: any inflection in the dictionary, or a function word."""
         return is_function_word(word) or bool(self._wordnet.parts_of_speech(word))
 
     def _misspells(self, old: str, new: str) -> bool:
@@ -57,5 +57,5 @@ class DictionaryReader:
 
 @functools.cache
 def load_reader() -> DictionaryReader:
-    """By the dictionary among the assets, fetched if need be."""
+    """Load WordNet from the assets and read words by it."""
     return DictionaryReader(load_wordnet())

@@ -1,4 +1,4 @@
-"""Words of the same meaning by sememes, the smallest units of meaning of HowNet.
+"""Words of the same meaning by HowNet's sememes, the smallest units of meaning.
 
     w ~ w'  ⇔  some sense of w and some sense of w' have equal sets of sememes
 
@@ -33,17 +33,17 @@ _BROAD = 60
 
 
 class Sememes(Protocol):
-    """Gives words that can stand for another."""
+    """Finds substitutes of a word."""
 
     name: str
     """What the words come from, for results."""
 
     def substitutes(self, word: str, pos: str | None = None) -> tuple[str, ...]:
-        """Words of the same sememes as a word, in any case, without itself; those of one part of speech if given."""
+        """Words with the same sememes as a word in any case, without itself; of one part of speech if given."""
 
 
 class SememeTable:
-    """A table of sememes."""
+    """Finds substitutes in a table of sememes."""
 
     def __init__(self, senses: Mapping[str, list[list[str]]], name: str) -> None:
         self.name = name
@@ -55,21 +55,21 @@ class SememeTable:
                 self._words[frozenset(sememes)][word] = None
 
     def substitutes(self, word: str, pos: str | None = None) -> tuple[str, ...]:
-        """Words with a sense of equal sememes, in the order of senses and table; parts of speech are not known."""
+        """Words with a sense of equal sememes, in the order of senses and table; parts of speech are unknown."""
         own = self._senses.get(word.lower(), ())
         found = dict.fromkeys(other for sememes in own if sememes for other in self._words[sememes])
         return tuple(other for other in found if other.lower() != word.lower())
 
 
 class CandidateTable:
-    """A table of substitutes."""
+    """Finds substitutes in a table of substitutes."""
 
     def __init__(self, candidates: Mapping[str, Mapping[str, list[str]]], name: str) -> None:
         self.name = name
         self._candidates = {word.lower(): by_pos for word, by_pos in candidates.items()}
 
     def substitutes(self, word: str, pos: str | None = None) -> tuple[str, ...]:
-        """The table's row; where the table knows parts of speech, of the one asked for."""
+        """The table's row, only of the requested part of speech if the table has parts of speech."""
         by_pos = self._candidates.get(word.lower(), {})
         chosen = by_pos if pos is None or "" in by_pos else {pos: by_pos.get(pos, [])}
         found = dict.fromkeys(other for others in chosen.values() for other in others)
@@ -77,7 +77,7 @@ class CandidateTable:
 
 
 class WordNetSememes:
-    """Synonyms and sisters in WordNet, in place of sememes."""
+    """Finds synonyms and sister terms in WordNet, in place of sememes."""
 
     name = "WordNet 3.0 synonyms and sister terms (substitute for HowNet's sememes)"
 
@@ -120,7 +120,7 @@ class WordNetSememes:
 
 
 def load_sememes(source: str = "wordnet") -> Sememes:
-    """``wordnet``, or the user's table; loaded once for the whole process."""
+    """Load ``wordnet`` or the user's table, once per process."""
     return _load_sememes(source)
 
 

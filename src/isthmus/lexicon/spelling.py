@@ -1,4 +1,4 @@
-"""The known word that is one edit away from an unknown one.
+"""Corrects an unknown word to a known one that is one edit away.
 
     edits    one letter more, one less, another one, or two neighbours swapped
     choice   the most frequent of the known words that are one edit away
@@ -22,7 +22,7 @@ SHORTEST = 4
 
 
 class Speller:
-    """Knows some words, the most frequent first."""
+    """Corrects spelling by known words, the most frequent first."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
@@ -41,7 +41,7 @@ class Speller:
         return frozenset(self.words)
 
     def nearest(self, word: str) -> str | None:
-        """The most frequent known word that is one edit away; None where the word is known, short, or far from all."""
+        """The most frequent known word that is one edit away; None if the word is known, short, or far from all."""
         if len(word) < SHORTEST or word in self._known:
             return None
         found = {number for key in _remainders(word) for number in self._filed.get(key, ())}
@@ -55,7 +55,7 @@ def _remainders(word: str) -> Iterator[str]:
 
 
 def one_edit_apart(a: str, b: str) -> bool:
-    """Whether one insertion, deletion, substitution or swap of neighbours turns the one into the other."""
+    """Whether one insertion, deletion, substitution or swap of neighbours turns one word into the other."""
     if a == b or abs(len(a) - len(b)) > 1:
         return False
     start = 0

@@ -1,4 +1,4 @@
-"""English stop words, shipped with the package: words that an attack leaves alone.
+"""English stop words, shipped with the package: attacks do not change them.
 
 english       the 179 of the NLTK stop-word corpus (Porter et al.)
 textfooler    the 266 of TextFooler's authors: more adverbs and prepositions, but not "be", "do" and "have"

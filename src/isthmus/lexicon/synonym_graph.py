@@ -28,7 +28,7 @@ def table_of_vectors(
     components: int = 8,
     vocabulary: int = 50_000,
 ) -> SynonymTable:
-    """SAFER's table: synonyms are words whose vectors have a cosine of at least `similarity`.
+    """Build SAFER's table: synonyms are words whose vectors have a cosine of at least `similarity`.
 
     The mean and the top `components` principal components of the vectors are removed first: they say how frequent a
     word is rather than what it means. `source` names vectors, a file or a folder of them; the first `vocabulary`
@@ -94,7 +94,7 @@ def _from_matrix(
 
 
 def without_common_directions(matrix: Any, components: int) -> Any:
-    """Unit vectors after the mean and the top principal components were removed (Mu and Viswanath, 2018)."""
+    """Unit vectors without the mean and the top principal components (Mu and Viswanath, 2018)."""
     if components >= matrix.shape[1]:
         raise UsageError(
             f"{components} of {matrix.shape[1]} principal components cannot be removed: nothing would be left"

@@ -1,4 +1,4 @@
-"""A synonym table: which words may take whose place, shared by training, attack and certificate.
+"""A synonym table: which words may replace each other, shared by training, attack and certificate.
 
     S(w)    synonyms: what an attacker may put in the place of w; w' in S(w) whenever w in S(w')
     P(w)    perturbation set: what a smoothed classifier draws in the place of w, w itself among it; the `most` words
@@ -37,7 +37,7 @@ Sets = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, eq=False)
 class SynonymTable:
-    """Synonyms and perturbation sets of words in small letters; words without synonyms are not in it."""
+    """Synonyms and perturbation sets of lower-case words; words without synonyms are not in it."""
 
     name: str
     """What it was made from, for results."""
@@ -75,12 +75,12 @@ class SynonymTable:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Eight hex digits over everything that a draw or an attack can see of it."""
+        """Eight hex digits over all content of the table that a draw or an attack can see."""
         content = json.dumps([_sets_to_json(self.synonyms), _sets_to_json(self.perturbations)], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
     def replacements(self, word: str) -> tuple[str, ...]:
-        """S(w): what may take the place of a word, in the word's case; the nearest first."""
+        """S(w): the possible replacements of a word, in the word's case; the nearest first."""
         small = word.lower()
         if small not in self.synonyms:
             return ()
@@ -88,7 +88,7 @@ class SynonymTable:
         return () if case is None else tuple(case(other) for other in self.synonyms[small])
 
     def draws(self, word: str) -> tuple[str, ...]:
-        """P(w): what a smoothed classifier reads in the place of a word, itself among it, in the word's case."""
+        """P(w): the words that a smoothed classifier draws for a word, itself included, in the word's case."""
         small = word.lower()
         if small not in self.synonyms:
             return (word,)
@@ -96,7 +96,7 @@ class SynonymTable:
         return (word,) if case is None else tuple(case(other) for other in self._set(small))
 
     def overlap(self, word: str) -> float:
-        """q(w); 1 where nothing can take its place."""
+        """q(w); 1 if the word has no replacement."""
         small = word.lower()
         if small not in self.synonyms or case_of(word) is None:
             return 1.0
@@ -121,7 +121,7 @@ class SynonymTable:
     def of_links(
         cls, links: Mapping[str, Sequence[str]], name: str = "given", *, most: int = 100, one_way: str = "symmetric"
     ) -> SynonymTable:
-        """A table of given synonyms; links that go one way only are made to go both ways, or refused.
+        """Make a table of given synonyms; one-way links are made two-way, or refused.
 
         Words are taken in small letters; those that a table cannot hold are left out, and its name says how many. In a
         component larger than `most` the words fewest links away are the nearest, in alphabetical order where they are
@@ -156,7 +156,7 @@ class SynonymTable:
 
     @classmethod
     def read(cls, path: Path, *, most: int = 100, one_way: str = "symmetric") -> SynonymTable:
-        """A table that `write` wrote, or a user's ``{"word": ["synonym", …], …}``."""
+        """Read a table that `write` wrote, or a user's ``{"word": ["synonym", …], …}``."""
         value = read_json(path)
         if not isinstance(value, dict):
             raise DataError(f"{path} should map words to lists of synonyms, not hold a {type(value).__name__}")
@@ -174,7 +174,7 @@ class SynonymTable:
         return table
 
     def write(self, path: Path) -> None:
-        """Write it where `read` finds it again."""
+        """Write the table to a file that `read` reads."""
         words = sorted({*self.synonyms, *(word for members in self.perturbations.values() for word in members)})
         place = {word: number for number, word in enumerate(words)}
         value = {
@@ -211,7 +211,7 @@ def _decode_table(value: Mapping[str, Any], path: Path) -> SynonymTable:
 
 
 def is_usable(word: str) -> bool:
-    """Whether a table may hold a word: letters only, small, and different in each of the three cases."""
+    """Whether a table may hold a word: letters only, lower case, and different in each of the three cases."""
     return (
         word.isalpha()
         and word.islower()
@@ -223,7 +223,7 @@ def is_usable(word: str) -> bool:
 
 
 def case_of(word: str) -> Callable[[str], str] | None:
-    """What writes a small word in the case of `word`; None where that is none of the three."""
+    """A function that writes a lower-case word in the case of `word`; None if that is none of the three cases."""
     if word.islower():
         return str
     if word == word.lower().capitalize():
@@ -242,7 +242,7 @@ def _one_way(synonyms: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
 
 
 def _components(synonyms: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The connected component of every word, in alphabetical order; all its words share one tuple."""
+    """The connected component of every word, in alphabetical order; its words share one tuple."""
     found: dict[str, tuple[str, ...]] = {}
     for start in synonyms:
         if start in found:
@@ -269,7 +269,7 @@ def _fewest_links(word: str, synonyms: Sets, most: int) -> tuple[str, ...]:
 
 
 def check_most(most: int) -> None:
-    """Refuse sets without room for a second word."""
+    """Refuse sets that cannot hold a second word."""
     if most < 2:
         raise UsageError(
             f"a perturbation set holds the word and at least one other: most must be 2 or more, not {most}"

@@ -1,4 +1,4 @@
-"""Parts of speech: which words may take each other's place.
+"""Parts of speech: which words may replace each other.
 
 Three taggers. ``wordnet`` knows the parts of speech a word *can* have, and needs nothing but the dictionary; ``spacy``
 tags a word on its own; ``nltk`` tags it in its text, exactly as TextAttack does (`isthmus.lexicon.perceptron`). Words
@@ -33,7 +33,7 @@ _SPACY_MODELS = ("en_core_web_md", "en_core_web_lg", "en_core_web_sm")
 
 @runtime_checkable
 class Tagger(Protocol):
-    """Decides which words may replace which."""
+    """Decides which words may replace each other."""
 
     name: str
     """Shown in results."""
@@ -46,7 +46,7 @@ class Tagger(Protocol):
 
 
 class WordTagger(ABC):
-    """A tagger that looks at a word alone."""
+    """A tagger that looks at single words, without context."""
 
     name: str
 
@@ -87,7 +87,7 @@ class WordNetTagger(WordTagger):
         self._cached = functools.lru_cache(1 << 18)(self._find)
 
     def tags(self, word: str) -> frozenset[str]:
-        """Any of noun, verb, adj and adv, or else other."""
+        """The tags of a word: any of noun, verb, adj and adv, or else other."""
         return self._cached(word.lower())
 
     def _find(self, word: str) -> frozenset[str]:
@@ -95,7 +95,7 @@ class WordNetTagger(WordTagger):
 
 
 class SpacyTagger(WordTagger):
-    """The tag a spaCy pipeline gives a word that stands alone; kept per word."""
+    """The tag that a spaCy pipeline gives a single word; cached per word."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
@@ -104,7 +104,7 @@ class SpacyTagger(WordTagger):
         self.name = f"spaCy {meta.get('lang', '')}_{meta.get('name', '')} {meta.get('version', '')}, words alone"
 
     def tags(self, word: str) -> frozenset[str]:
-        """One part of speech; names are nouns, auxiliaries are verbs."""
+        """The tag of a word; names are nouns, auxiliaries are verbs."""
         if word not in self._known:
             self.prefetch([word])
         return self._known[word]
@@ -122,7 +122,7 @@ class SpacyTagger(WordTagger):
 
 
 def load_tagger(name: str = "wordnet") -> WordTagger | PerceptronTagger:
-    """``wordnet``, ``spacy`` or ``nltk``; loaded once for the whole process."""
+    """Load ``wordnet``, ``spacy`` or ``nltk``, once per process."""
     return _load_tagger(name)
 
 
@@ -156,7 +156,7 @@ def _spacy_pipeline() -> Any:
 
 
 def find_spacy_model() -> str | None:
-    """The folder or the package of an English pipeline: the user's ``spacy_en``, or one that is installed."""
+    """The folder or package of an English pipeline: the user's ``spacy_en``, or an installed one."""
     own = os.environ.get("ISTHMUS_ASSETS")
     folders = [Path(place).expanduser() / "spacy_en" for place in (own, assets.cache_folder()) if place]
     found = next((str(folder) for folder in folders if (folder / "config.cfg").is_file()), None)

@@ -32,7 +32,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = "glove") -> WordVectors:
-        """An asset's name, a folder of ``words.txt`` and ``vectors.npy``, a ``.npz`` file, or a text file (or .gz)."""
+        """Load an asset, a folder of ``words.txt`` and ``vectors.npy``, a ``.npz`` file, or a text file (or .gz)."""
         if str(source) in assets.names("lexicon"):
             return _read_folder(assets.path(str(source)))
         path = Path(source).expanduser()
@@ -62,12 +62,12 @@ class WordVectors:
         return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
     def index(self, word: str) -> int | None:
-        """The row of a word, or of its lower-cased form; None where neither is known."""
+        """The row of a word, or of its lower-case form; None if both are unknown."""
         found = self._index.get(word)
         return found if found is not None else self._index.get(word.lower())
 
     def lookup(self, word: str) -> Floats | None:
-        """The vector of a word, or of its lower-cased form; None where neither is known."""
+        """The vector of a word, or of its lower-case form; None if both are unknown."""
         row = self.index(word)
         return None if row is None else np.asarray(self.matrix[row], dtype=np.float32)
 
@@ -76,7 +76,7 @@ class WordVectors:
         return sum(word in self for word in vocabulary) / len(vocabulary) if vocabulary else float("nan")
 
     def matrix_for(self, vocabulary: Sequence[str], dim: int | None = None, seed: int = 0) -> Floats:
-        """An embedding table for a vocabulary: known words get their vectors, the others normal noise of equal scale.
+        """Make an embedding table for a vocabulary: known words get their vectors, others normal noise of equal scale.
 
         A `dim` wider than the vectors is filled up with such noise. The noise of a word depends on the seed and the
         word alone, not on the rest of the vocabulary.

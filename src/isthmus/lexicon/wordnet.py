@@ -1,4 +1,4 @@
-"""WordNet 3.0 straight from its dictionary files.
+"""Reads WordNet 3.0 from its dictionary files.
 
 A part of speech has an index file (a line a lemma, with the places of its senses in sense order), a data file (a line
 a synset, at the place the index names) and a list of irregular forms. Nothing is read before it is asked for. The index
@@ -63,7 +63,7 @@ class Synset:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A line from one synset to another, or from one word of it to one of the other's."""
+    """A link from one synset to another, or from a word of one to a word of the other."""
 
     symbol: str
     """``!`` antonym, ``@`` hypernym, ``&`` similar, ``+`` derived form, ``\\`` pertains to, and so on."""
@@ -116,12 +116,12 @@ class WordNet:
             yield from ((pos, lemma) for lemma in part.lemmas(lowered) if part.offsets(lemma))
 
     def parts_of_speech(self, word: str) -> frozenset[str]:
-        """Under which of noun, verb, adj and adv the word is listed, in any inflection."""
+        """The parts of speech (noun, verb, adj, adv) under which the word is listed, in any inflection."""
         lowered = word.lower()
         return frozenset(pos for pos, part in self._parts.items() if part.knows(lowered))
 
     def entries(self, symbols: str) -> Iterator[WordNetEntry]:
-        """Every synset with its pointers of some kinds: nouns, verbs, adjectives, adverbs, as the files have them."""
+        """Every synset with its pointers of some kinds: nouns, verbs, adjectives, adverbs, in file order."""
         for part in self._parts.values():
             yield from part.entries(symbols)
 
@@ -130,7 +130,7 @@ class WordNet:
         return self._parts[pos].entry(offset, symbols)
 
     def places(self, pos: str, lemma: str) -> list[int]:
-        """Where the synsets of a lemma (not of an inflected form) are, the most frequent sense first."""
+        """Places of the synsets of a lemma (not of an inflected form), the most frequent sense first."""
         return self._parts[pos].offsets(lemma)
 
     def senses(self) -> Iterator[tuple[str, str, list[int]]]:
@@ -140,7 +140,7 @@ class WordNet:
                 yield pos, lemma, offsets
 
     def inflections(self) -> Iterator[tuple[str, str, str, bool]]:
-        """Forms that lemmas of one word could have, as (part of speech, lemma, form, whether it is regular).
+        """Possible inflections of the lemmas of one word, as (part of speech, lemma, form, is regular).
 
         Most regular forms are no words: the rules are made for taking endings off.
         """
@@ -149,7 +149,7 @@ class WordNet:
                 yield pos, lemma, form, regular
 
     def synonyms(self, word: str) -> tuple[str, ...]:
-        """The words of all its meanings, in that order, each once, without the word itself."""
+        """The words of all meanings of a word, in that order, each once, without the word itself."""
         return self._cached(word)
 
     def _find_synonyms(self, word: str) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class WordNet:
 
 
 def load_wordnet() -> WordNet:
-    """The dictionary among the assets, fetched if need be; opened once for each folder it lies in."""
+    """Load the WordNet among the assets, once for each folder; it is fetched if missing."""
     return _open(assets.path("wordnet"))
 
 
@@ -168,7 +168,7 @@ def _open(folder: Path) -> WordNet:
 
 
 class _PartOfSpeech:
-    """One part of speech."""
+    """The files of one part of speech."""
 
     def __init__(self, folder: Path, pos: str, endings: tuple[tuple[str, str], ...]) -> None:
         self._folder, self._pos, self._endings = folder, pos, endings

@@ -1,4 +1,4 @@
-"""Measures: what a model lets through, and what follows from it; one method, one file.
+"""Measures of a trained model: its information, robustness and calibration; one method, one file.
 
 A class is imported when it is first asked for (``measures.Information``), so that listing the methods costs nothing.
 

@@ -1,4 +1,4 @@
-"""What a classifier of texts or of images makes of its inputs, as they are and under an attack by gradients.
+"""A classifier's outputs and codes for clean inputs and under a gradient attack, for texts or images.
 
 Inputs are pixels, or the word embeddings of a text. The vector is what the bottleneck or the head reads; the code is
 the Gaussian that a bottleneck makes of it.
@@ -35,7 +35,7 @@ _EPSILON, _SHARE = 0.3, 0.25
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """Of N inputs in the order of the data; on the CPU, float32."""
+    """Codes of N inputs in the order of the data; on the CPU, float32."""
 
     labels: Tensor  # [N]
     logits: Tensor  # [N, classes], at the mean of the code where there is one
@@ -48,12 +48,12 @@ class Codes:
 
     @property
     def correct(self) -> Tensor:
-        """Which inputs are answered correctly [N]."""
+        """Whether each input is classified correctly [N]."""
         return self.logits.argmax(dim=1) == self.labels
 
     @property
     def gaussian(self) -> tuple[Tensor, Tensor]:
-        """Means and deviations; an error where there are none."""
+        """Means and standard deviations; an error if the code has none."""
         if self.mean is None or self.deviation is None:
             raise UsageError(
                 "only a model with a Gaussian bottleneck has a stochastic code: train with --defence vib or vub; "
@@ -64,7 +64,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class InputAttack:
-    """An attack by gradients on pixels or embeddings, by name."""
+    """A gradient attack on pixels or embeddings, by name."""
 
     name: str
     epsilon: float | None = None
@@ -78,11 +78,11 @@ class InputAttack:
 
     @property
     def title(self) -> str:
-        """For a table."""
+        """The attack's name in a table."""
         return self.name if self.epsilon is None else f"{self.name} {self.epsilon:g}"
 
     def build(self, unit: float | None) -> GradientAttack:
-        """The attack on pixels, or on embeddings whose mean token has the length `unit`."""
+        """Make the attack on pixels, or on embeddings whose mean token has the length `unit`."""
         known = {entry.name for entry in dataclasses.fields(catalog.find("attacks", self.name).load())}
         given: dict[str, Any] = {}
         if self.steps is not None:
@@ -106,7 +106,7 @@ StepTaken = Callable[[int], None]
 def read_codes(
     model: Classifier, data: Dataset, seed: int = 0, attack: InputAttack | None = None, step: StepTaken = lambda _: None
 ) -> Codes:
-    """What the model makes of every input of the data, or of what an attack makes of it.
+    """Read the codes of every input of the data, or of its attacked version.
 
     The attack moves every input, also those that are misclassified. Its target is the model as it is.
     """
@@ -130,7 +130,7 @@ def read_codes(
 
 
 def read_batches(model: Classifier, data: Dataset, seed: int = 0) -> Iterator[PixelBatch | TextBatch]:
-    """The data as the model reads it, in batches."""
+    """Yield the data as model inputs, in batches."""
     if model.answers_questions:
         raise UsageError("this model answers questions: codes are those of a classifier")
     if is_image_task(model.task):
@@ -145,23 +145,23 @@ def read_batches(model: Classifier, data: Dataset, seed: int = 0) -> Iterator[Pi
 
 
 class PixelBatch:
-    """Images of a batch."""
+    """A batch of images."""
 
     def __init__(self, model: Any, inputs: Tensor, labels: Tensor, rows: Tensor, seed: int) -> None:
         self.model, self.inputs, self.labels, self.rows, self.seed = model, inputs, labels, rows, seed
 
     @property
     def keys(self) -> Tensor:
-        """Of every row's own random numbers."""
+        """Keys of each row's random numbers."""
         found = [derive(self.seed, "measure", int(row)) >> 1 for row in self.rows]
         return torch.tensor(found, dtype=torch.int64, device=self.labels.device)
 
     def forward(self, inputs: Tensor) -> Any:
-        """One pass of the model."""
+        """Run the model once."""
         return self.model(inputs)
 
     def attack(self, attack: GradientAttack, seed: int) -> Tensor:
-        """What an attack makes of the inputs."""
+        """The attacked inputs."""
         target, movable = self.target()
         bounds = (0.0, 1.0) if movable is None and self.model.task.has_pixels else None
         found = attack.run(
@@ -177,15 +177,15 @@ class PixelBatch:
         return found.adversarial
 
     def target(self) -> tuple[Any, Tensor | None]:
-        """What is attacked, and which coordinates may be moved."""
+        """The attack's target, and the coordinates that may change."""
         return self.model, None
 
     def token_length(self) -> float:
-        """Of embeddings only."""
+        """1 for images; embeddings have a scale of their own."""
         raise AssertionError("images have no tokens")
 
     def read(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Labels, logits, vectors and codes."""
+        """Read labels, logits, vectors and codes."""
         with torch.no_grad(), self.model.use_keys(self.keys), _entering(self.model) as seen:
             output = self.forward(inputs)
         found = {"labels": self.labels, "logits": output.logits, "vectors": seen[0] if seen else self.pool(inputs)}
@@ -201,7 +201,7 @@ class PixelBatch:
 
 
 class TextBatch(PixelBatch):
-    """Texts of a batch, as word embeddings."""
+    """A batch of texts, as word embeddings."""
 
     def __init__(self, model: Any, tokens: dict[str, Tensor], labels: Tensor, rows: Tensor, seed: int) -> None:
         self.tokens = tokens
@@ -210,11 +210,11 @@ class TextBatch(PixelBatch):
         super().__init__(model, embeddings, labels, rows, seed)
 
     def forward(self, inputs: Tensor) -> Any:
-        """The model's own pass, its embeddings replaced."""
+        """Run the model with the embeddings replaced."""
         return self.model(**self.tokens, inputs_embeds=inputs)
 
     def target(self) -> tuple[Any, Tensor | None]:
-        """The model on embeddings; padding stays as it is."""
+        """The model as a function of embeddings; padding stays as it is."""
         from isthmus.attacks.gradient.parts.targets import EmbeddingTarget
 
         target = EmbeddingTarget(self.model, self.tokens)
@@ -239,7 +239,7 @@ class TextBatch(PixelBatch):
 
 @contextlib.contextmanager
 def _entering(model: Any) -> Iterator[list[Tensor]]:
-    """Catches what the bottleneck reads, or the head where there is none."""
+    """Inside, record the input of the bottleneck, or of the head if there is no bottleneck."""
     seen: list[Tensor] = []
     part: nn.Module | None = model.slots.bottleneck if model.slots.bottleneck is not None else model.head
     if part is None:
@@ -254,7 +254,7 @@ def _entering(model: Any) -> Iterator[list[Tensor]]:
 
 @contextlib.contextmanager
 def head_replaced(model: Any, head: nn.Module) -> Iterator[None]:
-    """Inside, the model answers by another head."""
+    """Inside, the model predicts with another head."""
     own = model.head
     model.head = head
     try:

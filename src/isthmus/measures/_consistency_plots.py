@@ -23,7 +23,7 @@ class ConsistencyCurve:
 
 
 def top_plot(curves: Sequence[ConsistencyCurve]) -> Plot:
-    """Overlap by k."""
+    """Plot the overlap by k."""
     return Plot(
         name="interpretation_top_k",
         title="Words among the k heaviest both before and after the attack",
@@ -36,7 +36,7 @@ def top_plot(curves: Sequence[ConsistencyCurve]) -> Plot:
 
 
 def plot_changes(curves: Sequence[ConsistencyCurve]) -> Plot:
-    """Tau by the number of words changed."""
+    """Plot tau by the number of words changed."""
     return Plot(
         name="interpretation_by_changes",
         title="Kendall's tau between the words' weights before and after, by words changed",

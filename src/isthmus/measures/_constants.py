@@ -1,4 +1,4 @@
-"""Lipschitz constants of a classifier: from its input to the code where its network has them, else from its vector."""
+"""Lipschitz constants of a classifier: from its input to the code if its network has them, else from its vector."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModelConstants:
 
 
 def model_constants(model: Classifier) -> ModelConstants:
-    """Products of the norms of a classifier's layers."""
+    """Multiply the norms of a classifier's layers."""
     bottleneck, head = model.slots.bottleneck, model.head
     if bottleneck is not None and not isinstance(bottleneck, GaussianBottleneck):
         raise UsageError(f"{type(bottleneck).__name__} is not known to have a Lipschitz constant")

@@ -1,4 +1,4 @@
-"""Accuracy against the radius of a ball around the embeddings: as figures, as a plot, and with what to beware of."""
+"""Accuracy against the radius of a ball around the embeddings: figures, plot and warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shares = NDArray[np.float64]
 
 
 class RobustnessCurve:
-    """What became of the texts of one run: shares of draws with the right answer [texts, 1 + radii]."""
+    """Robustness of one run: the share of draws with the right answer for each text and radius [texts, 1 + radii]."""
 
     def __init__(
         self, name: str, radii: Sequence[float], ids: Sequence[str], drawn: tuple[int, int] | None = None
@@ -28,7 +28,7 @@ class RobustnessCurve:
         self.blind = np.zeros(len(ids), bool)
 
     def accuracy(self, shares: Shares) -> list[Interval]:
-        """Share of right texts at every radius; a text that more than half of the draws get wrong is none."""
+        """Share of right texts at every radius; a text is right if at least half of the draws are."""
         return [wilson(int((column >= 0.5).sum()), len(column)) for column in shares.T]
 
     def both(self) -> tuple[list[Interval], list[Interval]]:
@@ -37,7 +37,7 @@ class RobustnessCurve:
         return attacked, [attacked[0], *self.accuracy(self.random[:, 1:])]
 
     def figures(self) -> list[Figure]:
-        """One line per radius."""
+        """One line of figures per radius."""
         attacked, random = self.both()
         found = [Figure.from_interval("clean accuracy", attacked[0], self.name, share=True)]
         for radius, under, by_chance in zip(self.radii, attacked[1:], random[1:], strict=True):
@@ -48,7 +48,7 @@ class RobustnessCurve:
         return found
 
     def series(self) -> tuple[Series, Series]:
-        """For the plot."""
+        """The curves of the plot."""
         x = (0.0, *self.radii)
         attacked, random = (
             Series(
@@ -62,7 +62,7 @@ class RobustnessCurve:
         return attacked, dataclasses.replace(random, reference=True)
 
     def notes(self) -> list[str]:
-        """What a reader must know before trusting the curve."""
+        """Warnings that a reader needs before trusting the curve."""
         attacked, random = self.both()
         found = []
         if self.drawn is not None:
@@ -89,7 +89,7 @@ class RobustnessCurve:
         return found
 
     def details(self) -> dict[str, Any]:
-        """Every text."""
+        """The results of every text."""
         return {
             "run": self.name, "radii": list(self.radii), "ids": self.ids, "no_gradient": int(self.blind.sum()),
             "right": self.right.round(6).tolist(), "random": self.random[:, 1:].round(6).tolist(),
@@ -97,7 +97,7 @@ class RobustnessCurve:
 
 
 def plot_of(name: str, curves: Sequence[RobustnessCurve]) -> Plot:
-    """All runs in one figure."""
+    """Plot all runs in one figure."""
     pairs = [curve.series() for curve in curves]
     return Plot(
         name=name,

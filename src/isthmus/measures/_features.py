@@ -1,4 +1,4 @@
-"""What a model makes of a set of texts: token features, sentence vectors, latent codes and gradients, in order.
+"""Reads token features, sentence vectors, latent codes and gradients of a set of texts, in order.
 
 Every row draws from a key of its own number, so that what a stochastic model makes of a text depends on nothing else.
 """
@@ -32,7 +32,7 @@ BATCH = 32
 def read_features(
     model: Classifier, data: Dataset, seed: int = 0, step: Callable[[int], None] = lambda _: None
 ) -> Features:
-    """One forward pass over every text."""
+    """Read the features of every text in one forward pass."""
     parts: list[tuple[list[int], dict[str, Tensor], Tensor]] = []
     done = 0
     with torch.no_grad():
@@ -61,7 +61,7 @@ def read_features(
 
 
 def _put_in_order(parts: list[tuple[list[int], dict[str, Tensor], Tensor]]) -> Features:
-    """The batches put together again, texts and their tokens in the order of the data."""
+    """Join the batches, with texts and their tokens in the order of the data."""
     rows = torch.tensor([row for numbers, _, _ in parts for row in numbers])
     place = torch.argsort(rows)
     lengths = torch.cat([counts for _, _, counts in parts])
@@ -76,7 +76,7 @@ def _put_in_order(parts: list[tuple[list[int], dict[str, Tensor], Tensor]]) -> F
 
 @dataclass(frozen=True, eq=False)
 class TokenGradients:
-    """How strongly the loss of every text leans on each of its tokens."""
+    """The size of the loss gradient at each token of every text."""
 
     norms: Tensor  # [length], of one text
     prediction: int | None
@@ -85,7 +85,7 @@ class TokenGradients:
 def gradients_of(
     model: Classifier, data: Dataset, seed: int = 0, *, of_prediction: bool = False
 ) -> list[TokenGradients]:
-    """Norm of the gradient of the cross-entropy with respect to every token's embedding, text by text.
+    """Norm of the cross-entropy's gradient with respect to each token's embedding, text by text.
 
     It is the gradient at the clean embeddings, outside training; with `of_prediction` that of the loss of the class
     the model chooses, for texts whose label nobody knows.

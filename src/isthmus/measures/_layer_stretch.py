@@ -1,4 +1,4 @@
-"""How much single layers stretch: the largest singular value of what each does to its input."""
+"""How much single layers stretch: the largest singular value of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.core.errors import UsageError
 
 
 class Stretch(NamedTuple):
-    """By how much a layer stretches differences between its inputs, at most."""
+    """Bounds of how much a layer stretches the difference of two inputs."""
 
     estimate: float
     """By power iteration where the layer is a convolution: converges from below."""
@@ -23,7 +23,7 @@ class Stretch(NamedTuple):
 
     @classmethod
     def exactly(cls, value: float) -> Stretch:
-        """A constant that is known."""
+        """A known constant: both bounds are equal."""
         return cls(value, value)
 
 
@@ -38,14 +38,14 @@ def linear_stretch(layer: nn.Linear) -> Stretch:
 
 
 def spectral_norm(weight: Tensor) -> float:
-    """The largest singular value of a matrix: by its square, which takes a third of the time of all of them."""
+    """The largest singular value of a matrix, from its square: a third of the time of a full decomposition."""
     matrix = weight.detach().double()
     square = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
     return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(square)[-1])))
 
 
 def convolution_stretch(layer: Convolution, shape: Shape) -> Stretch:
-    """Of the operator on inputs [batch, channels, …] of this shape, not of the kernel reshaped to a matrix.
+    """The norm of the operator on inputs [batch, channels, …] of this shape, not of the kernel as a matrix.
 
     The bound: zero padding and strides only leave things out of a convolution on a ring as long as the padded input,
     which the Fourier transform takes apart into one small matrix for every frequency.
@@ -66,7 +66,7 @@ def _operator(layer: Convolution) -> Callable[[Tensor], Tensor]:
 def _power_iteration(
     operator: Callable[[Tensor], Tensor], shape: Shape, device: torch.device, rounds: int = 300
 ) -> float:
-    """Largest singular value of a linear map of one input, from below."""
+    """Largest singular value of a linear map of one input, a lower bound by power iteration."""
     stream = torch.Generator().manual_seed(0)
     x = torch.randn(1, *shape, generator=stream, dtype=torch.float64).to(device)
     found = 0.0
@@ -101,7 +101,7 @@ def _ring_norm(layer: Convolution, spatial: Shape) -> float:
 
 
 def batch_norm_stretch(layer: nn.Module) -> Stretch:
-    """Of a normalisation by statistics that are frozen: the largest scale of a channel."""
+    """The largest scale of a channel, for a normalisation with frozen statistics."""
     variance = getattr(layer, "running_var", None)
     if layer.training or not isinstance(variance, Tensor):
         raise UsageError(f"{type(layer).__name__} by the statistics of its batch has no constant: put it in eval mode")
@@ -111,7 +111,7 @@ def batch_norm_stretch(layer: nn.Module) -> Stretch:
 
 
 def max_pool_stretch(layer: nn.MaxPool1d | nn.MaxPool2d) -> Stretch:
-    """1 where windows do not overlap; else the root of how many windows share an input."""
+    """1 if windows do not overlap; else the root of the number of windows that share an input."""
     shared = math.prod(
         math.ceil(_of(layer.kernel_size, axis) * 1.0 / _of(layer.stride, axis)) for axis in range(_axes(layer))
     )
@@ -119,7 +119,7 @@ def max_pool_stretch(layer: nn.MaxPool1d | nn.MaxPool2d) -> Stretch:
 
 
 def average_pool_stretch(layer: nn.AvgPool1d | nn.AvgPool2d) -> Stretch:
-    """One over the root of the window where windows do not overlap; at most 1 where they do."""
+    """One over the root of the window if windows do not overlap; at most 1 if they do."""
     axes = range(_axes(layer))
     if not layer.count_include_pad and any(_of(layer.padding, axis) for axis in axes):
         raise UsageError(f"{type(layer).__name__} that leaves its padding out of the mean is not covered")
@@ -128,7 +128,7 @@ def average_pool_stretch(layer: nn.AvgPool1d | nn.AvgPool2d) -> Stretch:
 
 
 def mean_stretch(before: Shape, after: Shape) -> Stretch:
-    """Of a mean over equal parts of what goes in."""
+    """The norm of a mean over equal parts of the input."""
     if before.numel() % after.numel():
         raise UsageError(f"a mean of {tuple(before)} into {tuple(after)} has parts of different size: not covered")
     return Stretch.exactly((before.numel() / after.numel()) ** -0.5)

@@ -1,4 +1,4 @@
-"""Lipschitz constants: by how much a network can stretch the difference of two inputs.
+"""Lipschitz constants: how much a network can stretch the difference of two inputs.
 
     product         ‖f(x) - f(x')‖ ≤ Π_l ‖W_l‖₂ ‖x - x'‖             layers in a row, activations of slope at most 1
     local           ‖∂f/∂x‖₂ at single points                        never above the product
@@ -61,7 +61,7 @@ _PASSED_ON_METHODS = {
 
 @dataclass(frozen=True)
 class LayerStretch:
-    """What one layer of a network stretches by."""
+    """The constant of one layer of a network."""
 
     name: str
     kind: str
@@ -71,7 +71,7 @@ class LayerStretch:
 
 @dataclass(frozen=True)
 class LipschitzConstant:
-    """The constant of a network, and of its layers."""
+    """The constant of a network, and those of its layers."""
 
     estimate: float
     """With the norms of convolutions by power iteration."""
@@ -85,7 +85,7 @@ def lipschitz_constant(module: nn.Module, example: Tensor) -> LipschitzConstant:
     from torch import fx
 
     class Shapes(fx.Interpreter):
-        """Notes the shape of everything that is computed."""
+        """Records the shape of every output."""
 
         extra_traceback = False
 
@@ -175,7 +175,7 @@ COVERED = (
 
 
 def module_stretch(layer: nn.Module, before: Shape, after: Shape) -> Stretch:
-    """The constant of a single layer; an error where it has none that we know."""
+    """The constant of a single layer; an error if none is known."""
     if isinstance(layer, _DROPOUT) and layer.training:
         raise UsageError(f"{type(layer).__name__} in training draws at random: put the network in eval mode")
     if isinstance(layer, (*_SLOPE_ONE, *_DROPOUT)):
@@ -202,7 +202,7 @@ def module_stretch(layer: nn.Module, before: Shape, after: Shape) -> Stretch:
 
 
 def jacobian_norms(function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """Spectral norm of the Jacobian at every input [N]; the function takes each row by itself."""
+    """Spectral norm of the Jacobian at every input [N]; the function must treat each row independently."""
     inputs = inputs.detach().requires_grad_()
     with torch.enable_grad():
         outputs = function(inputs).flatten(1)
@@ -225,7 +225,7 @@ def log_density_constant(latent: int, least: float, mean: float, deviation: floa
 
 
 def log_printed_density_constant(latent: int, least: float, mean: float, deviation: float) -> float:
-    """ln of the constant that Theorem 3 prints: no bound where `least` is below 1 in more than one dimension."""
+    """ln of the constant printed in Theorem 3: no bound if `least` is below 1 in more than one dimension."""
     _check_least(least)
     slope = 2 * deviation * math.exp(-1.5) + math.exp(-0.5) * mean
     return _log(latent * slope) - (latent - 1) / 2 * math.log(2 * math.pi) - 2 * math.log(least)
@@ -233,7 +233,7 @@ def log_printed_density_constant(latent: int, least: float, mean: float, deviati
 
 @dataclass(frozen=True)
 class EncoderConstants:
-    """Of a Gaussian encoder: constants of its means and deviations, and the smallest deviation it can give."""
+    """Constants of the means and deviations of a Gaussian encoder, and its smallest possible deviation."""
 
     mean: float
     deviation: float
@@ -245,7 +245,7 @@ class EncoderConstants:
 
 
 def bottleneck_constants(bottleneck: GaussianBottleneck) -> EncoderConstants:
-    """Of a Gaussian bottleneck as a function of the vector it reads."""
+    """Constants of a Gaussian bottleneck as a function of its input vector."""
     # One that reads images has a single layer.
     before = 1.0 if bottleneck.first is None else linear_stretch(bottleneck.first).bound
     norms = [before, linear_stretch(bottleneck.second).bound]
@@ -266,7 +266,7 @@ def _log(value: float) -> float:
 
 
 def _name(target: str) -> str:
-    """The name of a layer inside the module that was given."""
+    """The name of a layer inside a module."""
     return target.removeprefix("0").lstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""Texts and what attacks made of them, place by place, and what they are compared with to know what noise does."""
+"""Texts and their attacked versions, position by position, and controls that show the effect of noise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_aligned(pair: TextPair) -> bool:
-    """Whether both texts have as many words in every field, so that they can be compared place by place."""
+    """Whether both texts have the same number of words in every field, so that they can be compared by position."""
     return list(pair.original) == list(pair.perturbed) and all(
         len(Words.of(text)) == len(Words.of(pair.perturbed[name])) for name, text in pair.original.items()
     )
@@ -28,12 +28,12 @@ def pair_words(texts: Texts) -> list[str]:
 
 
 def count_changes(pair: TextPair) -> int:
-    """Number of places whose word is another."""
+    """Number of positions with another word."""
     return sum(a != b for a, b in zip(pair_words(pair.original), pair_words(pair.perturbed), strict=True))
 
 
 def replace_at_random(pair: TextPair, pool: Sequence[str], seed: int) -> dict[str, str]:
-    """The original with words of `pool` at as many random places as the attack changed."""
+    """Replace as many words at random as the attack changed, by words of `pool`."""
     stream = numpy_stream(seed, "replaced at random", pair.id)
     places = set(stream.permutation(len(pair_words(pair.original)))[: count_changes(pair)].tolist())
     found, start = {}, 0

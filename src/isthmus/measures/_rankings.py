@@ -1,4 +1,4 @@
-"""How alike two rankings of the same words are, and whether the words that rank first decide.
+"""How similar two rankings of the same words are, and whether the first words decide the prediction.
 
     τ-b            (concordant - discordant) / sqrt((n₀ - n₁)(n₀ - n₂)),  n₁, n₂: pairs tied in one or the other
     top-k          |first k of one ∩ first k of the other| / k
@@ -25,7 +25,7 @@ _TEXTS_AT_ONCE = 256
 
 
 def tau_b(a: Doubles, b: Doubles) -> float:
-    """Kendall's τ-b of two rows of weights; NaN where one of them ranks nothing."""
+    """Kendall's τ-b of two rows of weights; NaN if one of them has no ranking."""
     if len(a) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return math.nan
     # Texts have tens of words: all pairs at once cost a twentieth of scipy's sorting, whose p-value nobody asks for.
@@ -38,12 +38,12 @@ def tau_b(a: Doubles, b: Doubles) -> float:
 
 
 def first_places(weights: Doubles, k: int) -> list[int]:
-    """The k places of largest weight; of equals the first."""
+    """The k positions of largest weight; among equals the first."""
     return [int(place) for place in np.argsort(-weights, kind="stable")[:k]]
 
 
 def overlap(a: Doubles, b: Doubles, k: int, same: Sequence[bool] | None = None) -> float:
-    """Share of the first k places of one that are among those of the other; `same` says where the word is the same.
+    """Share of the first k positions that both rankings have; `same` says where the word is the same.
 
     NaN where there are no more than k words: then everything is among the first.
     """
@@ -56,7 +56,7 @@ def overlap(a: Doubles, b: Doubles, k: int, same: Sequence[bool] | None = None) 
 def erase(
     victim: Victim, texts: Sequence[Texts], weights: Sequence[Doubles], classes: Sequence[int]
 ) -> tuple[Doubles, Doubles]:
-    """What the class of each text loses without its first words, and with them alone, each [texts, SHARES].
+    """The drop of the class probability without a text's first words, and with them alone, each [texts, SHARES].
 
     NaN where a text has no words, or a weight is not a number: then no word is first.
     """
@@ -92,7 +92,7 @@ def faithfulness(
 
 
 def without(texts: Texts, places: set[int]) -> dict[str, str]:
-    """The texts without the words at some places, counted over all fields."""
+    """The texts without the words at some positions, counted over all fields."""
     found, start = {}, 0
     for name, text in texts.items():
         words = Words.of(text)

@@ -10,7 +10,7 @@ from isthmus.measures.base import Figure, Plot, Series, Subject
 
 
 def value_of(subject: Subject, over: str) -> Any:
-    """What a run has for the parameter `over` of its defence or its training; its name where `over` is empty."""
+    """The value of the parameter `over` in a run's defence or training; the run's name if `over` is empty."""
     if not over:
         return subject.name
     known = {**_flatten(subject.facts.settings), **_flatten(subject.facts.parameters)}
@@ -21,7 +21,7 @@ def value_of(subject: Subject, over: str) -> Any:
 
 
 def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a defence inside another one by their own names."""
+    """The parameters, with those of an inner defence under their own names."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -32,12 +32,12 @@ def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def label_of(value: Any) -> str:
-    """A value in few letters."""
+    """A value as a short label."""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def in_order(values: Sequence[Any]) -> list[int]:
-    """Places of the values, numbers first and in their order."""
+    """The order of the values: numbers first, sorted."""
 
     def key(place: int) -> tuple[int, float, str]:
         value = values[place]
@@ -48,7 +48,7 @@ def in_order(values: Sequence[Any]) -> list[int]:
 
 
 def make_series(name: str, x: Sequence[float], figures: Sequence[Figure]) -> Series:
-    """Figures over numbers, with their intervals where all have one."""
+    """Make a series of figures over numbers, with intervals if all have one."""
     bounds = tuple((each.low, each.high) for each in figures if each.low is not None and each.high is not None)
     return Series(
         name,
@@ -59,7 +59,7 @@ def make_series(name: str, x: Sequence[float], figures: Sequence[Figure]) -> Ser
 
 
 def against(name: str, x: Sequence[Figure], y: Sequence[Figure], labels: Sequence[str] = ()) -> Series:
-    """Figures against figures, with the intervals along both axes."""
+    """Make series of figures against figures, with intervals along both axes."""
     across = tuple((each.low, each.high) for each in x if each.low is not None and each.high is not None)
     up = tuple((each.low, each.high) for each in y if each.low is not None and each.high is not None)
     return Series(
@@ -81,7 +81,7 @@ def curves_over(
     rows: Mapping[str, Sequence[Figure]],
     **more: Any,
 ) -> list[Plot]:
-    """One plot of several figures over the parameter, where its values are at least two numbers."""
+    """Plot several figures over the parameter, if it has at least two numeric values."""
     if len(set(map(str, values))) < 2 or not all(isinstance(value, int | float) for value in values):
         return []
     x = [float(value) for value in values]

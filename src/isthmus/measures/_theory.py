@@ -1,4 +1,4 @@
-"""What the theorems of the IB-robustness paper and of InfoBERT claim, computed exactly where everything is finite.
+"""Theorems of the IB-robustness paper and of InfoBERT, computed exactly on finite examples.
 
     Lemma 1       |p(t) - q(t)| ≤ L ε                                      holds
     Theorem 2     |I(Y;T) - I(Y;T')| ≤ 2 |T| ψ(L ε)                        holds in this form; that of the paper adds
@@ -28,7 +28,7 @@ from isthmus.core.types import Doubles
 
 @dataclass(frozen=True)
 class Claim:
-    """What a theorem is about, the bound that holds, and the one that is printed where that is another."""
+    """The quantity of a theorem, the bound that holds, and the printed bound if that differs."""
 
     truth: float
     bound: float
@@ -36,13 +36,13 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the bound is one, up to rounding."""
+        """Whether the bound holds, up to rounding."""
         return self.truth <= self.bound + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class DiscreteToy:
-    """A world of few inputs on a line: how likely each is, its labels, its features, and where an attack takes it."""
+    """A finite example: inputs on a line with their probabilities, labels and features, and an attack."""
 
     places: Doubles  # [inputs], no two alike
     inputs: Doubles  # [inputs], p(x)
@@ -62,7 +62,7 @@ class DiscreteToy:
     def random(
         cls, stream: np.random.Generator, inputs: int, features: int, classes: int, reach: int = 1
     ) -> DiscreteToy:
-        """A smooth encoder on a line of inputs; the attack takes each at most `reach` places away."""
+        """A smooth random encoder on a line of inputs; the attack moves each by at most `reach` places."""
         places = np.sort(stream.uniform(0, 1, inputs))
         # Slopes of the features' log-probabilities: from nearly flat to steep encoders.
         slopes = stream.normal(size=(1, features)) * stream.choice([0.05, 0.5, 5.0, 50.0])
@@ -74,7 +74,7 @@ class DiscreteToy:
 
     @property
     def lipschitz(self) -> float:
-        """The smallest constant of p(t|x) that serves every feature."""
+        """The smallest Lipschitz constant of p(t|x) that holds for every feature."""
         apart = np.abs(self.places[:, None] - self.places[None, :])
         change = np.abs(self.encoder[:, None, :] - self.encoder[None, :, :]).max(axis=2)
         return float((change / np.where(apart > 0, apart, np.inf)).max())
@@ -86,27 +86,27 @@ class DiscreteToy:
 
     @property
     def features(self) -> Doubles:
-        """p(t)."""
+        """p(t): the distribution of the features."""
         return self.inputs @ self.encoder
 
     @property
     def attacked_features(self) -> Doubles:
-        """q(t)."""
+        """q(t): the distribution of the features under attack."""
         return self.inputs @ self.encoder[self.attack]
 
     @property
     def attacked_inputs(self) -> Doubles:
-        """q(x)."""
+        """q(x): the distribution of the inputs under attack."""
         return np.asarray(np.bincount(self.attack, self.inputs, len(self.inputs)), dtype=np.float64)
 
 
 def lemma_1(toy: DiscreteToy) -> Claim:
-    """How far the features of attacked inputs lie from those of inputs."""
+    """The distance between the features of attacked inputs and those of clean inputs."""
     return Claim(float(np.abs(toy.features - toy.attacked_features).max()), toy.lipschitz * toy.radius)
 
 
 def theorem_2(toy: DiscreteToy) -> Claim:
-    """What an attack takes from what the features say of the label.
+    """The label information that an attack removes from the features.
 
     Printed is the paper's form with the constants that InfoBERT's proof of the same form has, since the paper gives
     none.
@@ -120,7 +120,7 @@ def theorem_2(toy: DiscreteToy) -> Claim:
 
 
 def theorem_4(toy: DiscreteToy, first: NDArray[np.int64], second: NDArray[np.int64]) -> Claim:
-    """How often an attack fails to change the second of two heads on one encoder; heads name a class per feature.
+    """How often an attack fails on the second of two heads on one encoder; heads map features to classes.
 
     Both draws of the features are independent given the input. τ is the larger error of the two heads. The bound is
     never below 1: an answer changes only where one of the two is wrong, hence 1 - δ ≤ 2τ + ½ |T| L ε.
@@ -132,7 +132,7 @@ def theorem_4(toy: DiscreteToy, first: NDArray[np.int64], second: NDArray[np.int
 
 
 def infobert_theorem_3_2(toy: DiscreteToy, attacks_per_input: int = 1) -> Claim:
-    """The gap for a text of one word, with InfoBERT's printed bound; 2 ln |T| is what holds in any case."""
+    """The gap for a text of one word, with InfoBERT's printed bound; 2 ln |T| always holds."""
     size = code_size(toy)
     printed = math.log(attacks_per_input)
     for chances in (toy.inputs, toy.attacked_inputs):
@@ -147,12 +147,12 @@ def label_gap(toy: DiscreteToy) -> float:
 
 
 def code_size(toy: DiscreteToy) -> int:
-    """|T|: features that occur with or without the attack."""
+    """|T|: the number of features that occur with or without the attack."""
     return _support(toy.features + toy.attacked_features)
 
 
 def flip_rate(toy: DiscreteToy, head: NDArray[np.int64]) -> float:
-    """How often the attack changes the answer of a head."""
+    """How often the attack changes the prediction of a head."""
     classes = np.eye(int(head.max()) + 1)[head]  # [features, classes]
     before, after = toy.encoder @ classes, toy.encoder[toy.attack] @ classes
     return float(1 - toy.inputs @ (before * after).sum(axis=1))
@@ -164,7 +164,7 @@ def error(toy: DiscreteToy, head: NDArray[np.int64]) -> float:
 
 
 def merging_toy() -> DiscreteToy:
-    """Two equally likely inputs of different classes that an attack makes one."""
+    """Two equally likely inputs of different classes that an attack makes equal."""
     both = np.eye(2)
     return DiscreteToy(np.array([0.0, 1.0]), np.array([0.5, 0.5]), both, both, np.array([0, 0]))
 
@@ -176,7 +176,7 @@ def information(joint: ArrayLike) -> float:
 
 
 def psi(u: float) -> float:
-    """The most that -p ln p changes when p changes by u."""
+    """The largest change of -p ln p when p changes by u."""
     if u <= 0:
         return 0.0
     return -u * math.log(u) if u < 1 / math.e else 1 / math.e
@@ -184,7 +184,7 @@ def psi(u: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class TwoGaussians:
-    """Theorem 1's example: two classes, equally likely, of one covariance. The best rule looks at a single number.
+    """Theorem 1's example: two equally likely classes with one covariance. The best rule uses a single number.
 
     x ~ N(μ_y, Σ),   θ = Σ⁻¹(μ₁ - μ₀),   θᵀx > c  says class 1,   c = ½(μ₁ᵀΣ⁻¹μ₁ - μ₀ᵀΣ⁻¹μ₀)
     """
@@ -199,7 +199,7 @@ class TwoGaussians:
 
     @property
     def threshold(self) -> float:
-        """c."""
+        """c: the threshold of the statistic."""
         return float(self.direction @ self.means.mean(axis=0))
 
     @property
@@ -209,7 +209,7 @@ class TwoGaussians:
 
     @property
     def bayes_error(self) -> float:
-        """The smallest error any rule has."""
+        """The smallest possible error of any rule."""
         return 0.5 * math.erfc(self.separation / 2 / math.sqrt(2))
 
     def log_ratio(self, x: Doubles) -> Doubles:
@@ -217,7 +217,7 @@ class TwoGaussians:
         return np.asarray(x @ self.direction - self.threshold, dtype=np.float64)
 
     def draw(self, n: int, seed: int = 0) -> tuple[Doubles, NDArray[np.int64]]:
-        """n inputs and their classes."""
+        """Draw n inputs with their classes."""
         stream = np.random.default_rng(seed)
         labels = stream.integers(2, size=n)
         noise = stream.normal(size=(n, self.means.shape[1])) @ np.linalg.cholesky(self.covariance).T

@@ -1,4 +1,4 @@
-"""Pictures of the theorems: the two Gaussians of Theorem 1, and bounds beside the truth on random toys."""
+"""Figures of the theorems: the two Gaussians of Theorem 1, and bounds beside the true values on random examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLE = TwoGaussians(np.array([[-1.0, -0.4], [1.0, 0.4]]), np.array([[1.0, 0.7
 
 
 def gaussians_plot(gaussians: TwoGaussians = EXAMPLE, n: int = 400, seed: int = 0) -> Plot:
-    """Inputs of both classes, the oracle θᵀx = c, and a rule that joins the means and leaves the covariance out."""
+    """Plot inputs of both classes, the oracle θᵀx = c, and a rule that joins the means and ignores the covariance."""
     x, labels = gaussians.draw(n, seed)
     clouds = [Series(f"class {y}", tuple(x[labels == y, 0]), tuple(x[labels == y, 1])) for y in (0, 1)]
     spread = 1.1 * float(np.abs(x).max())
@@ -39,7 +39,7 @@ def gaussians_plot(gaussians: TwoGaussians = EXAMPLE, n: int = 400, seed: int = 
 
 
 def theorems_plot(toys_seed: int = 0, number: int = 200) -> Plot:
-    """|I(Y;T) - I(Y;T')| of random toys in order, with the bound that holds and the one that is printed."""
+    """Plot |I(Y;T) - I(Y;T')| of random examples in order, with the sound and the printed bound."""
     stream = np.random.default_rng(toys_seed)
     claims = []
     for _ in range(number):

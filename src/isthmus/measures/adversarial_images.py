@@ -108,7 +108,7 @@ def _make_panels(
 
 
 def pixels_of(image: Tensor) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """An image [channels, height, width] of 0 to 1 as whole numbers [height][width][1 or 3]."""
+    """An image [channels, height, width] in [0, 1] as whole numbers [height][width][1 or 3]."""
     values = (255 * image.clamp(0, 1)).round().long()
     if len(values) not in (1, 3):
         values = values[:1]

@@ -80,7 +80,7 @@ class AnchoredInformation(Measure):
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
     def measure(self, subject: Subject) -> Measurement:
-        """Both kinds of words on both kinds of texts, and the difference from another run."""
+        """Measure both kinds of words on both kinds of texts, and the difference from another run."""
         from isthmus.information.fitted_estimators import BELOW_ZERO
 
         if len(subject.others) > 1:
@@ -119,7 +119,7 @@ class AnchoredInformation(Measure):
         return Measurement(tuple(figures), (_make_plot(self.name, title, shown),), notes=tuple(notes), details=details)
 
     def _texts(self, subject: Subject) -> Iterator[tuple[str, Dataset]]:
-        """Benign and adversarial texts; benign ones are those the adversarial ones came from, where that is known."""
+        """Benign and adversarial texts; the benign texts are the originals if these are known."""
         found = subject.adversarial(self.on)
         n = subject.asked.n
         benign = found.benign

@@ -25,7 +25,7 @@ WordPiece = tuple[str, str]
 
 @dataclass(frozen=True)
 class AnchoredWords(Measure):
-    """The words of a sentence that are anchored, non-robust and unuseful by InfoBERT's reading (its Table 7).
+    """The words of a sentence that are anchored, non-robust and unuseful by InfoBERT's definition (its Table 7).
 
         rank of a token = its place by ‖∂ℓ/∂e‖, smallest first, among the n tokens of its sentence
         unuseful < ceil(c_l n) <= anchored < ceil(c_h n) <= non-robust
@@ -57,7 +57,7 @@ class AnchoredWords(Measure):
     """Share of tokens up to the last anchored one (c_h); none takes the run's own, or 0.9."""
 
     def measure(self, subject: Subject) -> Measurement:
-        """Mark the words of the texts given, or of the first ten of the split."""
+        """Mark the words of the given texts, or of the first ten of the split."""
         lowest, highest = band(self, subject)
         _check_model(subject.model)
         given = subject.asked.texts
@@ -78,14 +78,14 @@ class AnchoredWords(Measure):
             legend={
                 UNUSEFUL: f"the lowest {lowest:.0%} of gradients: hardly read",
                 ANCHORED: f"from {lowest:.0%} to {highest:.0%}: useful and stable",
-                NON_ROBUST: f"above {highest:.0%}: what the answer hangs by",
+                NON_ROBUST: f"above {highest:.0%}: the words that drive the prediction",
             },
             details={"lowest": lowest, "highest": highest, "texts": rows},
         )
 
 
 def band(given: Any, subject: Subject) -> tuple[float, float]:
-    """The bounds of the anchored ranks: those given, else those of the run's InfoBERT, else the paper's for NLI."""
+    """The bounds of the anchored ranks: the given ones, else those of the run's InfoBERT, else the paper's for NLI."""
     facts, mark = subject.facts, "infobert."
     own = facts.parameters if facts.defence == "infobert" else {}
     if "infobert" in (facts.defence or "").split("+"):  # in a composition every parameter has its address
@@ -104,7 +104,7 @@ def band(given: Any, subject: Subject) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Read:
-    """One text as the model reads it."""
+    """One text with its words and their kinds."""
 
     pieces: tuple[WordPiece, ...]
     words: list[dict[str, Any]]
@@ -114,7 +114,7 @@ class Read:
 def read_word_list(
     subject: Subject, data: Dataset, lowest: float, highest: float, of_prediction: bool
 ) -> Iterator[Read]:
-    """The kind of every word of every text."""
+    """Find the kind of every word of every text."""
     from isthmus.measures._features import gradients_of
 
     model = subject.model
@@ -155,7 +155,7 @@ def token_kinds(norms: Tensor, lowest: float, highest: float) -> tuple[list[str]
 def _cut_words(
     model: Classifier, example: Example, kinds: Sequence[str], ranks: Sequence[int]
 ) -> tuple[list[WordPiece], list[dict[str, Any]]]:
-    """The texts of an example, word by word; a word behind the model's limit has no kind."""
+    """Split the texts of an example into words; a word beyond the model's limit has no kind."""
     from isthmus.arithmetic.batching import columns_of
     from isthmus.text.words import Words
 
@@ -186,7 +186,7 @@ def _cut_words(
 
 
 def _make_dataset(subject: Subject, texts: Sequence[str]) -> Dataset:
-    """The texts that were given as data without labels."""
+    """Make data without labels from the given texts."""
     from isthmus.data import Dataset
 
     task = subject.model.task

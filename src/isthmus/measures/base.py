@@ -131,7 +131,7 @@ class Measurement:
     """Anything else that is JSON: rows of a table, sizes, seeds."""
 
     def figure(self, name: str, of: str | None = None) -> Figure:
-        """The figure called `name`, of `of` where there are several."""
+        """The figure called `name`; `of` selects one if there are several."""
         for each in self.figures:
             if each.name == name and of in (None, each.of):
                 return each
@@ -139,13 +139,13 @@ class Measurement:
         raise KeyError(f"no figure {name!r} of {of!r}; there are: {known}")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready; what is not a number becomes null."""
+        """A JSON-ready dictionary; NaN becomes null."""
         found = {entry.name: _to_json(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
         return {name: value for name, value in found.items() if value}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made; keys of a newer version are left out."""
+        """Read a dictionary that `to_json` made; keys of a newer version are ignored."""
         return cls(
             figures=tuple(Figure(**_select_known(Figure, each)) for each in value.get("figures") or ()),
             plots=tuple(_read_plot(each) for each in value.get("plots") or ()),
@@ -196,7 +196,7 @@ def _to_json(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """Which examples a model classifies correctly, clean and under an attack or on adversarial texts."""
+    """The examples that a model classifies correctly, clean and under an attack or on adversarial texts."""
 
     name: str
     """The attack or the evaluation."""
@@ -264,7 +264,7 @@ class Asked:
     """Sentences to look at, in place of the data's."""
 
     def non_defaults(self) -> dict[str, Any]:
-        """What differs from the defaults."""
+        """The fields that differ from their defaults."""
         return {
             entry.name: getattr(self, entry.name)
             for entry in dataclasses.fields(self)
@@ -290,7 +290,7 @@ def _no_attack(name: str | None) -> Any:
 
 @dataclass(eq=False)
 class Subject:
-    """The run that is measured. Model and data are loaded when they are first used."""
+    """The run to measure. Model and data are loaded on first use."""
 
     name: str
     load_model: Callable[[], Classifier] = _no_model
@@ -313,28 +313,28 @@ class Subject:
 
     @classmethod
     def of(cls, model: Classifier, splits: Splits, asked: Asked | None = None, name: str = "model") -> Self:
-        """A model and data at hand."""
+        """Make a subject of a model and data in memory."""
         return cls(name, lambda: model, lambda: splits, asked=asked or Asked())
 
     @cached_property
     def model(self) -> Classifier:
-        """The classifier, not in training."""
+        """The classifier, in evaluation mode."""
         return self.load_model().eval()
 
     @cached_property
     def splits(self) -> Splits:
-        """Every split."""
+        """Every split of the data."""
         return self.load_splits()
 
     def split_names(self, default: Sequence[str] = ("train", "dev", "test")) -> tuple[str, ...]:
-        """The splits asked for, or those of `default` that there are."""
+        """Names of the requested splits, or of those in `default` that exist."""
         if self.asked.splits:
             return tuple(self.splits.find_split(split).split for split in self.asked.splits)
         found = tuple(split for split in default if split in self.splits)
         return found or (self.splits.evaluation().split,)
 
     def sample(self, split: str, default: int | None = None, *, size: int | None = None) -> Dataset:
-        """The first n examples of a seeded stratified order of a split, numbered as the model's labels are.
+        """The first n examples of a split's seeded stratified order, with labels in the model's order.
 
         n is `size`, else what was asked for, else `default`; None takes them all.
         """
@@ -343,7 +343,7 @@ class Subject:
         return data.align_labels(self.model.labels) if data.labels else data
 
     def epochs(self) -> tuple[int, ...]:
-        """The epochs whose weights were kept; an error that says how to keep them where there are none."""
+        """The epochs whose weights were saved; an error says how to save them if there are none."""
         if not self.snapshots:
             raise UsageError(
                 f"{self.name} kept no weights of single epochs: train it with -S snapshots=true to measure every epoch"
@@ -369,14 +369,14 @@ class Measure(ABC):
 
     @final
     def heeds(self, option: Option) -> bool:
-        """Whether an option makes a difference; a measure that compares takes one more run in any case."""
+        """Whether an option affects this measure; a measure that compares takes one more run in any case."""
         return option in self.takes or (self.compares and option == "against")
 
     @abstractmethod
     def measure(self, subject: Subject) -> Measurement:
-        """Look at the subject."""
+        """Measure the subject."""
 
     @final
     def __call__(self, model: Classifier, data: Splits, /, **asked: Any) -> Measurement:
-        """Measure a model on data at hand; `asked` are the fields of `Asked`."""
+        """Measure a model on data in memory; `asked` are the fields of `Asked`."""
         return self.measure(Subject.of(model, data, Asked(**asked)))

@@ -56,7 +56,7 @@ class Calibration(Measure):
             raise UnknownName("binning of calibration", str(self.binning), get_args(Binning))
 
     def measure(self, subject: Subject) -> Measurement:
-        """Look at dev and test, or at the splits asked for."""
+        """Measure dev and test, or the requested splits."""
         if not subject.splits.task.labels:
             raise UsageError(f"{subject.name} answers questions: calibration is measured on classifiers")
         figures: list[Figure] = []
@@ -76,7 +76,7 @@ class Calibration(Measure):
 
 
 def _read_answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
-    """How sure the model is of each text of a split, and whether it is right."""
+    """The model's confidence for each text of a split, and whether it is right."""
     from isthmus.models.victims import wrap
 
     data, victim = subject.sample(split), wrap(subject.model, device=str(subject.model.device))

@@ -88,7 +88,7 @@ class EmbeddingPGD(Measure):
         self.ascent()
 
     def ascent(self) -> EmbeddingAscent:
-        """The attack; an error where its settings make no sense."""
+        """The attack; an error if its settings are invalid."""
         from isthmus.attacks.gradient.parts.embedding_ascent import EmbeddingAscent
 
         return EmbeddingAscent(self.steps, self.step, self.restarts, self.draws, self.tokens)
@@ -137,7 +137,7 @@ class EmbeddingPGD(Measure):
 
 
 class _BallGroup:
-    """Texts of one length, attacked together in one ball after the other."""
+    """Texts of one length, attacked together in one ball after another."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _BallGroup:
             self.directions = random_directions(inputs.keys, shape, 0, free)[: inputs.rows]
 
     def attack(self) -> None:
-        """Fill in the curve for these texts."""
+        """Attack these texts and fill in their part of the curve."""
         import torch
 
         ascent = self.settings.ascent()
@@ -184,7 +184,7 @@ class _BallGroup:
                 self.curve.random[self.positions[left], number] = self._right(left, moved, "random", number)
 
     def _rows(self, rows: Ints, purpose: str, number: int) -> Inputs:
-        """Some of the texts, with keys for another purpose."""
+        """Select some of the texts, with keys for another purpose."""
         import torch
 
         from isthmus.arithmetic.randomness import branch
@@ -195,7 +195,7 @@ class _BallGroup:
         return chosen._replace(keys=branch(chosen.keys, purpose, number))
 
     def _right(self, rows: Ints, offset: Tensor | None, purpose: str, number: int) -> Shares:
-        """Shares of fresh draws whose answer is the label."""
+        """Share of fresh draws that predict the label."""
         from isthmus.attacks.gradient.parts.embedding_ball import predict_moved
 
         given = predict_moved(self.reader, self._rows(rows, purpose, number), offset, self.draws)
@@ -204,7 +204,7 @@ class _BallGroup:
 
 
 def _find_reader(subject: Subject) -> Answering:
-    """The classifier as it is put to work, if gradients of its embeddings can be had."""
+    """The classifier as it is deployed, if it has gradients of its embeddings."""
     from isthmus.models.victims import wrap
 
     victim: Any = wrap(subject.model, device=str(subject.model.device))
@@ -219,13 +219,13 @@ def _find_reader(subject: Subject) -> Answering:
 
 
 def _read_texts(subject: Subject, data: Dataset) -> Sequence[Texts]:
-    """The texts as the model reads them."""
+    """The texts as model inputs."""
     deployment = subject.model.deployment
     return data.texts() if deployment is None else deployment.read(data.texts())
 
 
 def _default_radii(subject: Subject, data: Dataset) -> tuple[float, ...]:
-    """Shares of the mean length of a token's embedding, to two digits."""
+    """Default radii: shares of the mean length of a token's embedding, to two digits."""
     import torch
 
     inputs = subject.model.encode(data.texts())

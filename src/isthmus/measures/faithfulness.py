@@ -110,7 +110,7 @@ class Faithfulness(Measure):
         )
 
     def _explainers(self, victim: Victim) -> tuple[list[Explainer], list[str]]:
-        """The methods asked for, or those that work here and why the others do not."""
+        """The requested methods, or those that work here, with the reason why others do not."""
         names = self.methods or tuple(catalog.names("explanations"))
         made: list[Any] = [catalog.build("explanations", name) for name in names]
         left_out: list[str] = []
@@ -131,14 +131,14 @@ class Faithfulness(Measure):
 
 @dataclass(frozen=True, eq=False)
 class _Faithful:
-    """One method: what each text loses, [texts, SHARES]."""
+    """The results of one method: the drop for each text, [texts, SHARES]."""
 
     name: str
     losses: dict[str, Doubles]
 
     @property
     def undefined(self) -> int:
-        """Texts without a figure."""
+        """Number of texts without a figure."""
         return int(np.isnan(self.losses["sufficiency"]).any(axis=1).sum())
 
     def figure(self, kind: str, seed: int) -> Figure:
@@ -157,7 +157,7 @@ def _measure(name: str, victim: Victim, explained: Sequence[Explanation], weight
 
 
 def mean_interval(values: Doubles, seed: int) -> Interval:
-    """The mean of what is a number, with a bootstrap interval."""
+    """The mean of all values but NaN, with a bootstrap interval."""
     known = values[~np.isnan(values)]
     return bootstrap_mean(known, seed) if len(known) else Interval(math.nan, math.nan, math.nan, 0.95)
 

@@ -1,4 +1,4 @@
-"""Entropy of a network's features: their information about the input if there is no noise."""
+"""Entropy of a network's features: without noise it is their information about the input."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FeatureEntropy(Measure):
             raise UsageError(f"{self.name}: levels is {self.levels}; a unit has at least 2")
 
     def measure(self, subject: Subject) -> Measurement:
-        """Every run on one split, by default test."""
+        """Measure every run on one split, by default test."""
         from isthmus.measures._codes import InputAttack
 
         attack = InputAttack(self.attack, self.epsilon, self.steps) if self.attack else None
@@ -194,7 +194,7 @@ def read_layer(model: Any, data: Dataset, layer: str, step: Any = lambda _: None
 
 
 def quantise(features: Tensor, levels: int) -> NDArray[np.int64]:
-    """The level of every unit, of equal width between its least and its largest value [N, units]."""
+    """The bin of every unit, of equal width between its minimum and maximum [N, units]."""
     values = features.double().numpy()
     low, high = values.min(axis=0), values.max(axis=0)
     width = np.where(high > low, high - low, 1.0)

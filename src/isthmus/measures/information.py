@@ -1,4 +1,4 @@
-"""How much of its input a model lets through, and how much of that is about the label."""
+"""How much information about its input a model keeps, and how much of it is about the label."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Information(Measure):
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
     def measure(self, subject: Subject) -> Measurement:
-        """The figures of every split, of the model and, where asked for, of every epoch."""
+        """Measure every split, for the model and, if requested, for every epoch."""
         epochs = subject.epochs() if subject.asked.every_epoch else ()  # Before anything is computed in vain.
         found = self._look(subject, "model")
         plots, notes = from_log(subject), list(found.notes)
@@ -102,7 +102,7 @@ class Information(Measure):
         return Measurement(found.figures, tuple(plots), notes=tuple(notes), details=details)
 
     def _look(self, subject: Subject, what: str) -> Looked:
-        """The figures of the weights that are in the model now."""
+        """Measure the current weights of the model."""
         from isthmus.information.fitted_estimators import BELOW_ZERO
 
         features = dict(_read_features(subject, what))
@@ -182,7 +182,7 @@ class Information(Measure):
         yield Figure(LABEL_ENTROPY, of_labels, of=split)
 
     def _likelihoods(self, subject: Subject, found: Features) -> Tensor:
-        """log p(y | z) of every text, a mean over draws where z is one."""
+        """log p(y | z) of every text, averaged over draws if z is random."""
         import torch
 
         from isthmus.information.fitted_estimators import log_likelihoods
@@ -212,7 +212,7 @@ class Looked:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """The networks, and the mean log-likelihood of the training tokens under CLUB's."""
+    """The fitted networks, and the mean log-likelihood of the training tokens under CLUB's."""
 
     club: Club
     critics: Critics
@@ -220,7 +220,7 @@ class Fits:
 
 
 def code_stream(seed: int) -> torch.Generator:
-    """Where draws of a latent code come from."""
+    """The random stream of the draws of a latent code."""
     import torch
 
     from isthmus.core.seeds import derive
@@ -265,7 +265,7 @@ LOGGED = {"spread": SPREAD, "rate": RATE, "entropy_rate": ENTROPY_RATE, "label_i
 
 
 def read_logged(subject: Subject) -> dict[str, list[tuple[int, dict[str, float]]]]:
-    """What the training log says of every epoch, by split: (epoch, figures)."""
+    """The figures of every epoch in the training log, by split: (epoch, figures)."""
     found: dict[str, list[tuple[int, dict[str, float]]]] = {"train": [], "dev": []}
     for row in subject.facts.log:
         for split, rows in found.items():
@@ -276,7 +276,7 @@ def read_logged(subject: Subject) -> dict[str, list[tuple[int, dict[str, float]]
 
 
 def from_log(subject: Subject) -> list[Plot]:
-    """One plot over epochs for each quantity of the training log."""
+    """Plot each quantity of the training log over epochs."""
     found = read_logged(subject)
     plots = []
     head = subject.facts.settings.get("trains") == "head"
@@ -295,7 +295,7 @@ def from_log(subject: Subject) -> list[Plot]:
 
 
 def _over_epochs(by_epoch: Mapping[int, tuple[Figure, ...]]) -> list[Plot]:
-    """One plot for each figure, over the epochs that were kept."""
+    """Plot each figure over the saved epochs."""
     # The data's own entropies are frozen, and bits are nats.
     still = {RATE_BITS, LABEL_ENTROPY, WORDS}
     names = dict.fromkeys(

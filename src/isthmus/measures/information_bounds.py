@@ -1,4 +1,4 @@
-"""Bounds on what a stochastic code tells of its input and of the label, for clean and for attacked inputs."""
+"""Bounds on a stochastic code's information about input and label, for clean and attacked inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABEL_BITS, CEILING, ACCURACY = "label information (bits)", "ln of the batch (na
 
 @dataclass(frozen=True)
 class InformationBounds(Measure):
-    """Bounds on I(X;T) and I(Y;T) of a Gaussian code, of inputs and of inputs that an attack by gradients has moved.
+    """Bounds on I(X;T) and I(Y;T) of a Gaussian code, for clean inputs and for inputs moved by a gradient attack.
 
         R                = E KL(p(t|x) ‖ N(0, I)) = I(X;T) + KL(p(t) ‖ N(0, I)) ≥ I(X;T)
         mixture below    = E[ ln p(t_i|x_i) - ln 1/B Σ_j p(t_i|x_j) ] ≤ min(I(X;T), ln B)    j = i among them
@@ -75,7 +75,7 @@ class InformationBounds(Measure):
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
     def measure(self, subject: Subject) -> Measurement:
-        """Every split, clean and attacked; with every epoch the curves over the training."""
+        """Measure every split, clean and attacked; with every epoch, plot curves over the training."""
         from isthmus.measures._codes import InputAttack
 
         epochs = subject.epochs() if subject.asked.every_epoch else ()
@@ -110,7 +110,7 @@ class InformationBounds(Measure):
             yield from self._of_words(subject)
 
     def _of_words(self, subject: Subject) -> Iterator[Figure]:
-        """Texts that an attack on words has made, and those they were made from."""
+        """Texts that a word attack made, and their originals."""
         from isthmus.measures._codes import read_codes
 
         found = subject.adversarial(self.attack)
@@ -121,21 +121,21 @@ class InformationBounds(Measure):
 
 
 def is_gradient_attack(name: str) -> bool:
-    """Whether an attack works by gradients on pixels or embeddings, and not on words."""
+    """Whether an attack is a gradient attack on pixels or embeddings, not an attack on words."""
     from isthmus.core import catalog
 
     return any(entry.name == name and entry.kind == "gradient" for entry in catalog.entries("attacks"))
 
 
 def report_step(subject: Subject, title: str, total: int, done: int) -> None:
-    """Say how far a pass over the data is."""
+    """Report the progress of a pass over the data."""
     subject.step(title, done, total)
 
 
 def bounds_of(
     codes: Codes, head: nn.Module | None, name: str, seed: int = 0, batch: int = 256, draws: int = 12
 ) -> Iterator[Figure]:
-    """All bounds of one set of codes, in nats; rate and label information in bits too."""
+    """All bounds of one set of codes, in nats; rate and label information also in bits."""
     import torch
 
     from isthmus.information.fitted_estimators import label_entropy
@@ -167,7 +167,7 @@ def bounds_of(
 
 
 def _of_batch(code: Tensor, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Both mixtures and both pairwise bounds of every row of a batch."""
+    """Both mixture and both pairwise bounds of every row of a batch."""
     from isthmus.information.mutual_information import mixture_information, pairwise_bounds
 
     among = mixture_information(code, mean, deviation)
@@ -176,7 +176,7 @@ def _of_batch(code: Tensor, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Te
 
 
 def label_likelihoods(codes: Codes, head: nn.Module | None, seed: int, draws: int) -> Tensor:
-    """ln q(y|t) of every input, a mean over draws of its code."""
+    """ln q(y|t) of every input, averaged over draws of its code."""
     import torch
 
     from isthmus.information.fitted_estimators import log_likelihoods
@@ -193,7 +193,7 @@ def label_likelihoods(codes: Codes, head: nn.Module | None, seed: int, draws: in
 
 
 def _curves(name: str, rows: list[tuple[int, tuple[Figure, ...]]]) -> Plot:
-    """One figure over the epochs, a line for every column."""
+    """Plot one figure over the epochs, one line per column."""
     columns = dict.fromkeys(figure.of for _, figures in rows for figure in figures)
     series = []
     for column in columns:

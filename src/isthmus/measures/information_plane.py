@@ -1,4 +1,4 @@
-"""The information plane: information that passes the model against label information, by epoch."""
+"""The information plane: information about the input against label information, by epoch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class InformationPlane(Measure):
     """Whether information is shown in bits and not in nats."""
 
     def measure(self, subject: Subject) -> Measurement:
-        """Draw the plane of the training log, or of the snapshots."""
+        """Plot the plane from the training log, or from the snapshots."""
         rows = _snapshots(subject) if subject.asked.every_epoch else read_logged(subject)
         if not rows:
             raise UsageError(
@@ -132,7 +132,7 @@ def _notes(across: str, subject: Subject) -> tuple[str, ...]:
 
 
 def _snapshots(subject: Subject) -> LoggedRows:
-    """The figures of every snapshot, as the training log would have them."""
+    """The figures of every snapshot, in the form of the training log."""
     from isthmus.data.images import is_image_task
     from isthmus.measures._codes import read_codes
     from isthmus.measures._features import read_features

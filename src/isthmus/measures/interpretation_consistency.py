@@ -100,7 +100,7 @@ class InterpretationConsistency(Measure):
 
 @dataclass
 class _ConsistencyFigures:
-    """What was found of one run."""
+    """The figures of one run."""
 
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ class _ConsistencyFigures:
 
 
 class _ConsistencyRun:
-    """One run while it is measured."""
+    """One run during the measurement."""
 
     def __init__(self, measure: InterpretationConsistency, explainer: Explainer, subject: Subject) -> None:
         self.measure, self.explainer, self.subject = measure, explainer, subject
@@ -138,13 +138,13 @@ class _ConsistencyRun:
 
     @cached_property
     def victim(self) -> Any:
-        """The model as it is attacked."""
+        """The model as it is deployed."""
         from isthmus.models import wrap
 
         return wrap(self.subject.model)
 
     def measure_all(self) -> _ConsistencyFigures:
-        """All figures of the run."""
+        """Compute all figures of the run."""
         before = self._explain("originals", [(pair.id, pair.original) for pair in self.pairs])
         after = self._explain("attacked texts", [(pair.id, pair.perturbed) for pair in self.pairs])
         taus = self._taus(before, after)
@@ -234,7 +234,7 @@ class _ConsistencyRun:
         after: Sequence[Explanation],
         taus: Doubles,
     ) -> None:
-        """The same by class: of the weights for a class in all texts, and of the texts whose true class it is."""
+        """The figures by class: for a class's weights in all texts, and for the texts of a true class."""
         labels = before[0].labels
         truth = np.array([self.pairs[at].label for at in chosen])
         tops = np.array([self._overlap(before[at], after[at], 5, False) for at in chosen])
@@ -255,7 +255,7 @@ class _ConsistencyRun:
         self.found.details.setdefault("by class", {})[words] = rows
 
     def _check(self, before: Sequence[Explanation], after: Sequence[Explanation], taus: Doubles) -> None:
-        """Say how many pairs have no tau and no top-5 and why; refuse where none has a tau."""
+        """Note how many pairs have no tau and no top-5 and why; refuse if none has a tau."""
         both = list(zip(before, after, strict=True))
         unknown = [not all(np.isfinite(each.weights).all() for each in pair) for pair in both]
         flat = np.isnan(taus) & ~np.array(unknown)
@@ -299,7 +299,7 @@ class _ConsistencyRun:
                 self._add(what + name, values)
 
     def _controls(self, before: Sequence[Explanation]) -> None:
-        """What noise alone does to tau."""
+        """The effect of noise alone on tau."""
         pool = sorted({word for pair in self.pairs for word in pair_words(pair.original)})
         texts = [(pair.id, replace_at_random(pair, pool, self.seed)) for pair in self.pairs]
         others = self._explain("words replaced at random", texts)
@@ -330,11 +330,11 @@ class _ConsistencyRun:
 
 
 def _mean_of_numbers(values: Sequence[float]) -> float:
-    """The mean of what is a number."""
+    """The mean of all values but NaN."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
 
 
 def _json_number(value: float) -> float | None:
-    """As JSON has it, which knows no NaN."""
+    """A number for JSON, which has no NaN."""
     return None if math.isnan(value) else round(value, 4)

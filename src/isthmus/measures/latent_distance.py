@@ -52,8 +52,8 @@ class LatentDistance(Measure):
         false lets each draw its own.
 
     Relations:
-        `anchored_words` shows which words an answer hangs by. Each run is measured on the texts that fooled that run;
-        give one exported file of adversarial texts (attack = file.jsonl) to hold several runs against the same texts.
+        `anchored_words` shows which words drive a prediction. Each run is measured on the texts that fooled that run;
+        give one exported file of adversarial texts (attack = file.jsonl) to measure several runs on the same texts.
 
     Example:
         ``isthmus measure runs/standard runs/rsmi --measure latent_distance -P attack=textfooler``
@@ -113,7 +113,7 @@ class LatentDistance(Measure):
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
-    """Of one run: for each kind of vector what was found, [pairs, layers], and the same with random other texts."""
+    """The distances of one run by kind of vector, [pairs, layers], and the same for random other texts."""
 
     name: str
     attack: str
@@ -127,11 +127,11 @@ class _Compared:
     other_cosine: dict[str, Vectors]
 
     def interval(self, values: Vectors) -> list[Interval]:
-        """The mean over pairs, for every layer."""
+        """The mean over pairs, for every layer, with its interval."""
         return [bootstrap_mean(column, self.seed) for column in values.T]
 
     def figures(self) -> list[Figure]:
-        """The last layer in numbers."""
+        """The figures of the last layer."""
         figures = []
         for of, words in _OF.items():
             for what, values in (("distance", self.distance), ("relative distance", self.relative)):
@@ -147,7 +147,7 @@ class _Compared:
         return figures
 
     def details(self) -> dict[str, Any]:
-        """Every layer."""
+        """The figures of every layer."""
         kept: dict[str, Any] = {"run": self.name, "attack": self.attack, "pairs": len(self.distance["sentence"])}
         for name in ("distance", "relative", "cosine", "other_distance", "other_relative", "other_cosine"):
             if not (self.alone and name.startswith("other")):
@@ -159,7 +159,7 @@ class _Compared:
 
 
 def compute_hidden_states(model: Classifier, data: Dataset, seed: int, name: str) -> dict[str, Vectors]:
-    """The vector of every text at every layer, two ways: [texts, layers, width of the widest]."""
+    """The vector of every text at every layer, in two ways: [texts, layers, width of the widest]."""
     import torch
 
     from isthmus.defences.infobert import starts_with_cls
@@ -187,7 +187,7 @@ def compute_hidden_states(model: Classifier, data: Dataset, seed: int, name: str
 
 
 def _stack_layers(layers: Sequence[Tensor]) -> Tensor:
-    """Vectors [texts, width] of layers as [texts, layers, widest]: zeros behind a narrow one change nothing here."""
+    """Stack vectors [texts, width] of layers to [texts, layers, widest]; zero padding changes no distance."""
     import torch
     from torch.nn.functional import pad
 

@@ -76,7 +76,7 @@ class LearnedImportance(Measure):
             )
 
     def measure(self, subject: Subject) -> Measurement:
-        """Look at every run."""
+        """Measure every run."""
         found = [_ImportanceRun(self, each) for each in (subject, *subject.others)]
         plots = [plot for run in found for plot in run.scatters(len(found) > 1)]
         if any(run.differences for run in found):
@@ -94,7 +94,7 @@ COLUMNS = ("word", "importance", "frequency", "replaced")
 
 
 class _ImportanceRun:
-    """One run while it is measured."""
+    """One run during the measurement."""
 
     def __init__(self, measure: LearnedImportance, subject: Subject) -> None:
         self.measure, self.subject, self.seed = measure, subject, subject.asked.seed
@@ -198,7 +198,7 @@ class _ImportanceRun:
             self.figures.append(Figure.from_interval(name, interval, self.subject.name))
 
     def details(self) -> dict[str, Any]:
-        """The most frequent words, and every one that attacks replaced."""
+        """The most frequent words, and every word that attacks replaced."""
         rows = list(zip(self.words, self.importance, self.frequency, self.replaced, strict=True))
         kept = [row for at, row in enumerate(rows) if at < _LISTED or row[3]]
         return {
@@ -208,7 +208,7 @@ class _ImportanceRun:
         }
 
     def scatters(self, named: bool) -> list[Plot]:
-        """Importance against frequency and against replacements."""
+        """Plot importance against frequency and against replacements."""
         across = {"frequency": (self.frequency, "times in the training data (log₁₀ of 1 + count)")}
         if self.replaced.any():
             across["replacements"] = (self.replaced, "times replaced by attacks (log₁₀ of 1 + count)")
@@ -236,7 +236,7 @@ class _ImportanceRun:
 
 
 def load_synonyms(source: str, most: int = 10) -> Synonyms:
-    """What gives the first synonyms of a word."""
+    """A function that returns the first synonyms of a word."""
     if source == "wordnet":
         from isthmus.lexicon.wordnet import load_wordnet
 
@@ -249,7 +249,7 @@ def load_synonyms(source: str, most: int = 10) -> Synonyms:
 
 
 def _folds_case(model: Classifier) -> Callable[[str], str]:
-    """How words are told apart: a tokenizer that reads small letters only makes Film and film one word."""
+    """The normal form of words: a lower-case tokenizer makes Film and film one word."""
     from isthmus.models.importance import pieces_of
 
     small, large = pieces_of(model, ["film", "Film"])
@@ -261,7 +261,7 @@ def _count(data: Dataset, fold: Callable[[str], str]) -> Counter[str]:
 
 
 def _importance_of_words(model: Classifier, words: Sequence[str]) -> tuple[Doubles, NDArray[np.bool_]]:
-    """φ of every word, and whether the model has no other name for it than unknown."""
+    """φ of every word, and whether the model reads it as the unknown word."""
     from isthmus.models import importance_of
     from isthmus.models.importance import pieces_of
 

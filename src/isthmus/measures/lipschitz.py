@@ -28,7 +28,7 @@ LOCAL, LARGEST = "Jacobian of the logits, mean norm", "Jacobian of the logits, l
 
 @dataclass(frozen=True)
 class Lipschitz(Measure):
-    """Lipschitz constants of a classifier: products of layer norms, local Jacobians, and of the density of its code.
+    """Lipschitz constants of a classifier: products of layer norms, local Jacobians, and its code's density.
 
         product    ‖f(x) - f(x')‖₂ ≤ Π_l ‖W_l‖₂ ‖x - x'‖₂           from the pixels; of texts from the encoder's vector
         local      ‖∂ logits / ∂ x‖₂ at the inputs of a split        of texts by their word embeddings
@@ -64,7 +64,7 @@ class Lipschitz(Measure):
     """Whether to take Jacobians, which need one backward pass for every class."""
 
     def measure(self, subject: Subject) -> Measurement:
-        """The constants of the model, and of every epoch where asked for."""
+        """Measure the model, and every epoch if requested."""
         from isthmus.measures._constants import model_constants
 
         epochs = subject.epochs() if subject.asked.every_epoch else ()
@@ -102,7 +102,7 @@ class Lipschitz(Measure):
 
 
 def local_norms(model: Any, data: Dataset, step: Any = lambda _: None) -> Tensor:
-    """Spectral norm of the Jacobian of the logits at every input, at the mean of the code where there is one."""
+    """Spectral norm of the logits' Jacobian at every input, at the mean of the code if there is one."""
     import torch
 
     from isthmus.measures._codes import read_batches
@@ -127,7 +127,7 @@ def local_norms(model: Any, data: Dataset, step: Any = lambda _: None) -> Tensor
 
 
 def _if_any(subject: Subject) -> tuple[ModelConstants | None, list[str]]:
-    """The constants, or why there are none."""
+    """The constants, or the reason why there are none."""
     from isthmus.measures._constants import model_constants
 
     try:
@@ -155,7 +155,7 @@ def _make_figures(constants: ModelConstants, least: tuple[float, bool] | None) -
 
 
 def _least(subject: Subject, code: EncoderConstants | None) -> tuple[float, bool] | None:
-    """The smallest deviation, and whether it is one of all inputs; of a sample where the network has no bound."""
+    """The smallest deviation, and whether it holds for all inputs; from a sample if the network has no bound."""
     if code is None:
         return None
     if code.least is not None:

@@ -1,4 +1,4 @@
-"""Theorems on information bottlenecks and robustness, compared with the truth on toy examples."""
+"""Theorems on information bottlenecks and robustness, compared with the true values on small examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.measures.base import Figure, Measure, Measurement, Option, SourceNa
 
 @dataclass(frozen=True)
 class Theorems(Measure):
-    """Theorem 1's two Gaussians, and bounds on I(Y;T) under attack with the truth on random toys; uses no model.
+    """Theorem 1's two Gaussians, and bounds on I(Y;T) under attack on small random examples; uses no model.
 
         x | y ~ N(μ_y, Σ),   θ = Σ⁻¹ (μ₁ - μ₀):   θᵀx is minimal sufficient, and the oracle answers by it
         |I(Y;T) - I(Y;T')| <= 2 |T| ψ(L ε),   ψ(u) = u log(1/u) below 1/e, else 1/e          finite T

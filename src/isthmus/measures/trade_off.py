@@ -50,7 +50,7 @@ class TradeOff(Measure):
     """Evaluation that has the clean accuracy; none takes the same examples unattacked, where these are known."""
 
     def measure(self, subject: Subject) -> Measurement:
-        """Read the outcomes of every run and draw them."""
+        """Read the results of every run and plot them."""
         runs = [self._read(each) for each in (subject, *subject.others)]
         names = {run.attack for run in runs}
         if len(names) > 1:
@@ -123,7 +123,7 @@ class TradeOff(Measure):
 
 @dataclass(frozen=True)
 class TradeOffRun:
-    """One run: which method, which value, and what became of its examples."""
+    """One run: its method, its parameter value, and the results of its examples."""
 
     name: str
     method: str
@@ -134,7 +134,7 @@ class TradeOffRun:
     robust: Bools
 
     def row(self) -> dict[str, Any]:
-        """For a table."""
+        """The run as a row of a table."""
         return {
             "run": self.name, "method": self.method, "value": self.value, "seed": self.seed, "n": len(self.robust),
             "clean": float(self.clean.mean()), "robust": float(self.robust.mean()),
@@ -143,7 +143,7 @@ class TradeOffRun:
 
 @dataclass(frozen=True)
 class Point:
-    """All runs of one value."""
+    """All runs with one parameter value."""
 
     method: str
     label: str
@@ -153,7 +153,7 @@ class Point:
 
     @classmethod
     def of(cls, method: str, value: Any, runs: Sequence[TradeOffRun]) -> Point:
-        """Pool the runs of one value."""
+        """Pool the runs with one parameter value."""
         label = f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
         clean, robust = pool_rates([run.clean for run in runs]), pool_rates([run.robust for run in runs])
         return cls(method, label, tuple(runs), clean, robust)

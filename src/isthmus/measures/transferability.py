@@ -30,7 +30,7 @@ TAU, PRODUCT = "larger error of a pair (τ)", "encoder, product of norms"
 
 @dataclass(frozen=True)
 class Transferability(Measure):
-    """The loss of an attack made on one head and used on another, both on the same frozen encoder.
+    """How well an attack on one head works on another head, both on the same frozen encoder.
 
         δ  = P[ f₁(X) = f₁(A(X)) ]      δ' = P[ f₂(X) = f₂(A(X)) ]      the attack A is made on f₁ = g₁ ∘ T
         gap = δ' - δ                    r = Pearson's correlation of gaps with L, and with τ
@@ -83,7 +83,7 @@ class Transferability(Measure):
                 raise UsageError(f"{self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
     def measure(self, subject: Subject) -> Measurement:
-        """Every run; correlations where there are several."""
+        """Measure every run; compute correlations if there are several."""
         from isthmus.measures._codes import InputAttack
 
         attack = InputAttack(self.attack, self.epsilon, self.steps)
@@ -142,7 +142,7 @@ class Transferability(Measure):
         return found
 
     def _fit(self, codes: Codes, classes: int, seed: int) -> Head:
-        """A new head, fitted by cross-entropy to draws of the codes of a random half of the inputs."""
+        """Fit a new head by cross-entropy to draws of the codes of a random half of the inputs."""
         import torch
         from torch.nn import functional
 
@@ -177,13 +177,13 @@ def make_head(size: int, width: int, classes: int) -> nn.Module:
 
 
 def read_by_heads(codes: Codes) -> Tensor:
-    """What a head reads: the mean of the code, or the vector where there is none."""
+    """The head's input: the mean of the code, or the vector if there is no code."""
     return codes.vectors if codes.mean is None else codes.mean
 
 
 @dataclass(frozen=True, eq=False)
 class HeadPair:
-    """An attack that was made on one head, and tried on another."""
+    """An attack on one head, tested on another."""
 
     run: str
     value: str
@@ -197,11 +197,11 @@ class HeadPair:
 
     @property
     def gap(self) -> float:
-        """What the attack loses."""
+        """The loss of attack success on the other head."""
         return float(self.other.mean() - self.own.mean())
 
     def row(self) -> dict[str, Any]:
-        """For a table."""
+        """The pair as a row of a table."""
         return {
             "run": self.run, "value": self.value, "heads": [self.first, self.second], "delta": float(self.own.mean()),
             "delta_other": float(self.other.mean()), "gap": self.gap, "tau": self.error, "lipschitz": self.lipschitz,
@@ -209,7 +209,7 @@ class HeadPair:
 
 
 def _find_kept(head: Head, clean: Codes, moved: Codes) -> NDArray[np.float64]:
-    """Where a head answers the same before and after."""
+    """Whether a head predicts the same class before and after the attack."""
     same = _predict(head, clean) == _predict(head, moved)
     return np.asarray(same.double().numpy(), dtype=np.float64)
 
@@ -244,7 +244,7 @@ def _make_figures(pairs: Sequence[HeadPair], run: str) -> list[Figure]:
 
 
 def _correlations(points: Sequence[tuple[HeadPair, float]], name: str) -> list[Figure]:
-    """Over pairs, as the paper has it, and over the means of runs."""
+    """Correlations over pairs, as in the paper, and over the means of runs."""
     gaps, values = np.array([pair.gap for pair, _ in points]), np.array([value for _, value in points])
     runs = np.array([pair.run for pair, _ in points])
     means = [[side[runs == run].mean() for run in np.unique(runs)] for side in (values, gaps)]
@@ -275,7 +275,7 @@ def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Interval, f
 
 
 def _make_plot(stem: str, name: str, points: Sequence[tuple[HeadPair, float]], attack: InputAttack) -> Plot:
-    """The paper's Figure 3: a colour for every value of the parameter."""
+    """Plot the paper's Figure 3: one colour for every value of the parameter."""
     series = []
     for value in dict.fromkeys(pair.value for pair, _ in points):
         own = [(number, pair.gap) for pair, number in points if pair.value == value]

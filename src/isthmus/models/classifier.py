@@ -208,7 +208,7 @@ class Classifier(nn.Module):
         """Logits and what led to them. `inputs_embeds` takes the place of the table's rows for `input_ids`.
 
         `Output.embeddings` is the tensor that entered (before noise and word mask); `Output.hidden` is there if asked
-        for. With `copies` every row is drawn so many times (copy j of row r is row r * copies + j and has a key of its
+        for. With `copies` every row is drawn `copies` times (copy j of row r is row r * copies + j and has a key of its
         own), or as many times as a tensor of row numbers names it; what precedes the first draw is computed once.
         """
         several = are_several(copies)

@@ -137,7 +137,7 @@ MOST_NUMBERED = 62
 
 @functools.lru_cache(maxsize=64)
 def subsets(width: int, count: int, device: torch.device) -> Tensor:
-    """All sets of `count` of `width` candidates [sets, count]; where there are not so many, the one of all of them."""
+    """All sets of `count` out of `width` candidates [sets, count]; the set of all of them if there are fewer."""
     every = sorted(itertools.combinations(range(width), min(count, width)), key=lambda one: sum(1 << at for at in one))
     return torch.tensor(every, dtype=torch.int64, device=device).view(len(every), -1)
 

@@ -108,7 +108,7 @@ class Summary:
     similarity: Interval
     queries: int
     physical_queries: int
-    turned: int = 0
+    fooled: int = 0
     """Examples that were classified correctly and fooled by the attack."""
     no_candidates: int = 0
     no_words: int = 0
@@ -230,7 +230,7 @@ def summarise(results: Sequence[AttackResult], threshold: float | None = None) -
         similarity=bootstrap_mean(similarities(results), draws=_DRAWS),
         queries=sum(result.logical_queries for result in results),
         physical_queries=sum(result.physical_queries for result in results),
-        turned=sum(result.outcome == "succeeded" for result in right),
+        fooled=sum(result.outcome == "succeeded" for result in right),
         no_candidates=len(empty),
         no_words=sum(not result.words for result in empty),
         abstained_before=counts["abstained"] - declined_after,

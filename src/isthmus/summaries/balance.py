@@ -152,7 +152,7 @@ def mean_rate(counts: Sequence[tuple[int, int]], level: float = 0.95) -> Interva
 
 
 def with_misses(counts: Sequence[tuple[int, int]], misses: int) -> Interval:
-    """The mean rate with so many misses more, in the group where they cost most."""
+    """The mean rate after `misses` more misses, in the group where they cost most."""
     if not misses or not counts:
         return mean_rate(counts)
     added = ([(k, n + misses * (at == place)) for place, (k, n) in enumerate(counts)] for at in range(len(counts)))

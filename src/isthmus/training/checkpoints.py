@@ -2,7 +2,7 @@
 
     checkpoints/
         settings.json                   what is being trained; another run cannot continue in this folder
-        epoch-0/checkpoint-100/         one stage per folder, one checkpoint per so many of its steps
+        epoch-0/checkpoint-100/         one stage per folder, one checkpoint every few of its steps
         best-200.safetensors            the best weights so far
 
 A checkpoint counts only if it holds ``checksums.json``, the file written last. Before one is resumed its files, and the

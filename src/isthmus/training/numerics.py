@@ -116,7 +116,7 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.
 
 
 OWN = "own_rate"
-"""Key of a group whose rate is so many times the model's, all through the schedule."""
+"""Key of a parameter group: the factor of its learning rate to the model's, throughout the schedule."""
 
 
 def _own_rates(model: nn.Module) -> dict[str, float]:

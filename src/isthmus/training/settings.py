@@ -68,11 +68,11 @@ class TrainingSettings:
     group_by_length: bool = True
     """Batch texts of similar length, so that little is spent on padding."""
     patience: int | None = None
-    """Stop after so many evaluations without a better development accuracy (or F1); None never stops early."""
+    """Stop after this number of evaluations without a better development accuracy (or F1); None: never stop early."""
     evaluation_batch_size: int = 128
     """Examples in one forward pass of an evaluation."""
     evaluate_every: int | None = None
-    """Also evaluate every so many steps; an evaluation ends each epoch in any case."""
+    """Steps between evaluations; the model is also evaluated after each epoch. None: only then."""
     log_every: int = 10
     """Steps per line of ``train.jsonl``."""
     checkpoint_every: int | None = 100

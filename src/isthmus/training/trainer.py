@@ -63,7 +63,7 @@ class TrainingRun:
     """Where checkpoints go, or would go."""
     information: EpochInformation
     snapshot: Callable[[int], None] | None = None
-    """Keeps the weights after so many epochs."""
+    """Keeps the weights after an epoch; called with the number of epochs done."""
     checkpoints: CheckpointFolder | None = None
     progress: Progress | None = None
     latest: dict[str, float] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class Observer(Protocol):
         """An example is finished."""
 
     def queries(self, key: str, count: int) -> None:
-        """The attack goes on, and has asked the model so often by now."""
+        """Called with the number of model queries so far."""
 
     def end(self, key: str) -> None:
         """The attack is finished."""

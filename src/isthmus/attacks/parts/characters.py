@@ -97,5 +97,5 @@ def bugs(word: str, rng: random.Random) -> list[str]:
 
 
 def _inside(word: str, width: int, rng: random.Random) -> int:
-    """Where a stretch of so many characters begins that touches neither the first nor the last one."""
+    """Draw the start of a span of `width` characters that leaves out the first and the last character."""
     return 1 + int(rng.random() * (len(word) - 1 - width))

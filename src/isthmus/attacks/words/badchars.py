@@ -60,7 +60,7 @@ class BadChars(WordAttack):
     population: int = 32
     """Vectors in a generation of the evolution."""
     generations: int = 20
-    """Most generations of the evolution."""
+    """Maximum number of generations of the evolution."""
 
     def __post_init__(self) -> None:
         for kind in self.kinds:

@@ -77,7 +77,7 @@ class HardLabel(WordAttack):
     population: int = 30
     """Texts in a generation."""
     generations: int = 100
-    """Most generations."""
+    """Maximum number of generations."""
     patience: int = 15
     """Generations without a better text after which the search ends."""
     max_queries: int = 2000

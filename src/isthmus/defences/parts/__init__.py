@@ -1,1 +1,1 @@
-"""What defences are made of: checks of parameters, bottlenecks, perturbations, word terms, composition."""
+"""Shared parts of defences: parameter checks, bottlenecks, perturbations, word terms, composition."""

@@ -1,4 +1,4 @@
-"""Which words of a sentence are anchored: neither unuseful nor non-robust, by the size of their gradients.
+"""Chooses the anchored words of a sentence, neither unuseful nor non-robust, by the size of their gradients.
 
 rank of a token = its place by ‖g_i‖, smallest first, among the n tokens of its sentence
 unuseful < ceil(c_l n) <= anchored < ceil(c_h n) <= non-robust
@@ -27,7 +27,7 @@ def ranks(gradient: Tensor, mask: Tensor) -> Tensor:
 
 
 class Band:
-    """Which ranks are anchored in the sentences of a batch.
+    """The range of ranks that is anchored in the sentences of a batch.
 
     Their lengths alone decide that, so it is found once for all passes over the batch.
     """
@@ -44,7 +44,7 @@ class Band:
         self._behind = torch.where(mask.bool(), 0.0, math.inf)
 
     def find_anchored(self, gradient: Tensor) -> Tensor:
-        """True for the anchored tokens [batch, length]; at least one in every sentence that has a token."""
+        """Mask of the anchored tokens [batch, length]; at least one in every sentence that has a token."""
         order = (gradient.float().norm(dim=-1) + self._behind).argsort(dim=1, stable=True)
         return self.ranks.scatter(1, order, self.ranks)
 
@@ -56,7 +56,7 @@ def find_anchored(gradient: Tensor, mask: Tensor, lowest: float, highest: float)
 
 @functools.lru_cache(maxsize=256)
 def most_anchors(length: int, lowest: float, highest: float) -> int:
-    """Most anchors that a sentence of at most `length` tokens can have."""
+    """Maximum number of anchors in a sentence of at most `length` tokens."""
     counts = (_ceiling(highest * n) - _ceiling(lowest * n) for n in range(length + 1))
     return max(1, *counts)
 

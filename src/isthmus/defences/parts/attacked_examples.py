@@ -1,4 +1,4 @@
-"""Training on texts that a word attack makes of the training texts: what the methods of this kind share.
+"""Shared by the defences that train on word attacks' examples of the training texts.
 
     x' = attack(f, x, y)     for x among the training points, f the model as it stands, in evaluation mode
     successes                f(x') ≠ y although f(x) = y;  x' keeps the label y
@@ -53,7 +53,7 @@ class Attacked(Defence):
     points: int | None = 10_000
     """Training points that are attacked, drawn with equal shares of the classes; none: all of them; 0: no attack."""
     budget: int | None = None
-    """Most queries an attack may spend on one text."""
+    """Maximum queries per text; none: no limit but the preset's."""
     base: str = "standard"
     """Defence whose losses train on the examples, and whose model is attacked."""
     base_parameters: str = ""
@@ -87,7 +87,7 @@ class Attacked(Defence):
 
     @property
     def _names(self) -> list[str]:
-        """The attacks that are named, each once."""
+        """The names of the attacks, each once."""
         names = [catalog.find("attacks", name.strip()).name for name in self.attack.split(",") if name.strip()]
         if not names or len(set(names)) < len(names):
             raise UsageError(f"{self.name}: attack names one or more attacks, each once, not {self.attack!r}")
@@ -100,7 +100,7 @@ class Attacked(Defence):
         return Limits() if self.preset is None else preset(self.preset)
 
     def _choose_attack(self, example: Example, epoch: int, seed: int) -> str:
-        """The attack that a training point meets."""
+        """Draw the attack for a training example."""
         names = list(self._attacks)
         return (
             names[derive(seed, self.draws_as, "which attack", epoch, example.id) % len(names)]
@@ -119,7 +119,7 @@ class Attacked(Defence):
     # What the base does: everything but the examples.
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """As the base does; questions cannot be attacked."""
+        """Prepare as the base does; question answering is refused, since it cannot be attacked."""
         if isinstance(model.task, ImageClassification):
             raise UsageError(
                 f"{self.name}: {self.attack} edits words, and this model reads images: name a gradient attack, such as "
@@ -130,45 +130,45 @@ class Attacked(Defence):
         self._base.prepare(model, data)
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Those of the base."""
+        """The base's losses."""
         return self._base.losses(model, batch)
 
     @property
     def moves_inputs(self) -> bool:
-        """Whether the base does."""
+        """Whether the base's losses need the word embeddings."""
         return self._base.moves_inputs
 
     @property
     def walks(self) -> bool:
-        """It leaves the passes to its base, or to the other defences of a composition."""
+        """False: the base, or the other defences of a composition, make the passes."""
         return False
 
     @property
     def replaces_examples(self) -> bool:
-        """Unless nothing is attacked, when it is its base to the last bit."""
+        """True, unless nothing is attacked; then it equals its base bit for bit."""
         return self._makes_texts or self._base.replaces_examples
 
     @property
     def makers(self) -> tuple[Defence, ...]:
-        """It attacks the originals; its base works on what comes out of that."""
+        """This defence, which attacks the originals, and then its base, which works on the result."""
         return (*((self,) if self._makes_texts else ()), *self._base.makers)
 
     @property
     def _makes_texts(self) -> bool:
-        """Whether training texts are attacked at all."""
+        """Whether training texts are attacked."""
         return self.points != 0
 
     # The attack.
 
     @property
     def draws_as(self) -> str:
-        """Name under which points and attacks are drawn; methods that share it meet the same."""
+        """Name by which examples and attacks are drawn; defences that share it draw the same."""
         return self.name
 
     def with_adversarial(
         self, model: Classifier, data: Dataset, epoch: int, seed: int, *, keep_failed: bool = False
     ) -> Made:
-        """The training examples and what an attack on some of them reached, which is the successes by default."""
+        """The training examples and the results of an attack on some of them: by default, the successes."""
         from isthmus.attacks.result import OUTCOMES
 
         chosen = data if self.points is None else data.sample(self.points, derive(seed, self.draws_as, "points", epoch))
@@ -185,7 +185,7 @@ class Attacked(Defence):
         if not counts["succeeded"]:
             progress.note(
                 f"{self.name}: {self.attack} succeeded on none of {len(results)} training texts "
-                f"({counts['failed']} held, {counts['skipped']} were wrong already): training "
+                f"({counts['failed']} withstood it, {counts['skipped']} were misclassified before): training "
                 f"{'goes on with texts that fool nobody' if made else 'has nothing but the originals'}"
             )
         notes: dict[str, Any] = {
@@ -209,7 +209,7 @@ class Attacked(Defence):
     def _results(
         self, model: Classifier, fields: Sequence[str], chosen: Sequence[Example], epoch: int, seed: int
     ) -> list[AttackResult]:
-        """What became of every text, in the order of the texts."""
+        """The attack's result for every text, in the order of the texts."""
         from isthmus.attacks.base import AttackSettings
         from isthmus.attacks.result import AttackResult
         from isthmus.models.victims import wrap
@@ -233,7 +233,7 @@ class Attacked(Defence):
                 results.append(result)
                 kept.add(result.to_row())
                 counts[result.outcome] += 1
-                told = f"fooled {counts['succeeded']}  held {counts['failed']}"
+                told = f"fooled {counts['succeeded']}  withstood {counts['failed']}"
                 progress.tell(title, len(results), len(targets), told)
         results.sort(key=lambda result: place[result.id])
         return results
@@ -252,7 +252,7 @@ def _list_replaced(result: AttackResult) -> list[tuple[str, str]]:
 
 
 def _unknown(model: Classifier, words: Sequence[str]) -> dict[str, Any]:
-    """How many substitutes a vocabulary of whole words does not have; they all read as the same unknown word."""
+    """The share of replacements outside the vocabulary of a word-level model; it reads them all as the unknown word."""
     if model.backbone.form not in ("lstm", "cnn"):
         return {}
     from isthmus.models.importance import pieces_of
@@ -263,7 +263,7 @@ def _unknown(model: Classifier, words: Sequence[str]) -> dict[str, Any]:
 
 
 def address_parameters(given: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parameters for each attack: ``attack.key`` for one, ``key`` for every one that has it.
+    """The parameters of each attack: ``attack.key`` for one, ``key`` for every attack that has it.
 
     Of a single attack an unknown key is left to whoever builds it, who knows what it does take.
     """
@@ -280,7 +280,7 @@ def address_parameters(given: dict[str, Any], names: Sequence[str]) -> dict[str,
 
 
 def split_key_values(text: str, name: str) -> dict[str, Any]:
-    """``a=1;b=2`` as a mapping."""
+    """Parse ``a=1;b=2`` into a mapping."""
     found: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         key, separator, value = part.partition("=")

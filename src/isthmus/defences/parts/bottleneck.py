@@ -1,4 +1,4 @@
-"""What VIB and VUB share: the Gaussian bottleneck, its rate, and the loss under any adversary.
+"""Shared by VIB and VUB: the Gaussian bottleneck, its rate, and the loss under any adversary.
 
     loss = -log p(y | z) + β · R + what the method adds,     z ~ N(μ(x), σ(x)²)
 
@@ -69,7 +69,7 @@ class StochasticBottleneck(Ascent, ABC):
             )
 
     def adapt_to(self, task: Task) -> Self:
-        """With the sizes of the bottleneck that are usual for the task, where none were given."""
+        """Set the usual sizes of the bottleneck for the task, if none were given."""
         usual: dict[str, Any] = {"shift": -1.0, "last_relu": True}
         if isinstance(task, ImageClassification):
             usual = {"shift": 0.57, "last_relu": True}
@@ -81,17 +81,17 @@ class StochasticBottleneck(Ascent, ABC):
 
     @property
     def moves_inputs(self) -> bool:
-        """Only an adversary moves the embeddings."""
+        """True with an adversary, which moves the embeddings."""
         return self.adversary != "none"
 
     @property
     def is_steady(self) -> bool:
-        """Without an adversary every step is the same work."""
+        """True without an adversary: every step is the same work."""
         return self.adversary == "none"
 
     @property
     def walks(self) -> bool:
-        """Only an adversary takes passes of its own."""
+        """True with an adversary, which makes passes of its own."""
         return self.adversary != "none"
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
@@ -120,10 +120,10 @@ class StochasticBottleneck(Ascent, ABC):
 
     @abstractmethod
     def terms(self, model: Classifier, output: Output) -> dict[str, Tensor]:
-        """The terms beside cross-entropy and rate, by name."""
+        """The terms besides cross-entropy and rate, by name."""
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Cross-entropy, rate and what the method adds, at every step of the climb if there is one."""
+        """Cross-entropy, rate and the method's own terms, at every step of the climb if there is one."""
         import torch
 
         if self.adversary == "none":
@@ -145,7 +145,7 @@ class StochasticBottleneck(Ascent, ABC):
         return {name: value / steps for name, value in values.items()} if steps > 1 else values
 
     def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One more term, the rate, and what the method adds."""
+        """Add the rate and the method's own terms."""
         output, terms = replace(output, logits=output.logits.float()), dict(terms)
         if self.beta:
             latent: GaussianLatent = output.latent

@@ -1,4 +1,4 @@
-"""What hyper-parameters and models are refused, and how it is said."""
+"""Checks of hyper-parameters and models, with their error messages."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def finite(defence: str, name: str, value: float) -> None:
 
 
 def check_whole(defence: str, name: str, value: Any, least: int) -> None:
-    """Refuse a count that is not one."""
+    """Refuse a count that is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UsageError(f"{defence}: {name} is {value!r}; it must be a whole number that is at least {least}")
 
 
 def one_of(defence: str, name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a mode that does not exist."""
+    """Refuse a mode that does not exist, and name those that do."""
     if value not in choices:
         raise UnknownName(f"{name} of {defence}", str(value), choices)
 
 
 def fill(defence: object, defaults: Mapping[str, float]) -> None:
-    """Give parameters that were left open (None) the values of the mode that was chosen."""
+    """Set parameters that are None to the defaults of the chosen mode."""
     for name, value in defaults.items():
         if getattr(defence, name) is None:
             object.__setattr__(defence, name, value)
@@ -53,7 +53,7 @@ def needs_words(defence: str, model: Classifier) -> None:
 
 
 def needs_one_vector(defence: str, model: Classifier) -> None:
-    """Refuse a model whose answer does not come from one vector per text."""
+    """Refuse a model that does not predict from one vector per text."""
     if not hasattr(model, "pooled_size"):
         raise UsageError(
             f"{defence} squeezes the pooled vector of a text classifier, and a {type(model).__name__} has none"

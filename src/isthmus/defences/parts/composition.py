@@ -33,7 +33,7 @@ JOINT = "+"
 
 
 def compose(parts: Defence | Sequence[Defence]) -> Defence:
-    """One defence of several, in the order given; a single one is returned as it is.
+    """Combine several defences into one, in the given order; a single one is returned as it is.
 
     >>> from isthmus.defences import FreeLB, LabelSmoothing, compose
     >>> compose((LabelSmoothing(), FreeLB(steps=2))).name
@@ -50,7 +50,7 @@ def compose(parts: Defence | Sequence[Defence]) -> Defence:
 
 
 def build_defence(spec: str, parameters: Mapping[str, Any] | None = None) -> Defence:
-    """The defence that ``normalise+freelb`` names; parameters are ``freelb.steps``, or ``steps`` where one part has it.
+    """Build the defence named ``normalise+freelb``; parameters are ``freelb.steps``, or ``steps`` if that is unique.
 
     >>> from isthmus.defences import build_defence
     >>> build_defence("label_smoothing+freelb", {"freelb.steps": 2, "epsilon": "0.2"}).parameters["freelb.steps"]
@@ -65,12 +65,12 @@ def build_defence(spec: str, parameters: Mapping[str, Any] | None = None) -> Def
 
 
 def name_of_spec(spec: str) -> str:
-    """The name that a run records: the catalogue's for every part, by which it can be built again."""
+    """The name that a run records: every part by its name in the catalogue, from which it can be built again."""
     return JOINT.join(catalog.find("defences", name.strip()).name for name in spec.split(JOINT))
 
 
 def name_for_record(defence: Defence) -> str:
-    """The same of a defence at hand: a class of nobody's catalogue is named by its module."""
+    """The recorded name of a defence object; a class outside the catalogue is named by its module."""
     parts = defence.parts if isinstance(defence, Composed) else (defence,)
     own = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts]
     known = catalog.names("defences")
@@ -131,11 +131,11 @@ class Composed(Defence):
         return {f"{part.name}.{name}": value for part in self.parts for name, value in part.parameters.items()}
 
     def adapt_to(self, task: Task) -> Self:
-        """Every part with what was left open filled in."""
+        """Let every part fill in its open parameters."""
         return replace(self, parts=tuple(part.adapt_to(task) for part in self.parts))
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Every part in order; a front end stays before what answers."""
+        """Prepare every part in order; a front end stays before the deployment that answers."""
         from isthmus.inference.chained import chain
 
         own = None
@@ -146,7 +146,7 @@ class Composed(Defence):
                 own = model.deployment = chain(own, model.deployment)
 
     def plan(self, epochs: int) -> Plan:
-        """Start over where one part does; judge from where the last of them is at work."""
+        """Train again if one part does; select the best epoch from where the last part is active."""
         plans = [part.plan(epochs) for part in self.parts]
         return Plan(
             tuple(sorted({epoch for plan in plans for epoch in plan.again})), max(plan.judged_from for plan in plans)
@@ -154,11 +154,11 @@ class Composed(Defence):
 
     @property
     def makers(self) -> tuple[Defence, ...]:
-        """Those of all parts."""
+        """The makers of all parts."""
         return tuple(maker for part in self.parts for maker in part.makers)
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | Made | None:
-        """What the makers make of one epoch alone; a training keeps what each made in earlier ones."""
+        """The makers' examples of one epoch alone; `train` also keeps those of earlier epochs."""
         made: Made | None = None
         for maker in self.makers:
             given = data if made is None else replace(data, examples=tuple(made.examples))
@@ -169,20 +169,20 @@ class Composed(Defence):
         return made
 
     def transform(self, model: Classifier, batch: Batch) -> Batch:
-        """By every part in order."""
+        """Let every part transform the batch, in order."""
         for part in self.parts:
             batch = part.transform(model, batch)
         return batch
 
     def objective(self, model: Classifier, output: Output, batch: Batch, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """By every part in order, but the one that makes the passes: it knows its own."""
+        """Let every part change the terms, in order, but the part that makes the passes, which knows its own."""
         for part in self.parts:
             if not part.walks:
                 terms = part.objective(model, output, batch, terms)
         return terms
 
     def penalties(self, model: Classifier, batch: Batch) -> dict[str, Tensor]:
-        """Those of every part; equal names are told apart by the part's."""
+        """The penalties of all parts; equal names get the part's name."""
         found: dict[str, Tensor] = {}
         for part in self.parts:
             for name, value in part.penalties(model, batch).items():
@@ -190,7 +190,7 @@ class Composed(Defence):
         return found
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        """Those of the part that makes passes, with the terms of the others in every one of them."""
+        """The losses of the part that makes passes; each pass includes the terms of the other parts."""
         walker = self._walker
         if walker is None:
             yield from super().losses(model, batch)
@@ -211,27 +211,27 @@ class Composed(Defence):
 
     @property
     def moves_inputs(self) -> bool:
-        """If one part does."""
+        """True if one part needs the word embeddings."""
         return any(part.moves_inputs for part in self.parts)
 
     @property
     def trains_images(self) -> bool:
-        """If all parts do."""
+        """True if all parts train images."""
         return all(part.trains_images for part in self.parts)
 
     @property
     def needs_images(self) -> bool:
-        """If one part does."""
+        """True if one part needs images."""
         return any(part.needs_images for part in self.parts)
 
     @property
     def replaces_examples(self) -> bool:
-        """If one part does."""
+        """True if one part replaces examples."""
         return bool(self.makers)
 
 
 def why_not(first: Defence, second: Defence) -> str | None:
-    """Why two defences cannot stand in one composition in this order; None where they can."""
+    """The reason why two defences cannot be combined in this order; None if they can."""
     return (
         _alike(first, second)
         or _answering(first, second)
@@ -243,7 +243,7 @@ def why_not(first: Defence, second: Defence) -> str | None:
 
 def _alike(first: Defence, second: Defence) -> str | None:
     if first.name == second.name:
-        return f"{first.name} stands there twice"
+        return f"{first.name} is named twice: name it once"
     if first.exclusive is not None and first.exclusive == second.exclusive:
         return f"each of them {first.exclusive}, and one composition can do so once: take one of them"
     if both := set(first.slots) & set(second.slots):

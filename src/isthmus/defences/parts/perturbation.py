@@ -1,4 +1,4 @@
-"""Perturbations of word embeddings: where one starts, how it climbs, and passes that roll the same dice.
+"""Perturbations of word embeddings: their start, their ascent, and passes that draw the same dropout masks.
 
     start     δ = m · u / √(n d),   u uniform in (-1, 1) on the n tokens that are not padding, d wide
     climb     δ ← δ + a · g / ‖g‖,  scaled back to ‖δ‖ ≤ r;   norms are those of the whole sequence
@@ -36,7 +36,7 @@ _FIELDS = ("step_size", "init_magnitude", "max_norm")
 
 
 class Lengths(NamedTuple):
-    """How far a climb goes."""
+    """Lengths of a climb: step, start and limit."""
 
     step: float
     start: float
@@ -45,7 +45,7 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class Ascent(Defence):
-    """The settings of a climb; a defence that climbs inherits them."""
+    """The settings of a gradient ascent; a defence that climbs inherits them."""
 
     steps: int = 3
     """Passes over a batch, each at a higher perturbation."""
@@ -67,32 +67,32 @@ class Ascent(Defence):
             at_least(self.name, name, value, 0)
 
     def usual_lengths(self) -> Mapping[str, Lengths]:
-        """The lengths of each scale where none are given."""
+        """The default lengths of each scale."""
         return {"relative": Lengths(0.03, 0.03, 0.09), "paper": Lengths(0.1, 0.1, 0.3)}
 
     @property
     def lengths(self) -> Lengths:
-        """The three lengths."""
+        """The three lengths of this climb."""
         assert self.step_size is not None
         assert self.init_magnitude is not None
         assert self.max_norm is not None
         return Lengths(self.step_size, self.init_magnitude, self.max_norm)
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Nothing is put into the model, but it must have word embeddings."""
+        """Refuse a model without word embeddings; nothing is added to the model."""
         needs_words(self.name, model)
 
     @property
     def moves_inputs(self) -> bool:
-        """A climb moves the embeddings."""
+        """True: a climb changes the embeddings."""
         return True
 
 
 class Climb:
-    """One batch under a perturbation that climbs."""
+    """One batch under a perturbation that climbs the gradient."""
 
     def __init__(self, ascent: Ascent, model: Classifier, batch: Batch, still: bool = False) -> None:
-        """Start at random, or `still` at the clean embeddings."""
+        """Start at random, or at the clean embeddings if `still`."""
         self.ascent, self.model, self.inputs = ascent, model, batch.inputs
         self._batch = batch
         self.dice = Dice(model)
@@ -106,7 +106,7 @@ class Climb:
         self._waiting: Tensor | None = None
 
     def forward(self, *, hidden: bool = False, last: bool = False) -> Output:
-        """The model at the perturbation as it stands, with the dice of the first pass.
+        """Run the model at the current perturbation, with the dropout masks of the first pass.
 
         What is added has the gradient of what it is added to. So the words' own is taken once, in the `last` pass, for
         all passes together: a table of all words, filled and added up every time, is dear.
@@ -142,7 +142,7 @@ class Climb:
 
 
 def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator) -> Tensor:
-    """The first perturbation, of the shape of the embeddings."""
+    """The initial perturbation, in the shape of the embeddings."""
     import torch
 
     if magnitude == 0:
@@ -157,7 +157,7 @@ def ascend(delta: Tensor, gradient: Tensor, step_size: float | Tensor) -> Tensor
 
 
 def keep_within(delta: Tensor, max_norm: float | Tensor) -> Tensor:
-    """Scale sequences that are longer than `max_norm` back to it."""
+    """Scale perturbations that are longer than `max_norm` back to it."""
     return delta * (max_norm / sequence_norm(delta).clamp(min=1e-12)).clamp(max=1.0)
 
 
@@ -185,7 +185,7 @@ def valid(batch: Batch) -> Tensor:
 
 
 class Dice:
-    """Where all random streams of a forward pass stand, so that another pass can draw the same."""
+    """The states of all random streams of a forward pass, so that another pass can draw the same."""
 
     def __init__(self, model: Classifier) -> None:
         import torch
@@ -203,7 +203,7 @@ class Dice:
             self.state = torch.get_rng_state()
 
     def restore(self) -> None:
-        """Put the streams back to where they stood."""
+        """Set the streams back to these states."""
         import torch
 
         if self.device.type == "cuda":

@@ -1,4 +1,4 @@
-"""How much predictions change under the worst small perturbation of the word embeddings.
+"""Measures how much the worst small perturbation of the word embeddings changes predictions.
 
 smoothness(x) = max_{δ small} KL_sym(p(· | e + δ), p(· | e)),     KL_sym(p, q) = KL(p ‖ q) + KL(q ‖ p)
 
@@ -60,21 +60,21 @@ class Smoothness(Defence):
 
     @property
     def _lengths(self) -> dict[str, float]:
-        """Step, noise and radius, which are filled in by now."""
+        """Step, noise and radius, which are set by now."""
         found = {"step_size": self.step_size, "noise": self.noise, "radius": self.radius}
         return {name: value for name, value in found.items() if value is not None}
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Nothing is put into the model, but it must have word embeddings."""
+        """Refuse a model without word embeddings; nothing is added to the model."""
         needs_words(self.name, model)
 
     @property
     def moves_inputs(self) -> bool:
-        """The search moves the embeddings."""
+        """True: the search changes the embeddings."""
         return True
 
     def perturb(self, model: Classifier, batch: Batch, clean: Output, dice: Dice, divergence: Divergence) -> Output:
-        """The model at the perturbation that changes the clean predictions most, with the dice of the clean pass."""
+        """Run the model at the perturbation that changes its clean predictions most, with the same dropout masks."""
         import torch
 
         target, embeddings = clean.logits.detach(), clean.embeddings
@@ -108,7 +108,7 @@ class Smoothness(Defence):
 
 
 def inside(values: Tensor, limit: Tensor) -> Tensor:
-    """Every value inside [-limit, limit]."""
+    """Clip every value to [-limit, limit]."""
     return values.maximum(-limit).minimum(limit)
 
 
@@ -119,14 +119,14 @@ def root_mean_square(words: Tensor, mask: Tensor) -> Tensor:
 
 
 def gaussian_start(like: Tensor, stream: torch.Generator) -> Tensor:
-    """Standard normal draws, of the shape of the embeddings."""
+    """Standard normal draws, in the shape of the embeddings."""
     import torch
 
     return torch.randn(like.shape, generator=stream, device=like.device, dtype=like.dtype)
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL(softmax p ‖ softmax q), mean over the rows."""
+    """KL(softmax p ‖ softmax q), the mean over the rows."""
     log_p, log_q = p.float().log_softmax(dim=-1), q.float().log_softmax(dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1).mean()
 

@@ -1,4 +1,4 @@
-"""Training texts whose words are drawn from sets of synonyms: what `safer` and `random_substitution` share."""
+"""Training texts with words drawn from sets of synonyms: shared by `safer` and `random_substitution`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SynonymDraws(Defence):
             raise UsageError(f"rate is a chance between 0 and 1, not {self.rate}")
 
     def synonyms(self) -> SynonymTable:
-        """The table that texts are drawn from."""
+        """The table of synonyms."""
         from isthmus.lexicon.by_name import table_file
         from isthmus.lexicon.synonym_graph import table_of_vectors
         from isthmus.lexicon.synonyms import SynonymTable
@@ -59,14 +59,14 @@ class SynonymDraws(Defence):
         return SynonymTable.read(file, most=self.most, one_way=self.one_way)
 
     def prepare(self, model: Classifier, data: Labelled) -> None:
-        """Only texts that are classified can be drawn."""
+        """Refuse models that do not classify texts."""
         if model.task.name != "classification":
             raise UsageError(
                 f"{self.name} draws synonyms of a text's words, which would move the answers of a question's context"
             )
 
     def examples(self, model: Classifier, data: Dataset, epoch: int, seed: int) -> Sequence[Example] | None:
-        """Every text with its words drawn from their perturbation sets."""
+        """Every training text with its words drawn from their perturbation sets."""
         if self.rate == 0:
             return None
         from isthmus.inference.synonym_draws import DrawnText
@@ -90,10 +90,10 @@ class SynonymDraws(Defence):
 
     @property
     def replaces_examples(self) -> bool:
-        """Unless no word is drawn, when it is plain training to the last bit."""
+        """True, unless no word is drawn; then it equals plain training bit for bit."""
         return self.rate > 0
 
 
 def _read_fields(example: Example) -> dict[str, str]:
-    """The texts of an example without what an attack noted of how it made them."""
+    """The texts of an example without the notes that an attack added."""
     return {name: text for name, text in example.texts.items() if name not in (MADE_FROM, REPLACED)}

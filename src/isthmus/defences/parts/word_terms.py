@@ -1,4 +1,4 @@
-"""The two terms that variational word masks are trained with beside the task's.
+"""The two loss terms of variational word masks besides the task's.
 
     entropy      H̄ = mean over texts of the mean over words of  -φ log φ - (1 - φ) log(1 - φ)
     importance   L_imp = mean over texts that have replaced words of  Σ |φ(word) - φ(its replacement)|
@@ -32,7 +32,7 @@ WordPair = tuple[str, str]
 
 
 def mean_entropy(model: Classifier, mask: VariationalWordMask, batch: Batch) -> Tensor:
-    """H̄ of a batch; a text without words counts as none."""
+    """H̄ of a batch; texts without words are left out."""
     ids = batch.inputs["input_ids"]
     words = mask_of_words(model, ids, batch.inputs.get("attention_mask"))
     gap = _gap(model, mask, ids, batch.inputs.get("token_type_ids"))
@@ -42,7 +42,7 @@ def mean_entropy(model: Classifier, mask: VariationalWordMask, batch: Batch) -> 
 
 
 def read_replacements(example: Example) -> list[WordPair]:
-    """The words that an attack replaced in this example, and what by; none for an original."""
+    """The words that an attack replaced in this example, with their replacements; none for an original."""
     # An original may have a column of that name, with anything in it.
     text = example.fields.get(REPLACED) if MADE_FROM in example.fields else None
     return [(str(before), str(after)) for before, after in json.loads(str(text))] if text else []
@@ -51,7 +51,7 @@ def read_replacements(example: Example) -> list[WordPair]:
 def importance_difference(
     model: Classifier, mask: VariationalWordMask, examples: Sequence[Example], *, over_all: bool = False
 ) -> Tensor | None:
-    """L_imp of a batch; None where no word of it was replaced. `over_all` divides by all texts instead."""
+    """L_imp of a batch; None if none of its words was replaced. `over_all` divides by all texts instead."""
     pairs = [read_replacements(example) for example in examples]
     words = list(dict.fromkeys(word for row in pairs for pair in row for word in pair))
     numbers = {word: number for number, word in enumerate(words)}
@@ -67,7 +67,7 @@ def importance_difference(
 
 
 def _importance(model: Classifier, mask: VariationalWordMask, pieces: Sequence[Sequence[int]]) -> Tensor:
-    """φ of words given by their sub-words, with the graph [words]."""
+    """φ of words given by their sub-words, differentiable [words]."""
     longest = max(map(len, pieces))
     pad = model.tokenizer.pad_token_id or 0
     ids = _send([[*row, *[pad] * (longest - len(row))] for row in pieces], model.device)
@@ -81,7 +81,7 @@ def _importance(model: Classifier, mask: VariationalWordMask, pieces: Sequence[S
 
 
 def _send(values: list[list[int]], device: torch.device) -> Tensor:
-    """Numbers on the device, without waiting for it."""
+    """Copy numbers to the device, without waiting for it."""
     return torch.tensor(values).to(device, non_blocking=True)
 
 
@@ -103,7 +103,7 @@ def _gap(model: Classifier, mask: VariationalWordMask, ids: Tensor, types: Tenso
 
 @contextlib.contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Inside the block a module is in evaluation mode."""
+    """Inside, a module is in evaluation mode."""
     was_training = module.training
     module.eval()
     try:

@@ -1,1 +1,1 @@
-"""What explanations are made of: paths of gradients, queries, and words with their weights."""
+"""Shared parts of explanations: gradient paths, queries, and words with their weights."""

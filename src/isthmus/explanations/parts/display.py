@@ -23,7 +23,7 @@ def html(explanation: Explanation) -> str:
 
 
 def find_changed_words(before: Explanation, after: Explanation) -> tuple[frozenset[int], frozenset[int]]:
-    """Places of the words that are not in the other text at the same point."""
+    """Positions of the words that are not in the other text at the same point."""
     one, two = before.words, after.words
     kept = difflib.SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks()
     same = [{block[side] + step for block in kept for step in range(block.size)} for side in (0, 1)]

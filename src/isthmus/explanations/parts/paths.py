@@ -30,7 +30,7 @@ _TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 
 
 class Path(NamedTuple):
-    """Where gradients are taken on the way from the baseline (0) to the text (1), each with the same weight."""
+    """Points from the baseline (0) to the text (1) where gradients are taken, all with the same weight."""
 
     steps: tuple[float, ...]
 
@@ -84,7 +84,7 @@ def _read_text(victim: Any, example: Example, vocabulary: Vocabulary) -> _Text:
 
 
 def _groups(texts: Sequence[_Text], most: int) -> Iterator[list[int]]:
-    """Texts of one length, so many that their embeddings and gradients are a few batches at most."""
+    """Yield groups of texts of one length whose embeddings and gradients fit in a few batches."""
     of_length: dict[int, list[int]] = {}
     for place, text in enumerate(texts):
         of_length.setdefault(len(text.ids), []).append(place)
@@ -124,7 +124,7 @@ class _LengthGroup:
         self.gap = self._outputs(logits).gather(1, chosen) - self._outputs(baseline).gather(1, chosen)
 
     def run(self, path: Path, most: int) -> list[_Result]:
-        """Weights of all tokens."""
+        """Compute the weights of all tokens."""
         texts, length = self.ids.shape
         count = self.classes.shape[1]
         total = torch.zeros(count, *self.end.shape, device=self.end.device)
@@ -142,7 +142,7 @@ class _LengthGroup:
         return [_Result(tuple(chosen[text]), *(column[text] for column in columns)) for text in range(texts)]
 
     def _gradients(self, owner: Tensor, alpha: Tensor) -> Iterator[Tensor]:
-        """For each class explained, the gradient at the points of some rows."""
+        """The gradient for each explained class at the points of some rows."""
         start, end = self.start[owner], self.end[owner]
         cudnn: Any = torch.backends.cudnn
         # cuDNN's recurrent kernels have no backward pass outside training mode.

@@ -1,4 +1,4 @@
-"""Explanations that ask about the text with some of its words left out, many texts at once through the engine."""
+"""Explanations from queries with some words left out, many texts at once through the engine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AskScores = Callable[[Bools], "Steps[Probabilities]"]
 """Probabilities [rows, classes] of the text with the words where a row [rows, words] is False left out."""
 
 Weigh = Callable[[int, AskScores, int], "Steps[Weighed]"]
-"""Weights by a method: number of words, how to ask, key of the draws."""
+"""Computes the weights of a method from the number of words, a function that queries, and the key of the draws."""
 
 ABSENT = {"delete": DELETE, "unknown": UNKNOWN}
 """What stands for a word that is left out: nothing, or the model's unknown token."""
 
 
 class Weighed(NamedTuple):
-    """What a method found out about one text."""
+    """The result of a method for one text."""
 
     scores: Probabilities  # [classes]
     weights: Doubles  # [classes, words]
@@ -38,13 +38,13 @@ class Weighed(NamedTuple):
 
 
 def check_absent(absent: str) -> None:
-    """Refuse what is no way of leaving a word out."""
+    """Refuse an unknown way of leaving a word out."""
     if absent not in ABSENT:
         raise UsageError(f"absent is 'delete' or 'unknown', not {absent!r}")
 
 
 class _ExplanationProgram:
-    """One text, as the engine wants it."""
+    """One text, as a program of the engine."""
 
     budget = None
     label = 0
@@ -64,7 +64,7 @@ class _ExplanationProgram:
 
 
 def without(present: Bools, absent: int) -> Edits:
-    """Edits: candidate i leaves out the words where row i is False."""
+    """Edits where candidate i leaves out the words that are False in row i."""
     candidate, position = np.nonzero(~present)
     edits: Edits = np.empty((len(candidate), 4), np.int32)
     edits[:, 0], edits[:, 1], edits[:, 2], edits[:, 3] = candidate, position, REPLACE, absent

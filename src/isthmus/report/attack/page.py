@@ -144,7 +144,7 @@ def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequen
 
 
 def _troubling(views: Sequence[AttackView]) -> list[str]:
-    """Attacks with so many errors that the accuracies mean little."""
+    """Attacks with too many errors for the accuracies to be trusted."""
     many = [view for view in views if view.summary.errors + view.summary.timed_out > 0.05 * view.summary.n]
     return [without_result(view) for view in many]
 

@@ -174,7 +174,7 @@ def headline_sentence(run: RunView) -> str:
     strongest = min(views, key=lambda view: view.summary.racc.estimate)
     first = run.alike[0] if run.together is not None else strongest
     who = "every attack tried" if run.together is not None else strongest.key
-    held, fooled = summary.robust, summary.turned
+    held, fooled = summary.robust, summary.fooled
     if not is_evasion(first):
         return (
             f"The model classifies {summary.correct} of {summary.n} examples correctly. Of these, {held} withstood "

@@ -70,7 +70,7 @@ def _problems(ready: PreparedAttacks) -> Iterator[tuple[str, str | None]]:
 class _Unmoved:
     """A victim that gives every text the same scores."""
 
-    labels = ("held", "turned")
+    labels = ("robust", "fooled")
     stochastic = False
 
     def scores(self, texts: Any, keys: Any = None) -> Floats:

@@ -59,7 +59,7 @@ class Speed:
 
 
 def measure(ask: AskModel, texts: int, *, single: int, device: str = "cpu", model: Any = None) -> Speed:
-    """Ask for up to `single` of so many texts one by one, then for many at once; `model` is what counts its passes."""
+    """Time up to `single` texts one by one, then many in one call; `model` counts its forward passes."""
     first = range(min(single, texts))
     for place in first[:_WARM_UP]:
         ask([place])

@@ -62,7 +62,7 @@ class Ways:
             self.names, self.headline = ("model",), "model"
 
     def see(self, texts: Sequence[Texts], ids: Sequence[str], *, first: bool = False) -> WayScores:
-        """Every way's scores. `first`: a model that answers none of some probes is an error, not so many bad texts."""
+        """Scores in every way. `first`: if the model answers none of the first texts, that is an error of the model."""
         if self.names == ("model",):
             found = score_batch(self.victim, texts, probe=first)
             return WayScores({"model": found.scores}, found.reasons)
