@@ -18,6 +18,7 @@ from isthmus.runs import journal as journals
 from isthmus.runs.folder import SCHEMA, AttackFile, RunFolder
 from isthmus.runs.journal import BusyError, Journal, is_being_written, read_rows
 from isthmus.runs.settings import short_hash
+from isthmus.verbs.rows_file import claim
 
 ROW = {"id": "test:0", "outcome": "failed"}
 
@@ -101,6 +102,55 @@ def test_a_journal_replaced_while_it_is_opened_is_opened_again(tmp_path: Path, i
         second.append({"id": "test:1"})
         assert is_being_written(path)
     assert [row["id"] for row in read_rows(path)] == ["test:0", "test:1"]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_journal_replaced_while_it_is_looked_at_is_looked_at_again(
+    tmp_path: Path, interrupt: Callable[..., None], ends: bool
+) -> None:
+    """The lock of the old file is free, while the writer holds the one of the new file until it ends."""
+    path, first = tmp_path / "rows.jsonl", Journal(tmp_path / "rows.jsonl")
+
+    def other() -> None:
+        first.append(ROW)
+        first.finish([])
+        if ends:
+            first.close()
+
+    interrupt(journals, "_lock", other, when="before")
+    assert is_being_written(path) is not ends
+    first.close()
+
+
+def test_other_settings_are_not_told_to_wait_for_a_writer_that_ends_while_they_look(
+    tmp_path: Path, interrupt: Callable[..., None]
+) -> None:
+    """A slow process looks for a name while a quick one writes all of its rows and puts them in order."""
+    folder, mine, quick = RunFolder(tmp_path), {"seed": 2}, {"seed": 1}
+    held: list[Journal] = []
+
+    def take() -> None:
+        file = folder.attack_file("pwws", quick)
+        held.append(Journal(file.rows_path))
+        write_record(file.header_path, {"schema": SCHEMA, "hash": short_hash(quick)})
+
+    def finish() -> None:
+        held[0].append(ROW)
+        held[0].finish([])
+
+    def choose() -> AttackFile:
+        if held and not held[0].rows:  # The second look: there is a header already, and no row yet.
+            interrupt(journals, "_lock", finish, when="before")
+        found = folder.attack_file("pwws", mine)
+        if not held:
+            take()
+        return found
+
+    file, journal, known = claim(choose, mine)
+    journal.close()
+    held[0].close()
+    assert file.key == f"pwws@{short_hash(mine)}"
+    assert known == {}
 
 
 def test_two_that_only_look_do_not_take_each_other_for_a_writer(tmp_path: Path, interrupt: Callable[..., None]) -> None:

@@ -193,17 +193,20 @@ class Journal:
 
 def is_being_written(path: Path) -> bool:
     """Whether another process, or another journal of this one, holds the file open."""
-    try:
-        handle = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        _lock(handle, path, shared=True)  # Two that only look are not in each other's way.
-    except RunError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            _lock(handle, path, shared=True)  # Two that only look are not in each other's way.
+            # Its writer may have put a new file in its place since it was opened: the free lock is then on the old one.
+            if is_same_file(path, handle):
+                return False
+        except RunError:
+            return True
+        finally:
+            os.close(handle)
 
 
 def _open_locked(path: Path) -> int:
