@@ -23,12 +23,15 @@ from isthmus.report.certificate.view import certificates
 from isthmus.report.evaluation.speed import HOW_FAST, speed_table
 from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
 from isthmus.report.evaluation.view import EvaluationView
-from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.numerals import three, three_bounds
 from isthmus.report.steps import next_steps
 from isthmus.report.training.shares import shares_line
+from isthmus.summaries.evaluation import CalibrationSummary, EvaluationSummary
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from isthmus.core.statistics import Interval
 
 
 def print_run(
@@ -147,7 +150,7 @@ def describe_training(results: Mapping[str, Any]) -> str:
             text += f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
         parts.append(text)
     if results.get("dev_calibration"):
-        ece = read_interval(results["dev_calibration"].get("ece"))
+        ece = CalibrationSummary.from_json(results["dev_calibration"]).ece
         parts.append(f"calibration error {three(ece.estimate)} ({three_bounds(ece)})")
     if results.get("dev_f1") is not None:
         parts.append(f"development F1 {100 * float(results['dev_f1']):.1f} %")
@@ -176,17 +179,21 @@ def attack_json(view: AttackView) -> dict[str, Any]:
 
 def evaluation_json(view: EvaluationView) -> dict[str, Any]:
     """The figures of one evaluation; those of the model as saved come first."""
-    own = view.summary.get("ways", {}).get(view.headline, {})
-    shown = {name: own.get(name) for name in ("accuracy", "balanced_accuracy")}
-    shown["ece"] = (own.get("calibration") or {}).get("ece")
-    if view.answers_questions:
-        overall = view.summary.get("questions", {}).get("overall", {})
-        shown = {name: overall.get(name) for name in ("exact_match", "f1")}
+    summary, speed = view.summary, view.speed
+    shown: dict[str, Interval | None] = {"accuracy": None, "balanced_accuracy": None, "ece": None}
+    if isinstance(summary, EvaluationSummary):
+        own = summary.own
+        shown = {"accuracy": own.accuracy, "balanced_accuracy": own.balanced_accuracy, "ece": own.calibration.ece}
+    elif view.answers_questions:
+        overall = summary.overall if summary is not None else None
+        shown = {"exact_match": overall.exact_match, "f1": overall.f1} if overall else {"exact_match": None, "f1": None}
+    figures = {name: {} if each is None else each.to_json() for name, each in shown.items()}
+    price = {"price_per_hour": view.price_per_hour, "cost_per_1000": view.cost_per_1000}
     return {
-        **{name: (each or {}).get("estimate") for name, each in shown.items()},
-        "intervals": {name: [(each or {}).get("low"), (each or {}).get("high")] for name, each in shown.items()},
-        **view.summary,
-        "speed": view.speed,
+        **{name: each.get("estimate") for name, each in figures.items()},
+        "intervals": {name: [each.get("low"), each.get("high")] for name, each in figures.items()},
+        **(summary.to_json() if summary is not None else {}),
+        "speed": None if speed is None else {**speed.to_json(), **price},
         "set": view.header.get("set"),
         "suspicion": view.header.get("suspicion"),
         "warnings": view.warnings(),

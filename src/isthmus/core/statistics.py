@@ -13,9 +13,10 @@ AUC               P(positive > negative) + ½ P(positive = negative)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +42,17 @@ class Interval:
         """JSON-ready."""
         return {"estimate": self.estimate, "low": self.low, "high": self.high, "level": self.level}
 
+    def to_json(self) -> dict[str, float | None]:
+        """As records hold it: six decimals, null where there is no number, and no level, which is always 0.95."""
+        return {name: json_number(getattr(self, name)) for name in ("estimate", "low", "high")}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Interval:
+        """Read what `to_json` wrote; NaN between 0 and 1 where a record holds no interval."""
+        if not isinstance(value, Mapping):
+            return cls(math.nan, 0.0, 1.0)
+        return cls(*(read_number(value.get(name)) for name in ("estimate", "low", "high")))
+
 
 @dataclass(frozen=True, slots=True)
 class McNemar:
@@ -49,6 +61,16 @@ class McNemar:
     b: int
     c: int
     p_value: float
+
+
+def json_number(value: float) -> float | None:
+    """A figure as records hold it: six decimals, null where there is no number."""
+    return None if math.isnan(value) else round(float(value), 6)
+
+
+def read_number(value: Any) -> float:
+    """What `json_number` wrote."""
+    return math.nan if value is None else float(value)
 
 
 def wilson(k: int, n: int, level: float = 0.95) -> Interval:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.statistics import Interval
+from isthmus.report.cells import stack
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import percent, percent_bounds, read_interval
+from isthmus.report.numerals import percent, percent_bounds
+from isthmus.summaries.questions import QuestionSummary
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,18 +32,17 @@ class QuestionLine:
 
 def question_lines(view: EvaluationView) -> list[QuestionLine]:
     """All questions; for adversarial sets also the original questions, and the worst variant of each."""
-    found = view.summary.get("questions")
-    parts = found if isinstance(found, dict) else {}
+    summary = view.summary
+    parts = summary.parts if isinstance(summary, QuestionSummary) else {}
     return [
         QuestionLine(
-            name=visible(words or view.key, everything=True),
-            note=f"n {int(parts[key].get('n') or 0):,}",
-            is_part=bool(words),
-            exact_match=read_interval(parts[key].get("exact_match")),
-            f1=read_interval(parts[key].get("f1")),
+            name=visible(_PARTS[name] or view.key, everything=True),
+            note=f"n {part.n:,}",
+            is_part=bool(_PARTS[name]),
+            exact_match=part.exact_match,
+            f1=part.f1,
         )
-        for key, words in _PARTS.items()
-        if key in parts
+        for name, part in parts.items()
     ]
 
 
@@ -58,9 +59,7 @@ def question_table(views: Sequence[EvaluationView]) -> Table:
         indent = "  " if line.is_part else ""
         name = Text.assemble(indent + line.name, (f"\n{indent}{line.note}", "dim"))
         cells = [
-            Text.assemble(
-                (percent(each.estimate), "" if line.is_part else "bold"), "\n", (percent_bounds(each, False), "dim")
-            )
+            stack(percent(each.estimate), percent_bounds(each, unit=False), "" if line.is_part else "bold")
             for each in (line.exact_match, line.f1)
         ]
         table.add_row(name, *cells)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isthmus.report.cells import stack
 from isthmus.report.evaluation.view import EvaluationView, pool_splits
 from isthmus.report.marks import visible
 from isthmus.report.numerals import percent, percent_bounds, three, three_bounds
@@ -27,25 +28,20 @@ def evaluation_table(views: Sequence[EvaluationView]) -> Table:
         name = Text(("  " if line.is_part else "") + line.name)
         if line.note:
             name.append(f"\n{'  ' if line.is_part else ''}{line.note}", style="dim")
+        found, ece = line.figures, line.figures.calibration.ece
         table.add_row(
             name,
-            _two(
-                percent(line.accuracy.estimate),
-                percent_bounds(line.accuracy, unit=False),
+            stack(
+                percent(found.accuracy.estimate),
+                percent_bounds(found.accuracy, unit=False),
                 "" if line.is_part else "bold",
             ),
-            _two(three(line.ece.estimate), three_bounds(line.ece)),
-            _two(percent(line.confidence.estimate), percent_bounds(line.confidence, unit=False)),
-            _two(three(line.cross_entropy.estimate), three_bounds(line.cross_entropy)),
-            _two(three(line.brier.estimate), three_bounds(line.brier)),
+            stack(three(ece.estimate), three_bounds(ece)),
+            stack(percent(found.confidence.estimate), percent_bounds(found.confidence, unit=False)),
+            stack(three(found.cross_entropy.estimate), three_bounds(found.cross_entropy)),
+            stack(three(found.brier.estimate), three_bounds(found.brier)),
         )
     return table
-
-
-def _two(figure: str, interval: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text.assemble((figure, style), "\n", (interval, "dim"))
 
 
 def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
