@@ -63,9 +63,9 @@ class McNemar:
     p_value: float
 
 
-def json_number(value: float) -> float | None:
-    """A figure as records hold it: six decimals, null where there is no number."""
-    return None if math.isnan(value) else round(float(value), 6)
+def json_number(value: float, decimals: int = 6) -> float | None:
+    """A figure as records hold it: rounded, null where there is no number."""
+    return None if math.isnan(value) else round(float(value), decimals)
 
 
 def read_number(value: Any) -> float:
@@ -177,15 +177,12 @@ def bootstrap_ratio(
     return Interval(float(total.sum() / size.sum()), float(low), float(high), level)
 
 
-def pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level: float = 0.95) -> Interval:
+def bootstrap_pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level: float = 0.95) -> Interval:
     """Pearson's correlation with its percentile bootstrap interval; NaN where one side does not vary.
 
     Fisher's interval is for normal variables; counts of words are far from that.
     """
-    first, second = _vector("a", a), _vector("b", b)
-    if len(first) != len(second):
-        raise UsageError(f"a correlation needs equal lengths, not {len(first)} and {len(second)}")
-    check_share("level", level)
+    first, second = _correlated(a, b, level)
     if len(first) < 3 or not (np.ptp(first) and np.ptp(second)):
         return Interval(math.nan, math.nan, math.nan, level)
     rng = numpy_stream(seed, "bootstrap")
@@ -198,6 +195,35 @@ def pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level
         found.append((x * y).sum(axis=1)[scale > 0] / scale[scale > 0])
     low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(np.corrcoef(first, second)[0, 1]), float(low), float(high), level)
+
+
+def fisher_pearson(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> tuple[Interval, float]:
+    """Pearson's correlation with the interval of Fisher's z, and the two-sided p-value of Student's t.
+
+    Both are NaN where one side does not vary.
+    """
+    first, second = _correlated(a, b, level)
+    n = len(first)
+    if n < 3 or not (np.ptp(first) and np.ptp(second)):
+        return Interval(math.nan, -1.0, 1.0, level), math.nan
+    r = float(np.clip(np.corrcoef(first, second)[0, 1], -1.0, 1.0))
+    if n == 3 or abs(r) == 1:
+        low, high = (-1.0, 1.0) if n == 3 else (r, r)
+    else:
+        half = NormalDist().inv_cdf(0.5 + level / 2) / math.sqrt(n - 3)
+        low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    from scipy.special import stdtr
+
+    t = math.inf if abs(r) == 1 else abs(r) * math.sqrt((n - 2) / (1 - r * r))
+    return Interval(r, low, high, level), float(2 * stdtr(n - 2, -t))
+
+
+def _correlated(a: ArrayLike, b: ArrayLike, level: float) -> tuple[Doubles, Doubles]:
+    first, second = _vector("a", a), _vector("b", b)
+    if len(first) != len(second):
+        raise UsageError(f"a correlation needs equal lengths, not {len(first)} and {len(second)}")
+    check_share("level", level)
+    return first, second
 
 
 def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:
