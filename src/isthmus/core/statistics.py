@@ -79,14 +79,18 @@ def wilson(k: int, n: int, level: float = 0.95) -> Interval:
     check_share("level", level)
     if n == 0:
         return Interval(math.nan, 0.0, 1.0, level)
+    return wilson_of_rate(k / n, n, level)
+
+
+def wilson_of_rate(rate: float, n: float, level: float = 0.95) -> Interval:
+    """The same of a rate of what is worth `n` examples; `n` need not be a whole number."""
     z = NormalDist().inv_cdf(0.5 + level / 2)
-    rate = k / n
     centre = rate + z * z / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    # At k = 0 and k = n the bound is exactly 0 or 1, which rounding would miss by 1e-17.
-    low = 0.0 if k == 0 else max(0.0, (centre - half) / scale)
-    high = 1.0 if k == n else min(1.0, (centre + half) / scale)
+    # At rates 0 and 1 the bound is exactly 0 or 1, which rounding would miss by 1e-17.
+    low = 0.0 if rate == 0 else max(0.0, (centre - half) / scale)
+    high = 1.0 if rate == 1 else min(1.0, (centre + half) / scale)
     return Interval(rate, low, high, level)
 
 
@@ -306,9 +310,14 @@ def threshold_at_fpr(negative_scores: ArrayLike, fpr: float) -> float:
 
 
 def _vector(name: str, values: ArrayLike) -> Doubles:
+    return check_numbers(name, values, 1, "a vector")
+
+
+def check_numbers(name: str, values: ArrayLike, dimensions: int, shape: str) -> Doubles:
+    """Numbers as an array; other dimensions, which `shape` names, and NaN are refused."""
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise UsageError(f"{name} must be a vector, not of shape {array.shape}")
+    if array.ndim != dimensions:
+        raise UsageError(f"{name} must be {shape}, not of shape {array.shape}")
     if np.isnan(array).any():
         raise UsageError(f"{name} holds NaN")
     return array
