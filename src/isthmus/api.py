@@ -389,8 +389,8 @@ class Run:
 
     def to_html(self) -> str:
         """The report as a page."""
-        from isthmus.report.attack.view import read_run
         from isthmus.report.page import render
+        from isthmus.report.view import read_run
 
         return render(read_run(self.folder))
 

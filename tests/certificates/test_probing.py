@@ -14,10 +14,10 @@ import pytest
 from isthmus.cli.app import run as run_command
 from isthmus.core.lines import seal_row
 from isthmus.models import wrap
-from isthmus.report.attack.view import read_run
 from isthmus.report.certificate.figure import draw_curve
 from isthmus.report.certificate.view import read_certificate
 from isthmus.report.page import render
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import read_rows
 

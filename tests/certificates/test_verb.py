@@ -21,9 +21,9 @@ from isthmus.cli.app import run as run_command
 from isthmus.core.lines import seal_row
 from isthmus.defences import SAFER
 from isthmus.models import wrap
-from isthmus.report.attack.view import read_run
 from isthmus.report.certificate.view import certificates
 from isthmus.report.page import render
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.journal import read_rows
 

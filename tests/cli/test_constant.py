@@ -15,7 +15,8 @@ from isthmus.attacks.result import AttackResult
 from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval, wilson
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
+from isthmus.report.view import RunView
 from isthmus.runs.folder import DataRecord, ModelRecord, RunFolder, RunRecord
 
 Command = Callable[..., Any]

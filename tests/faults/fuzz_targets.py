@@ -96,8 +96,8 @@ def fresh(source: Path, place: Path) -> None:
 def _run_figures(place: Path) -> dict[str, Any]:
     """Every figure that `report` prints."""
     from isthmus.cli.printing import run_json
-    from isthmus.report.attack.view import read_run
     from isthmus.report.certificate.view import certificates
+    from isthmus.report.view import read_run
     from isthmus.runs.explained import read_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.verbs.measure import measurements

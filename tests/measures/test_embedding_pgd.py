@@ -224,8 +224,8 @@ def test_the_command_compares_runs_in_one_figure_and_reads_them_again(tmp_path, 
     shown = capsys.readouterr().out
     assert "radius 0.8" in shown
     assert "measured before" in shown
-    from isthmus.report.attack.view import read_run
     from isthmus.report.page import render
+    from isthmus.report.view import read_run
     from isthmus.runs.folder import RunFolder
 
     page = render(read_run(RunFolder(tmp_path / "one")))

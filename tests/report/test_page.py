@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from isthmus.core.calibration import expected_calibration_error
 from isthmus.core.errors import RunError
-from isthmus.report.attack.view import read_run
 from isthmus.report.evaluation.figure import of_run
 from isthmus.report.figures import spread
 from isthmus.report.page import render, write_report
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
 AddAttack = Callable[..., None]

@@ -10,9 +10,9 @@ import pytest
 
 from isthmus.cli.command import quote_command
 from isthmus.core.redaction import is_command
-from isthmus.report.attack.view import RunView, read_run
 from isthmus.report.page import render
 from isthmus.report.steps import commands, first_attack, next_steps
+from isthmus.report.view import RunView, read_run
 from isthmus.runs.folder import RunFolder
 
 

@@ -15,9 +15,9 @@ from isthmus.core.calibration import expected_calibration_error
 from isthmus.core.errors import UsageError
 from isthmus.models import load_model
 from isthmus.models.victims import ClassifierVictim
-from isthmus.report.attack.view import read_run
 from isthmus.report.evaluation.figure import of_run
 from isthmus.report.page import render
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 from isthmus.training import TrainingSettings
 from isthmus.verbs.sources import DataRequest

@@ -12,7 +12,7 @@ from isthmus.core.errors import ExitCode, UsageError, VictimError
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
-    from isthmus.report.attack.view import RunView
+    from isthmus.report.view import RunView
     from isthmus.verbs.attack import AttackReport, AttackRequest
     from isthmus.verbs.rows_file import RowsDone
 
@@ -188,7 +188,8 @@ def _all_failed(run: RunView) -> VictimError | None:
 
 def _view(report: AttackReport) -> RunView:
     """The run with only the results that this command asked for."""
-    from isthmus.report.attack.view import AttackView, read_run
+    from isthmus.report.attack.view import AttackView
+    from isthmus.report.view import read_run
 
     def views(outcomes: tuple[RowsDone[AttackResult], ...]) -> tuple[AttackView, ...]:
         asked: dict[str, AttackView] = {}

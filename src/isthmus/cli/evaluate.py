@@ -10,7 +10,7 @@ from isthmus.cli import options
 from isthmus.core.errors import ExitCode, VictimError
 
 if TYPE_CHECKING:
-    from isthmus.report.attack.view import RunView
+    from isthmus.report.view import RunView
     from isthmus.verbs.evaluate import EvaluateRequest
     from isthmus.verbs.evaluate.one_set import Answered
     from isthmus.verbs.rows_file import RowsReport
@@ -192,8 +192,8 @@ def _write_predictions(report: RowsReport[Answered], run: RunView, file: str, qu
 
 def _view(report: RowsReport[Answered]) -> RunView:
     """The run with only the sets and rows that this command asked for."""
-    from isthmus.report.attack.view import read_run
     from isthmus.report.evaluation.view import EvaluationView
+    from isthmus.report.view import read_run
 
     asked = tuple(EvaluationView(outcome.file.key, outcome.header) for outcome in report.outcomes)
     return read_run(report.folder, evaluations=asked)

@@ -38,7 +38,7 @@ def export(
     from isthmus.cli.console import print_json
     from isthmus.core.errors import UnknownName, UsageError
     from isthmus.report.attack.export import format_of
-    from isthmus.report.attack.view import read_run
+    from isthmus.report.view import read_run
     from isthmus.runs.folder import RunFolder
 
     chosen = format_of(file, form)

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from isthmus.core.statistics import Interval
-    from isthmus.report.attack.view import AttackView, RunView
+    from isthmus.report.attack.view import AttackView
     from isthmus.report.evaluation.view import EvaluationView
+    from isthmus.report.view import RunView
     from isthmus.summaries.attack import Summary
 
 _RATES = ("racc", "sacc", "balanced_racc", "balanced_sacc", "tpr")

@@ -17,7 +17,7 @@ from isthmus.report.attack.terminal import (
     print_examples,
     print_steps,
 )
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.certificate.terminal import print_certificate
 from isthmus.report.certificate.view import certificates
 from isthmus.report.evaluation.speed import HOW_FAST, speed_table
@@ -26,6 +26,7 @@ from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.numerals import three, three_bounds
 from isthmus.report.steps import next_steps
 from isthmus.report.training.shares import shares_line
+from isthmus.report.view import RunView
 from isthmus.summaries.evaluation import CalibrationSummary, EvaluationSummary
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ def report(
     """Write report.html of a run, and print its table and a few adversarial examples."""
     from isthmus.cli.console import print_json, progress_console, results
     from isthmus.cli.printing import print_run, run_json
-    from isthmus.report.attack.view import read_run
     from isthmus.report.certificate.view import certificates
     from isthmus.report.page import write_report
+    from isthmus.report.view import read_run
     from isthmus.runs.explained import read_explanations
     from isthmus.runs.folder import RunFolder
     from isthmus.verbs.measure import measurements

@@ -84,7 +84,7 @@ def train(
     from isthmus.cli.printing import print_run, run_json
     from isthmus.cli.progress import TrainingBar, fetching
     from isthmus.core.errors import UsageError
-    from isthmus.report.attack.view import read_run
+    from isthmus.report.view import read_run
     from isthmus.verbs.sources import DataRequest
     from isthmus.verbs.train import TrainRequest
     from isthmus.verbs.train import train as run_train

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from isthmus.core import catalog
 from isthmus.core.redaction import is_command
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.certificate.view import certificates
+from isthmus.report.view import RunView
 from isthmus.verbs.measure import measurements
 
 NextStep = tuple[str, str]

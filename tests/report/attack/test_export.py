@@ -13,7 +13,8 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import load_data
 from isthmus.data.adversarial import read_textattack
 from isthmus.report.attack.export import COLUMNS, adversarial, export, format_of, textattack_row
-from isthmus.report.attack.view import AttackView, read_run
+from isthmus.report.attack.view import AttackView
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
 MakeRow = Callable[..., dict[str, Any]]

@@ -17,8 +17,8 @@ from isthmus import load_data
 from isthmus.report.attack.export import export
 from isthmus.report.attack.randomised import describe_judgement, draw_sweep, section, stability, sweeps
 from isthmus.report.attack.terminal import attack_table, footnotes
-from isthmus.report.attack.view import read_run
 from isthmus.report.page import render
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
 

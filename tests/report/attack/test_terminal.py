@@ -9,8 +9,8 @@ from rich.console import Console
 
 from isthmus.report.attack.sentences import coverage, warnings
 from isthmus.report.attack.terminal import attack_table, footnotes, print_examples, print_steps
-from isthmus.report.attack.view import read_run
 from isthmus.report.steps import next_steps
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
 

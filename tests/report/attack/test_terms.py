@@ -18,9 +18,10 @@ from rich.console import Console
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.attack.terminal import detection_table, print_examples
 from isthmus.report.attack.terms import describe_verdict, severity, terms
-from isthmus.report.attack.view import AttackView, read_run
+from isthmus.report.attack.view import AttackView
 from isthmus.report.page import _TEMPLATES, render, write_report
 from isthmus.report.tables import label_cells
+from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
 
 AddAttack = Callable[..., None]

@@ -13,10 +13,10 @@ import question_toys as toys
 from isthmus.core.answer_scores import score
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.inference.question_answering import answer
-from isthmus.report.attack.view import read_run
 from isthmus.report.evaluation.questions import question_lines
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.page import render
+from isthmus.report.view import read_run
 from isthmus.verbs.evaluate import EvaluateRequest, SetRequest, evaluate
 from isthmus.verbs.evaluate.questions import predictions
 

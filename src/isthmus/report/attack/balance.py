@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import percent, percent_bounds, read_interval
+from isthmus.report.view import RunView
 from isthmus.summaries.attack import Summary
 from isthmus.summaries.balance import majority_warning
 

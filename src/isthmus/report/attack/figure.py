@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.figures import (
     CLEAN,
     DASHES,
@@ -20,6 +20,7 @@ from isthmus.report.figures import (
     series_colour,
     spread,
 )
+from isthmus.report.view import RunView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from isthmus.attacks.result import AttackResult
-    from isthmus.report.attack.view import AttackView, RunView
+    from isthmus.report.attack.view import AttackView
+    from isthmus.report.view import RunView
 
 _MOST = 64
 """Pixels of a side that are drawn; larger images are averaged down to that."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from isthmus.core.statistics import Interval
 from isthmus.report import figures
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
+from isthmus.report.view import RunView
 from isthmus.summaries.attack import FreshSummary, clean_probabilities, holding_probabilities
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.core.records import part_of
 from isthmus.report.attack.balance import constants
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.training.shares import describe_collapse, hardly_trained
+from isthmus.report.view import RunView
 from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:

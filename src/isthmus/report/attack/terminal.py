@@ -24,7 +24,7 @@ from isthmus.report.attack.sentences import (
     settings_line,
     without_result,
 )
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.cells import stack
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
@@ -37,6 +37,7 @@ from isthmus.report.numerals import (
     two,
     two_bounds,
 )
+from isthmus.report.view import RunView
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.numerals import percent, read_interval
+from isthmus.report.view import RunView
 from isthmus.summaries.attack import Summary
 
 SEVERITIES = (

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.report import figures
-from isthmus.report.attack.view import AttackView, RunView
+from isthmus.report.attack.view import AttackView
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import three, three_bounds
+from isthmus.report.view import RunView
 from isthmus.summaries.evaluation import CalibrationSummary
 
 if TYPE_CHECKING:

@@ -1,0 +1,177 @@
+"""Attacks on the page: adversarial examples, detectors, and examples without a result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from isthmus.report.attack import balance, figure, randomised, terms
+from isthmus.report.attack.images import ImageGallery
+from isthmus.report.attack.sentences import (
+    coverage,
+    describe_moved_pixels,
+    describe_resources,
+    describe_unbounded,
+    is_large,
+    of_embeddings,
+    warnings,
+    without_result,
+)
+from isthmus.report.attack.view import AttackView
+from isthmus.report.marks import Marked, mark, visible
+from isthmus.report.numerals import read_interval
+from isthmus.report.view import RunView
+
+if TYPE_CHECKING:
+    from isthmus.attacks.result import AttackResult
+
+_SHOWN, _SHOWN_OF_MANY, _MORE, _MORE_IMAGES = 5, 2, 25, 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The model's prediction for one side."""
+
+    name: str
+    label: str
+    score: float | None
+    score_of: str = ""
+    """The class whose score it is, where that is not the label."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One adversarial example on the page."""
+
+    id: str
+    fields: tuple[Marked, ...]
+    before: Verdict
+    after: Verdict
+    words: str
+    similarity: float | None
+    queries: int
+    pictures: Any = None
+    """Of an image: original, adversarial image and difference."""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Adversarial examples of one attack."""
+
+    key: str
+    series: int
+    shown: tuple[Item, ...]
+    more: tuple[Item, ...]
+
+
+def sections(run: RunView, markup: Any) -> dict[str, Any]:
+    """What the template shows of the attacks of a run, by the names it has there."""
+    attacked = [view for view in run.attacks if view.results]
+    images = ImageGallery(run)
+    galleries = [
+        gallery(view, number % 6 + 1, _SHOWN if len(attacked) <= 6 else _SHOWN_OF_MANY, images, markup)
+        for number, view in enumerate(run.attacks)
+        if view.successes
+    ]
+    drawn = {
+        "robust_accuracy": figure.robust_accuracy(run) if attacked else "",
+        "query_budget": figure.query_budget(run) if attacked else "",
+        "words_changed": figure.draw_words_changed(run) if attacked else "",
+    }
+    return {
+        "headline": run.headline,
+        "headline_names": terms.headline_names(run),
+        "severity": terms.severity(run.headline) if run.headline is not None else None,
+        "sentence": terms.headline_sentence(run),
+        "terms": terms.terms(run),
+        "warnings": [*warnings(run), *_troubling(attacked), *images.problems],
+        "attacks": attacked,
+        "together": run.together,
+        "any_abstained": any(view.summary.abstained for view in attacked),
+        "any_trouble": any(view.summary.errors + view.summary.timed_out for view in attacked),
+        "compared": any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
+        "is_large": is_large,
+        "balanced": balance.list_lines(run),
+        "weakest": balance.weakest,
+        "majority": balance.majority,
+        "resources": describe_resources(run),
+        "coverage": coverage(run) if run.together is not None else "",
+        "unbounded": describe_unbounded(run, run.attacks),
+        "of_images": any(view.is_of_images for view in run.attacks),
+        "left_out": run.left_out,
+        "attack_figures": {name: markup(svg) for name, svg in drawn.items()},
+        "detections": [_detection(view, markup(figure.detection(view))) for view in attacked if view.detection],
+        "randomised": randomised.section(run, markup),
+        "galleries": galleries,
+        "embeddings": [view for view in run.embeddings if view.results],
+        "of_embeddings": of_embeddings(run.embeddings),
+        "troubles": _troubles(attacked),
+    }
+
+
+def gallery(view: AttackView, series: int, shown: int, images: ImageGallery, markup: Any) -> Gallery:
+    """The first successes of an attack, in the order of the sample."""
+    more = _MORE_IMAGES if view.is_of_images else _MORE  # A picture takes the room of hundreds of words.
+    items = tuple(
+        replace(item(view, result), pictures=markup(images.pictures(view, result)))
+        if view.is_of_images
+        else item(view, result)
+        for result in view.successes[: shown + more]
+    )
+    return Gallery(view.key, series, items[:shown], items[shown:])
+
+
+def item(view: AttackView, result: AttackResult) -> Item:
+    """One adversarial example, its texts cut into unchanged and changed pieces."""
+    words, changed = result.words, round(result.words_changed * result.words)
+    return Item(
+        id=visible(result.id, everything=True),
+        fields=mark(result),
+        before=_verdict("original", view, result.prediction_before, result.score_before),
+        after=_verdict("adversarial", view, result.prediction_after, result.score_after),
+        words=describe_moved_pixels(result) or (f"{changed} of {words} words changed" if words else "words changed"),
+        similarity=result.similarity,
+        queries=result.logical_queries,
+    )
+
+
+def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> Verdict:
+    said, score = terms.describe_verdict(view, prediction, scores)
+    score_of = terms.name_detected_class(view) if terms.is_evasion(view) else ""
+    return Verdict(name, visible(said, everything=True), score, visible(score_of, everything=True))
+
+
+def _troubling(views: Sequence[AttackView]) -> list[str]:
+    """Attacks with so many errors that the accuracies mean little."""
+    many = [view for view in views if view.summary.errors + view.summary.timed_out > 0.05 * view.summary.n]
+    return [without_result(view) for view in many]
+
+
+def _troubles(views: Sequence[AttackView]) -> list[dict[str, Any]]:
+    return [
+        {"key": view.key, "reason": reason[:300], "count": count}
+        for view in views
+        for reason, count in view.reasons()[:12]
+    ]
+
+
+def _detection(view: AttackView, drawn: Any) -> dict[str, Any]:
+    found = dict(view.detection or {})
+    label = terms.name_detected_class(view)
+    negatives = int(found.get("negatives") or 0)
+    without = int(found.get("negatives_without_answer") or 0)
+    silent = f" ({without} more had no answer)" if without else ""
+    return {
+        "key": view.key,
+        "label": visible(label, everything=True),
+        "note": f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were "
+        f"only scored{silent}. {terms.sentence(terms.threshold(view))} The attack stops as soon as a text passes, so "
+        "that how far it got beyond the threshold, and the area under the ROC curve after it, say nothing.",
+        "figure": drawn,
+        "tpr_before": read_interval(found.get("tpr_before")),
+        "tpr_after": read_interval(found.get("tpr_after")),
+        "fpr": read_interval(found.get("fpr")),
+        "auc_before": found.get("auc_before"),
+    }
