@@ -11,8 +11,8 @@ from rich.console import Console
 
 from isthmus.core.files import write_json
 from isthmus.report.evaluation.figure import group_panels, reliability
-from isthmus.report.evaluation.speed import speed_lines, speed_table
-from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
+from isthmus.report.evaluation.speed import speed_lines
+from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table, speed_table
 from isthmus.report.evaluation.view import EvaluationView, read_evaluations
 from isthmus.report.page import render
 from isthmus.report.view import read_run

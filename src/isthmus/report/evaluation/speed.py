@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from isthmus.core.statistics import Interval
-from isthmus.report.cells import stack
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
 from isthmus.report.numerals import decimal, percent, percent_bounds
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 HOW_FAST = (
     "Wall time on this machine. p50, p95: one example alone, with the interval of the quantile. Examples per second: "
@@ -56,21 +51,6 @@ def speed_lines(views: Sequence[EvaluationView]) -> SpeedLines:
     names = [visible(view.key, everything=True) for view, _ in timed]
     lines = tuple(SpeedLine(name, tuple(cells)) for name, cells in zip(names, rows, strict=True))
     return SpeedLines(tuple(columns), lines)
-
-
-def speed_table(views: Sequence[EvaluationView]) -> Table:
-    """The same for a terminal of eighty columns."""
-    from rich.table import Table
-    from rich.text import Text
-
-    found = speed_lines(views)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("speed", overflow="fold", min_width=14, vertical="top")
-    for heading in found.headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for line in found.lines:
-        table.add_row(Text(line.name), *(stack(figure, span) for figure, span in line.cells))
-    return table
 
 
 def _milliseconds(time: Interval, texts: int = 0) -> Cell:
