@@ -70,7 +70,7 @@ def test_what_python_trains_the_command_line_attacks_and_the_other_way_round(
     beside = isthmus.attack(model, "deepwordbug", data, n=6, device="cpu")
     assert {each.id: each.outcome for each in beside} == {each.id: each.outcome for each in found}
     assert "run" in isthmus.open_run("run").to_html()
-    assert isthmus.evaluate("run", device="cpu").summary()["n"] == 6
+    assert isthmus.evaluate("run", device="cpu").summary().n == 6
     assert "calibration" not in json.loads((tmp_path / "run/run.json").read_text())["defence"]["name"]
     # The same call finds the finished run; other data are refused.
     assert isthmus.train(data, backbone, "normalise+freelb", parameters={"freelb.steps": 2}, settings=QUICK,
@@ -113,7 +113,7 @@ def test_results_are_sequences_that_sum_up_and_show_themselves() -> None:
     assert found._repr_html_() == found.to_html(20)
     assert "accuracy 100.0 %" in repr(found)
     judged = isthmus.evaluate(classify, rows, labels=("bad", "good"))
-    assert judged.summary()["accuracy"]["estimate"] == 1.0
+    assert judged.summary().accuracy.estimate == 1.0
     assert "a fine film" in judged.to_html()
     assert "and 2 more" in judged.to_html(1)
 

@@ -20,9 +20,11 @@ from isthmus.core.errors import MissingExtra
 from isthmus.runs.evaluated import Evaluated
 
 if TYPE_CHECKING:
+    from isthmus.core.statistics import Interval
     from isthmus.runs.folder import RunFolder
     from isthmus.summaries.attack import Summary
     from isthmus.summaries.certificate import CertificateSummary
+    from isthmus.summaries.evaluation import EvaluationSummary
 
 One = TypeVar("One")
 _SHOWN = 20
@@ -161,7 +163,7 @@ class EvaluationResults(Results[Evaluated]):
     >>> from isthmus import evaluate
     >>> found = evaluate(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
     ...                  [("a dull plot", 0), ("a fine film", 1)], labels=("bad", "good"))
-    >>> found.summary()["accuracy"]["estimate"]
+    >>> found.summary().accuracy.estimate
     1.0
     """
 
@@ -169,18 +171,16 @@ class EvaluationResults(Results[Evaluated]):
         """The rows as a run keeps them."""
         return [result.to_row() for result in self]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> EvaluationSummary:
         """Accuracy, balanced accuracy and calibration, each with its interval."""
         from isthmus.summaries.evaluation import summarise_texts
 
         ways = next((tuple(result.scores) for result in self if result.scores), ("model",))
-        found = summarise_texts(self.results, self.labels, ways, ways[0])
-        return {"n": found["n"], "errors": found["errors"], **found["ways"][ways[0]]}
+        return summarise_texts(self.results, self.labels, ways, ways[0])
 
     def figures(self) -> dict[str, str]:
         """Accuracy."""
-        found = self.summary().get("accuracy") or {}
-        return {"accuracy": _format_bounds(found.get("estimate"), found.get("low"), found.get("high"))}
+        return {"accuracy": _percent(self.summary().accuracy)}
 
     def columns(self) -> tuple[str, ...]:
         """Outcome, classes, texts."""
@@ -254,14 +254,10 @@ class CertificateResults(Results[Certified]):
         ]
 
 
-def _percent(interval: Any) -> str:
-    return _format_bounds(interval.estimate, interval.low, interval.high)
-
-
-def _format_bounds(estimate: float | None, low: float | None, high: float | None) -> str:
-    if estimate is None or estimate != estimate or low is None or high is None:
+def _percent(interval: Interval) -> str:
+    if interval.estimate != interval.estimate:
         return "–"
-    return f"{100 * estimate:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{100 * interval.estimate:.1f} % ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
 
 
 def _escape_texts(texts: Mapping[str, str]) -> str:

@@ -15,8 +15,8 @@ import training_toys as toys
 
 from isthmus.attacks.base import AttackSettings
 from isthmus.cli.attack import attack
-from isthmus.cli.printing import describe_training
 from isthmus.core.types import ABSTAINS
+from isthmus.report.training.terminal import describe_training
 from isthmus.runs.folder import RunFolder
 
 

@@ -195,7 +195,7 @@ def test_how_sure_the_model_is_of_the_texts_it_was_attacked_on(run_folder: RunFo
     sure = [max(row["score_before"]) for row in rows if row["score_before"]]
     right = [row["prediction_before"] == row["label"] for row in rows if row["score_before"]]
     assert name == "examples before the attack"
-    assert panel["ece"]["estimate"] == pytest.approx(expected_calibration_error(sure, right), abs=1e-6)
+    assert panel.ece.estimate == pytest.approx(expected_calibration_error(sure, right), abs=1e-6)
     assert 'id="calibration"' in render(view)
     # Nothing can be said of a victim that gives labels alone, or of an attack on one class alone.
     labels = [{**row, "score_before": row["score_before"] and [0.0, 1.0]} for row in rows]

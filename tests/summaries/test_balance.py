@@ -15,6 +15,7 @@ from isthmus.core.statistics import wilson
 from isthmus.runs.evaluated import Evaluated
 from isthmus.summaries.attack import summarise
 from isthmus.summaries.balance import Balance, BalanceRow, mean_rate
+from isthmus.summaries.evaluation import Majority
 from isthmus.summaries.evaluation import summarise_texts as evaluated
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -79,10 +80,10 @@ def test_examples_on_which_nothing_was_tried_are_not_proven() -> None:
 
 def test_an_evaluation_has_the_same_figures() -> None:
     rows = [Evaluated(str(i), "right", int(i >= 87), scores={"model": (0.9, 0.1)}) for i in range(100)]
-    figures = evaluated(rows, ("ham", "spam"), ("model",), "model")["ways"]["model"]
-    assert figures["accuracy"]["estimate"] == pytest.approx(0.87)
-    assert figures["balanced_accuracy"]["estimate"] == pytest.approx(0.5)
-    assert figures["majority"] == {"label": "ham", "share": 0.87}
-    assert figures["only_prediction"] == "ham"
+    figures = evaluated(rows, ("ham", "spam"), ("model",), "model").own
+    assert figures.accuracy.estimate == pytest.approx(0.87)
+    assert figures.balanced_accuracy.estimate == pytest.approx(0.5)
+    assert figures.majority == Majority("ham", 0.87)
+    assert figures.only_prediction == "ham"
     rows[0] = dataclasses.replace(rows[0], scores={"model": (0.1, 0.9)})
-    assert evaluated(rows, ("ham", "spam"), ("model",), "model")["ways"]["model"]["only_prediction"] is None
+    assert evaluated(rows, ("ham", "spam"), ("model",), "model").own.only_prediction is None

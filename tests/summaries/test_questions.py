@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from isthmus.core.errors import DataError, UsageError
+from isthmus.core.errors import DataError, RunError, UsageError
 from isthmus.core.statistics import wilson
 from isthmus.core.types import Answer, Classification, Example, QuestionAnswering
 from isthmus.data import Dataset, Rejected
 from isthmus.inference.question_answering import Candidate, Prediction
-from isthmus.summaries.questions import evaluate_answers, evaluation
+from isthmus.summaries.evaluation import Reason
+from isthmus.summaries.questions import QuestionSummary, evaluate_answers, evaluation
 
 
 def questions(answers: dict[str, list[str]], rejected: int = 0) -> Dataset:
@@ -83,3 +84,31 @@ def test_what_cannot_be_scored() -> None:
         evaluation(labelled, predicted({"a": "x"}))
     with pytest.raises(UsageError, match="no questions"):
         evaluate_answers(None, questions({}))  # type: ignore[arg-type]
+
+
+STORED = """{"headline": "model", "n": 5, "answered": 4, "errors": 1, "reasons": [{"reason": "no answer", "count": 1}],
+"questions": {"overall": {"n": 4, "exact_match": {"estimate": 0.5, "low": 0.0, "high": 0.666667}, "f1": {"estimate":
+0.666667, "low": 0.0, "high": 0.888889}}, "original": {"n": 2, "exact_match": {"estimate": 0.5, "low": 0.0, "high":
+1.0}, "f1": {"estimate": 0.5, "low": 0.0, "high": 1.0}}, "worst": {"n": 2, "exact_match": {"estimate": 0.0, "low": 0.0,
+"high": 0.65762}, "f1": {"estimate": 0.333333, "low": 0.0, "high": 0.666667}}}}"""
+"""A header's figures as they have been written since questions are evaluated."""
+
+
+def test_the_figures_of_a_header_are_as_they_were() -> None:
+    data = questions({"q": ["red fox"], "q-1": ["red fox"], "q-2": ["red fox"], "p": ["x"]})
+    found = evaluation(data, predicted({"q": "red fox", "q-1": "fox", "q-2": "red fox", "p": "y"}))
+    reasons = (Reason("no answer", 1),)
+    made = QuestionSummary("model", 5, 4, found.overall, found.original, found.worst, reasons)
+    stored = json.loads(STORED)
+    assert json.dumps(made.to_json()) == json.dumps(stored)
+    assert json.dumps(QuestionSummary.from_json(stored).to_json()) == json.dumps(stored)
+    assert made.hardest == found.worst
+
+
+def test_where_nothing_was_answered_there_are_no_figures() -> None:
+    nothing = QuestionSummary("model", 2, 0)
+    assert nothing.to_json() == {"headline": "model", "n": 2, "answered": 0, "errors": 2, "reasons": []}
+    assert QuestionSummary.from_json(nothing.to_json()) == nothing
+    assert nothing.hardest is None
+    with pytest.raises(RunError, match="not the figures of a set of questions"):
+        QuestionSummary.from_json({"headline": "model"})

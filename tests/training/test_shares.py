@@ -12,7 +12,7 @@ from isthmus.core import progress as work
 from isthmus.core.hardware import bfloat16_works
 from isthmus.core.types import Output
 from isthmus.defences import ALUM, SMART, VIB, Batch, Defence, FreeLB, InfoBERT, Terms
-from isthmus.report.training.shares import describe_collapse, hardly_trained, shares_line
+from isthmus.report.training.sentences import describe_collapse, hardly_trained, shares_line
 from isthmus.training import TrainingSettings, shares, train
 from isthmus.training.numerics import autocast_on
 from isthmus.training.resident import Resident, train_resident

@@ -66,7 +66,7 @@ def test_the_calibration_of_the_finished_model_is_noted_with_its_interval(run: R
 def test_the_page_of_a_run_that_was_only_trained_draws_it(run: RunFolder, tmp_path: Path) -> None:
     view = read_run(run)
     ((name, panel),) = of_run(view)
-    assert (name, panel) == ("development data", (run.record().results or {})["dev_calibration"])
+    assert (name, panel.to_json()) == ("development data", (run.record().results or {})["dev_calibration"])
     page = render(view)
     assert 'id="calibration"' in page
     assert "Reliability diagrams. development data: expected calibration error" in page

@@ -1,10 +1,13 @@
-"""Shared by all sources of assets: their error, the hash of a file, the size of a download."""
+"""What every source of an asset needs: its failure as an error, the hash of a file, a program that downloads."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from isthmus.assets.types import Pin
@@ -44,3 +47,32 @@ def size_under(folder: Path) -> int:
             except OSError:  # pip moved it in between
                 continue
     return total
+
+
+def run_downloader(
+    command: Sequence[str],
+    folder: Path,
+    size: int,
+    downloaded: Callable[[int], None],
+    *,
+    environment: Mapping[str, str],
+    errors: int,
+    cwd: Path | None = None,
+) -> tuple[int, str]:
+    """Run a program that downloads `size` bytes into `folder`: its exit status, and what it said.
+
+    `downloaded` hears how many bytes are there, `errors` says where its standard error goes.
+    """
+    with tempfile.TemporaryFile() as output:
+        with subprocess.Popen(
+            command, stdout=output, stderr=errors, stdin=subprocess.DEVNULL, env=environment, cwd=cwd
+        ) as program:
+            try:
+                while program.poll() is None:
+                    downloaded(min(size, size_under(folder)))
+                    time.sleep(0.1)
+            except BaseException:
+                program.kill()
+                raise
+        output.seek(0)
+        return program.returncode, output.read().decode(errors="replace")

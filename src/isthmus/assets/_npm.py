@@ -12,11 +12,10 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from isthmus.assets._checks import SourceFailed, check_pin, size_under
+from isthmus.assets._checks import SourceFailed, check_pin, run_downloader
 from isthmus.assets.types import Asset, FetchProgress, Npm, Report
 from isthmus.core.errors import AssetError
 
@@ -49,21 +48,11 @@ def pack(source: Npm, folder: Path, downloaded: Callable[[int], None]) -> Path:
     command = [program, "pack", source.requirement, "--ignore-scripts", "--json", "--pack-destination", str(folder)]
     # Its cache would be a second copy, in a home folder that may not be writable.
     environment = {**os.environ, "npm_config_cache": str(folder / "cache"), "npm_config_update_notifier": "false"}
-    with tempfile.TemporaryFile() as said:
-        with subprocess.Popen(
-            command, stdout=said, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment, cwd=folder
-        ) as npm:
-            try:
-                while npm.poll() is None:
-                    downloaded(min(source.pin.size, size_under(folder)))
-                    time.sleep(0.1)
-            except BaseException:
-                npm.kill()
-                raise
-        said.seek(0)
-        answer = said.read().decode(errors="replace")
+    status, answer = run_downloader(
+        command, folder, source.pin.size, downloaded, environment=environment, errors=subprocess.DEVNULL, cwd=folder
+    )
     found = sorted(folder.glob("*.tgz"))
-    if npm.returncode or len(found) != 1:
+    if status or len(found) != 1:
         raise _failure(source, answer, shutil.disk_usage(folder).free)
     downloaded(source.pin.size)
     return found[0]

@@ -202,8 +202,8 @@ def _view(report: RowsReport[Answered]) -> RunView:
 def _all_failed(run: RunView) -> VictimError | None:
     """The error for a set without a single answer: no result can pass or fail."""
     for view in run.evaluations:
-        if not view.summary.get("answered"):
-            reasons = view.summary.get("reasons") or [{}]
-            reason = reasons[0].get("reason", "unknown")
+        summary = view.summary
+        if summary is None or not summary.answered:
+            reason = summary.reasons[0].reason if summary is not None and summary.reasons else "unknown"
             return VictimError(f"{view.key}: no example was answered: {reason}. Use --retry-errors to try again")
     return None

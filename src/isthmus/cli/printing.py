@@ -20,16 +20,18 @@ from isthmus.report.attack.terminal import (
 from isthmus.report.attack.view import AttackView
 from isthmus.report.certificate.terminal import print_certificate
 from isthmus.report.certificate.view import certificates
-from isthmus.report.evaluation.speed import HOW_FAST, speed_table
-from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
+from isthmus.report.evaluation.terminal import print_evaluations
 from isthmus.report.evaluation.view import EvaluationView
-from isthmus.report.numerals import read_interval, three, three_bounds
 from isthmus.report.steps import next_steps
-from isthmus.report.training.shares import shares_line
+from isthmus.report.training.sentences import shares_line
+from isthmus.report.training.terminal import describe_training
 from isthmus.report.view import RunView
+from isthmus.summaries.evaluation import EvaluationSummary
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from isthmus.core.statistics import Interval
 
 
 def print_run(
@@ -93,31 +95,6 @@ def print_run(
     print_steps(console, next_steps(run, after))
 
 
-def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None:
-    """Print the tables of texts and of questions, with their notes."""
-    from rich.text import Text
-
-    from isthmus.report.evaluation.questions import question_table
-    from isthmus.report.marks import visible
-
-    asked = [view for view in views if view.answers_questions]
-    texts = [view for view in views if not view.answers_questions]
-    if texts:
-        console.print()
-        console.print(evaluation_table(texts))
-        console.print(evaluation_notes(texts))
-    if asked:
-        console.print()
-        console.print(question_table(asked))
-        console.print(Text("Under each figure: its 95 % interval, over groups of questions about one text.", "dim"))
-    if any(view.speed for view in views):
-        console.print()
-        console.print(speed_table(views))
-        console.print(Text(HOW_FAST, "dim"))
-    for warning in (warning for view in asked for warning in view.warnings()):
-        console.print(Text(visible(warning), style="yellow"))
-
-
 def read_back(verb: str, counts: Mapping[str, tuple[int, int]], probe_queries: int) -> str:
     """``0 attacked now, 20 read back``: new and stored rows, by key."""
     several = len(counts) > 1
@@ -127,34 +104,6 @@ def read_back(verb: str, counts: Mapping[str, tuple[int, int]], probe_queries: i
     ]
     asked = f" ({probe_queries} queries to check that the model is unchanged)" if probe_queries else ""
     return "; ".join(parts) + asked
-
-
-def describe_training(results: Mapping[str, Any]) -> str:
-    """How a model was trained, in one line."""
-    counts = {what: int(results.get(f"{what}s") or 0) for what in ("example", "step")}
-    examples, steps = (f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
-    parts = [f"trained on {examples} in {steps}"]
-    if results.get("wall_s"):
-        parts.append(f"{float(results['wall_s']):,.0f} s")
-    if results.get("dev_accuracy") is not None:
-        from isthmus.core.statistics import wilson
-
-        n = int(results.get("dev_examples") or 0)
-        # What is deployed answers by several; `isthmus evaluate` asks that one.
-        whose = " of a single pass" if results.get("dev_single_pass") else ""
-        text = f"development accuracy{whose} {100 * float(results['dev_accuracy']):.1f} %"
-        if n:
-            interval = wilson(round(float(results["dev_accuracy"]) * n), n)
-            text += f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})"
-        parts.append(text)
-    if results.get("dev_calibration"):
-        ece = read_interval(results["dev_calibration"].get("ece"))
-        parts.append(f"calibration error {three(ece.estimate)} ({three_bounds(ece)})")
-    if results.get("dev_f1") is not None:
-        parts.append(f"development F1 {100 * float(results['dev_f1']):.1f} %")
-        if results.get("dev_exact_match") is not None:
-            parts.append(f"exact match {100 * float(results['dev_exact_match']):.1f} %")
-    return ", ".join(parts)
 
 
 def attack_json(view: AttackView) -> dict[str, Any]:
@@ -177,17 +126,21 @@ def attack_json(view: AttackView) -> dict[str, Any]:
 
 def evaluation_json(view: EvaluationView) -> dict[str, Any]:
     """The figures of one evaluation; those of the model as saved come first."""
-    own = view.summary.get("ways", {}).get(view.headline, {})
-    shown = {name: own.get(name) for name in ("accuracy", "balanced_accuracy")}
-    shown["ece"] = (own.get("calibration") or {}).get("ece")
-    if view.answers_questions:
-        overall = view.summary.get("questions", {}).get("overall", {})
-        shown = {name: overall.get(name) for name in ("exact_match", "f1")}
+    summary, speed = view.summary, view.speed
+    shown: dict[str, Interval | None] = {"accuracy": None, "balanced_accuracy": None, "ece": None}
+    if isinstance(summary, EvaluationSummary):
+        own = summary.own
+        shown = {"accuracy": own.accuracy, "balanced_accuracy": own.balanced_accuracy, "ece": own.calibration.ece}
+    elif view.answers_questions:
+        overall = summary.overall if summary is not None else None
+        shown = {"exact_match": overall.exact_match, "f1": overall.f1} if overall else {"exact_match": None, "f1": None}
+    figures = {name: {} if each is None else each.to_json() for name, each in shown.items()}
+    price = {"price_per_hour": view.price_per_hour, "cost_per_1000": view.cost_per_1000}
     return {
-        **{name: (each or {}).get("estimate") for name, each in shown.items()},
-        "intervals": {name: [(each or {}).get("low"), (each or {}).get("high")] for name, each in shown.items()},
-        **view.summary,
-        "speed": view.speed,
+        **{name: each.get("estimate") for name, each in figures.items()},
+        "intervals": {name: [each.get("low"), each.get("high")] for name, each in figures.items()},
+        **(summary.to_json() if summary is not None else {}),
+        "speed": None if speed is None else {**speed.to_json(), **price},
         "set": view.header.get("set"),
         "suspicion": view.header.get("suspicion"),
         "warnings": view.warnings(),

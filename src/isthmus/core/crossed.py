@@ -29,11 +29,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from isthmus.core.errors import UsageError
-from isthmus.core.statistics import Interval, check_share, mcnemar
+from isthmus.core.statistics import Interval, check_numbers, check_share, mcnemar, wilson_of_rate
 from isthmus.core.types import Doubles
 
 
@@ -66,7 +65,7 @@ def crossed_rate(right: ArrayLike, level: float = 0.95) -> Interval:
     # N equal answers of every seed are worth N texts, not S N; and no study is worth more than S N answers.
     half = layout.half(0.5 - level / 2)
     worth = found.shape[1] if not spread else min(float(found.size), z * z * spread / max(half * half, 1e-12))
-    return _wilson(layout.mean, worth, z, level)
+    return wilson_of_rate(layout.mean, worth, level)
 
 
 def crossed_mean(values: ArrayLike, level: float = 0.95) -> Interval:
@@ -149,16 +148,6 @@ _DEEPEST = 60.0
 """Smaller tails than exp(-60) are not told apart."""
 
 
-def _wilson(rate: float, n: float, z: float, level: float) -> Interval:
-    """Wilson's interval where `n` need not be a whole number."""
-    scale = 1 + z * z / n
-    centre = (rate + z * z / (2 * n)) / scale
-    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / scale
-    low = 0.0 if rate == 0 else max(0.0, centre - half)
-    high = 1.0 if rate == 1 else min(1.0, centre + half)
-    return Interval(rate, low, high, level)
-
-
 def _student(freedom: float, tail: float) -> float:
     """Quantile of Student's t that leaves `tail` above it."""
     from scipy.special import stdtrit
@@ -167,9 +156,4 @@ def _student(freedom: float, tail: float) -> float:
 
 
 def _matrix(name: str, values: ArrayLike) -> Doubles:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 2:
-        raise UsageError(f"{name} must be a matrix [seeds, texts], not of shape {found.shape}")
-    if np.isnan(found).any():
-        raise UsageError(f"{name} holds NaN")
-    return found
+    return check_numbers(name, values, 2, "a matrix [seeds, texts]")

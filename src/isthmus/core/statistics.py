@@ -13,9 +13,10 @@ AUC               P(positive > negative) + ½ P(positive = negative)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +42,17 @@ class Interval:
         """A JSON-ready dictionary."""
         return {"estimate": self.estimate, "low": self.low, "high": self.high, "level": self.level}
 
+    def to_json(self) -> dict[str, float | None]:
+        """As records hold it: six decimals, null where there is no number, and no level, which is always 0.95."""
+        return {name: json_number(getattr(self, name)) for name in ("estimate", "low", "high")}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Interval:
+        """Read what `to_json` wrote; NaN between 0 and 1 where a record holds no interval."""
+        if not isinstance(value, Mapping):
+            return cls(math.nan, 0.0, 1.0)
+        return cls(*(read_number(value.get(name)) for name in ("estimate", "low", "high")))
+
 
 @dataclass(frozen=True, slots=True)
 class McNemar:
@@ -51,20 +63,34 @@ class McNemar:
     p_value: float
 
 
+def json_number(value: float, decimals: int = 6) -> float | None:
+    """A figure as records hold it: rounded, null where there is no number."""
+    return None if math.isnan(value) else round(float(value), decimals)
+
+
+def read_number(value: Any) -> float:
+    """What `json_number` wrote."""
+    return math.nan if value is None else float(value)
+
+
 def wilson(k: int, n: int, level: float = 0.95) -> Interval:
     """Wilson's score interval of a rate of `k` in `n`; (0, 1) with estimate NaN if n is 0."""
     _check_counts(k, n)
     check_share("level", level)
     if n == 0:
         return Interval(math.nan, 0.0, 1.0, level)
+    return wilson_of_rate(k / n, n, level)
+
+
+def wilson_of_rate(rate: float, n: float, level: float = 0.95) -> Interval:
+    """The same of a rate of what is worth `n` examples; `n` need not be a whole number."""
     z = NormalDist().inv_cdf(0.5 + level / 2)
-    rate = k / n
     centre = rate + z * z / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    # At k = 0 and k = n the bound is exactly 0 or 1, which rounding would miss by 1e-17.
-    low = 0.0 if k == 0 else max(0.0, (centre - half) / scale)
-    high = 1.0 if k == n else min(1.0, (centre + half) / scale)
+    # At rates 0 and 1 the bound is exactly 0 or 1, which rounding would miss by 1e-17.
+    low = 0.0 if rate == 0 else max(0.0, (centre - half) / scale)
+    high = 1.0 if rate == 1 else min(1.0, (centre + half) / scale)
     return Interval(rate, low, high, level)
 
 
@@ -155,15 +181,12 @@ def bootstrap_ratio(
     return Interval(float(total.sum() / size.sum()), float(low), float(high), level)
 
 
-def pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level: float = 0.95) -> Interval:
+def bootstrap_pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level: float = 0.95) -> Interval:
     """Pearson's correlation with its percentile bootstrap interval; NaN if one side does not vary.
 
     Fisher's interval is for normal variables; counts of words are far from that.
     """
-    first, second = _vector("a", a), _vector("b", b)
-    if len(first) != len(second):
-        raise UsageError(f"a correlation needs equal lengths, not {len(first)} and {len(second)}")
-    check_share("level", level)
+    first, second = _correlated(a, b, level)
     if len(first) < 3 or not (np.ptp(first) and np.ptp(second)):
         return Interval(math.nan, math.nan, math.nan, level)
     rng = numpy_stream(seed, "bootstrap")
@@ -176,6 +199,35 @@ def pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_000, level
         found.append((x * y).sum(axis=1)[scale > 0] / scale[scale > 0])
     low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(np.corrcoef(first, second)[0, 1]), float(low), float(high), level)
+
+
+def fisher_pearson(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> tuple[Interval, float]:
+    """Pearson's correlation with the interval of Fisher's z, and the two-sided p-value of Student's t.
+
+    Both are NaN where one side does not vary.
+    """
+    first, second = _correlated(a, b, level)
+    n = len(first)
+    if n < 3 or not (np.ptp(first) and np.ptp(second)):
+        return Interval(math.nan, -1.0, 1.0, level), math.nan
+    r = float(np.clip(np.corrcoef(first, second)[0, 1], -1.0, 1.0))
+    if n == 3 or abs(r) == 1:
+        low, high = (-1.0, 1.0) if n == 3 else (r, r)
+    else:
+        half = NormalDist().inv_cdf(0.5 + level / 2) / math.sqrt(n - 3)
+        low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    from scipy.special import stdtr
+
+    t = math.inf if abs(r) == 1 else abs(r) * math.sqrt((n - 2) / (1 - r * r))
+    return Interval(r, low, high, level), float(2 * stdtr(n - 2, -t))
+
+
+def _correlated(a: ArrayLike, b: ArrayLike, level: float) -> tuple[Doubles, Doubles]:
+    first, second = _vector("a", a), _vector("b", b)
+    if len(first) != len(second):
+        raise UsageError(f"a correlation needs equal lengths, not {len(first)} and {len(second)}")
+    check_share("level", level)
+    return first, second
 
 
 def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:
@@ -258,9 +310,14 @@ def threshold_at_fpr(negative_scores: ArrayLike, fpr: float) -> float:
 
 
 def _vector(name: str, values: ArrayLike) -> Doubles:
+    return check_numbers(name, values, 1, "a vector")
+
+
+def check_numbers(name: str, values: ArrayLike, dimensions: int, shape: str) -> Doubles:
+    """Numbers as an array; other dimensions, which `shape` names, and NaN are refused."""
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise UsageError(f"{name} must be a vector, not of shape {array.shape}")
+    if array.ndim != dimensions:
+        raise UsageError(f"{name} must be {shape}, not of shape {array.shape}")
     if np.isnan(array).any():
         raise UsageError(f"{name} holds NaN")
     return array

@@ -82,7 +82,7 @@ def load_data(
         if task != "classification":
             raise UsageError("questions come from a file or by name: of data at hand only classified texts are taken")
         found = as_splits(source, name or "data", text=text, label=label, pair=pair, labels=labels)
-        return found if split is None else found.find_split(canonical(split))
+        return _choose(found, split)
     loaded = _load_source(source, split, text, label, pair, labels, name, task)
     if isinstance(loaded, Splits):
         options = {"text": text, "label": label, "pair": pair, "labels": None if labels is None else tuple(labels)}
@@ -105,16 +105,16 @@ def _load_source(
         if any(option is not None for option in (text, label, pair, labels)) or task != "classification":
             raise UsageError(f"{source} makes its data itself: columns, label names and the task are its own")
         made = from_extension(extension, name)
-        return made if split is None else made.find_split(canonical(split))
+        return _choose(made, split)
     images = _find_images(source, text, label, pair, labels, name, task)
     if images is not None:
-        return images if split is None else images.find_split(canonical(split))
+        return _choose(images, split)
     found = _find_source(source)
     title = name or found.name
     given = tuple(labels) if labels is not None else None
     if found.images is not None and task == "classification" and text is None and pair is None:
         splits = found.images(title, given, label)
-        return splits if split is None else splits.find_split(canonical(split))
+        return _choose(splits, split)
     reading: LabelledReading | QuestionReading
     if task == "qa":
         reading = QuestionReading(found, title, text, label, pair, given)
@@ -128,6 +128,10 @@ def _load_source(
             raise UnknownName(f"split in {title}", split, found.splits)
         return reading.dataset(wanted)
     return read_all(reading, found, title)
+
+
+def _choose(splits: Splits, split: str | None) -> Splits | Dataset:
+    return splits if split is None else splits.find_split(canonical(split))
 
 
 def names_images(source: str | Path) -> bool:

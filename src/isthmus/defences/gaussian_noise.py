@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.types import ImageClassification, Task
 from isthmus.defences.base import Batch, Defence, Labelled, Plan, Terms
-from isthmus.defences.parts.attacked_examples import split_key_values
+from isthmus.defences.parts.attacked_examples import build_base
 from isthmus.defences.parts.checks import at_least, needs_words
 
 if TYPE_CHECKING:
@@ -60,11 +59,7 @@ class GaussianNoise(Defence):
 
     @functools.cached_property
     def _base(self) -> Defence:
-        found = catalog.build(
-            "defences", self.base, split_key_values(self.base_parameters, f"{self.name}: {self.base}")
-        )
-        assert isinstance(found, Defence)
-        return found
+        return build_base(self.name, self.base, self.base_parameters)
 
     def adapt_to(self, task: Task) -> Self:
         """Set the usual standard deviation for the task, if none was given."""

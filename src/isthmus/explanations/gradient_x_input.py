@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from isthmus.core.errors import UsageError
 from isthmus.core.types import Example, Victim
 from isthmus.explanations.base import Explainer, Explanation
+from isthmus.explanations.parts.outputs import OutputKind, check_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,11 @@ class GradientXInput(Explainer):
 
     needs_gradients: ClassVar[bool] = True
 
-    output: Literal["logit", "probability"] = "logit"
+    output: OutputKind = "logit"
     """What is explained: the logit of a class, or its probability."""
 
     def __post_init__(self) -> None:
-        if self.output not in ("logit", "probability"):
-            raise UsageError(f"output is 'logit' or 'probability', not {self.output!r}")
+        check_output(self.output)
 
     def explain(
         self, victim: Victim, examples: Sequence[Example], classes: tuple[int, ...] | None, seed: int

@@ -13,7 +13,7 @@ import numpy as np
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive, numpy_stream
-from isthmus.core.statistics import Interval
+from isthmus.core.statistics import Interval, json_number
 from isthmus.core.types import Example
 from isthmus.measures._consistency_plots import CHANGED, ConsistencyCurve, plot_changes, top_plot
 from isthmus.measures._pairs import count_changes, is_aligned, pair_words, replace_at_random, with_random_weights
@@ -152,8 +152,10 @@ class _ConsistencyRun:
         self.found.details["texts"] = {
             "ids": [pair.id for pair in self.pairs],
             "outcomes": [pair.outcome for pair in self.pairs],
-            "tau": [_json_number(tau) for tau in taus.tolist()],
-            "top-5": [_json_number(self._overlap(one, two, 5, False)) for one, two in zip(before, after, strict=True)],
+            "tau": [json_number(tau, 4) for tau in taus.tolist()],
+            "top-5": [
+                json_number(self._overlap(one, two, 5, False), 4) for one, two in zip(before, after, strict=True)
+            ],
         }
         for outcome, words in _OUTCOMES.items():
             chosen = [place for place, pair in enumerate(self.pairs) if pair.outcome == outcome]
@@ -333,8 +335,3 @@ def _mean_of_numbers(values: Sequence[float]) -> float:
     """The mean of all values but NaN."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
-
-
-def _json_number(value: float) -> float | None:
-    """A number for JSON, which has no NaN."""
-    return None if math.isnan(value) else round(value, 4)

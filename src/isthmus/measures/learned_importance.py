@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from isthmus.attacks.parts.synonyms import Synonyms
 from isthmus.core.errors import AssetError, ModelError, UsageError
 from isthmus.core.seeds import numpy_stream
-from isthmus.core.statistics import Interval, bootstrap_mean, pearson
+from isthmus.core.statistics import Interval, bootstrap_mean, bootstrap_pearson
 from isthmus.core.types import Doubles
 from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 from isthmus.text.words import Words
@@ -150,9 +150,9 @@ class _ImportanceRun:
         names = list(counted)
         for number, one in enumerate(names):
             for two in names[number + 1 :]:
-                self._add(f"correlation of {one} and {two}", pearson(counted[one], counted[two], self.seed))
+                self._add(f"correlation of {one} and {two}", bootstrap_pearson(counted[one], counted[two], self.seed))
                 first = counted[one] if one == "importance" else np.log1p(counted[one])
-                of_logs = pearson(first, np.log1p(counted[two]), self.seed)
+                of_logs = bootstrap_pearson(first, np.log1p(counted[two]), self.seed)
                 self._add(f"correlation of {one} and {two} (logarithms of counts)", of_logs)
 
     def _compare_synonyms(self, model: Classifier, fold: Callable[[str], str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +12,7 @@ import numpy as np
 
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
-from isthmus.core.statistics import Interval, bootstrap_mean
+from isthmus.core.statistics import bootstrap_mean, fisher_pearson
 from isthmus.measures._sweep import in_order, label_of, value_of
 from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, Series, SourceName, Subject
 from isthmus.measures.information_bounds import report_step
@@ -250,28 +249,11 @@ def _correlations(points: Sequence[tuple[HeadPair, float]], name: str) -> list[F
     means = [[side[runs == run].mean() for run in np.unique(runs)] for side in (values, gaps)]
     found = []
     for what, (x, y) in (("pairs", (values, gaps)), ("runs", (np.array(means[0]), np.array(means[1])))):
-        r, p = pearson(x, y)
+        r, p = fisher_pearson(x, y)
         column = f"{len(x)} {what}"
         found.append(Figure.from_interval(f"Pearson's r of gap and {name}", r, column))
         found.append(Figure(f"p of gap and {name}", p, of=column))
     return found
-
-
-def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Interval, float]:
-    """Correlation with the interval of Fisher's z, and the two-sided p-value of Student's t; NaN where undefined."""
-    n = len(x)
-    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Interval(math.nan, -1.0, 1.0), math.nan
-    r = float(np.clip(np.corrcoef(x, y)[0, 1], -1.0, 1.0))
-    if n == 3 or abs(r) == 1:
-        low, high = (-1.0, 1.0) if n == 3 else (r, r)
-    else:
-        half = 1.959963984540054 / math.sqrt(n - 3)
-        low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
-    from scipy.special import stdtr
-
-    t = math.inf if abs(r) == 1 else abs(r) * math.sqrt((n - 2) / (1 - r * r))
-    return Interval(r, low, high), float(2 * stdtr(n - 2, -t))
 
 
 def _make_plot(stem: str, name: str, points: Sequence[tuple[HeadPair, float]], attack: InputAttack) -> Plot:

@@ -136,7 +136,7 @@ class Classifier(nn.Module):
     @property
     def stochastic(self) -> bool:
         """Whether the same input may be scored differently twice outside training."""
-        return any(slot.stochastic for slot in self.slots.by_name().values())
+        return self.slots.stochastic
 
     def fill(
         self,

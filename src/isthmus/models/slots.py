@@ -136,6 +136,11 @@ class Slots(nn.Module):
         """The filled slots by name."""
         return {name: slot for name in self.names if (slot := getattr(self, name)) is not None}
 
+    @property
+    def stochastic(self) -> bool:
+        """Whether a filled slot draws outside training."""
+        return any(slot.stochastic for slot in self.by_name().values())
+
     def put(self, name: str, slot: Slot, seed: int) -> None:
         """Fill one slot; its draws come from (seed, its class name)."""
         if not isinstance(slot, Slot) or slot.place != name:

@@ -23,7 +23,7 @@ from isthmus.report.measure import page as measure_page
 from isthmus.report.measure import view as measure_view
 from isthmus.report.tables import label_cells
 from isthmus.report.training import figure as training_figure
-from isthmus.report.training.shares import shares_line
+from isthmus.report.training.sentences import shares_line
 from isthmus.report.view import RunView, read_run
 from isthmus.runs.explained import read_explanations
 from isthmus.runs.folder import RunFolder

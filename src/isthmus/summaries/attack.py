@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.core.statistics import Interval, bootstrap_mean, wilson
+from isthmus.core.statistics import Interval, bootstrap_mean, json_number, wilson
 from isthmus.summaries.balance import Balance, BalanceRow
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class FreshSummary:
             "claimed": self.claimed,
             "held": self.held,
             "draws": self.draws,
-            **{name: _json_number(interval.estimate) for name, interval in rates.items()},
+            **{name: json_number(interval.estimate) for name, interval in rates.items()},
             "intervals": {
-                name: [_json_number(interval.low), _json_number(interval.high)] for name, interval in rates.items()
+                name: [json_number(interval.low), json_number(interval.high)] for name, interval in rates.items()
             },
         }
 
@@ -165,7 +165,7 @@ class Summary:
         rates = {name: getattr(self, name) for name in _FIGURES}
         figures: dict[str, Any] = {
             "n": self.n,
-            **{name: _json_number(interval.estimate) for name, interval in rates.items()},
+            **{name: json_number(interval.estimate) for name, interval in rates.items()},
             "queries": self.queries,
             "physical_queries": self.physical_queries,
             "no_candidates": self.no_candidates,
@@ -179,7 +179,7 @@ class Summary:
                 "error": self.errors,
             },
             "intervals": {
-                name: [_json_number(interval.low), _json_number(interval.high)] for name, interval in rates.items()
+                name: [json_number(interval.low), json_number(interval.high)] for name, interval in rates.items()
             },
         }
         if self.abstained:
@@ -189,19 +189,15 @@ class Summary:
             figures["fresh"] = self.fresh.to_json()
         if self.linf is not None and self.l2 is not None:
             figures |= {
-                "linf": _json_number(self.linf.estimate),
-                "l2": _json_number(self.l2.estimate),
+                "linf": json_number(self.linf.estimate),
+                "l2": json_number(self.l2.estimate),
                 "blind": self.blind,
             }
             moved = {"linf": self.linf, "l2": self.l2}
             figures["intervals"] |= {
-                name: [_json_number(each.low), _json_number(each.high)] for name, each in moved.items()
+                name: [json_number(each.low), json_number(each.high)] for name, each in moved.items()
             }
         return figures
-
-
-def _json_number(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 6)
 
 
 def summarise(results: Sequence[AttackResult], threshold: float | None = None) -> Summary:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from isthmus.core.statistics import Interval, wilson
+from isthmus.core.statistics import Interval, json_number, wilson
 
 
 class BalanceRow(NamedTuple):
@@ -127,7 +127,7 @@ class Balance:
         """Classes by their number, in the order of the scores."""
         return {
             "majority": self.majority.label if self.majority else None,
-            "majority_share": None if math.isnan(self.majority_share) else round(self.majority_share, 6),
+            "majority_share": json_number(self.majority_share),
             "only_prediction": self.only_prediction,
             "unlabelled": self.unlabelled,
             "classes": [

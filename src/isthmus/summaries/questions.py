@@ -9,7 +9,7 @@ their figures are not independent, and resampling them one by one would give int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from isthmus.core.answer_scores import AnswerScore, base_ids, score, worst_variants
-from isthmus.core.errors import DataError, UsageError
+from isthmus.core.errors import DataError, RunError, UsageError
+from isthmus.core.records import part_of
 from isthmus.core.statistics import Interval, bootstrap_ratio, wilson
 from isthmus.core.strata import link_rows
 from isthmus.core.types import Answer, Doubles, Example
+from isthmus.summaries.evaluation import Reason
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset
@@ -39,6 +41,79 @@ class AnswerFigures:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {"n": self.n, "exact_match": self.exact_match.to_dict(), "f1": self.f1.to_dict()}
+
+    def to_json(self) -> dict[str, Any]:
+        """For a record, to six decimals."""
+        return {"n": self.n, "exact_match": self.exact_match.to_json(), "f1": self.f1.to_json()}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> AnswerFigures:
+        """Read them back from a record."""
+        rates = (Interval.from_json(record.get(name)) for name in ("exact_match", "f1"))
+        return cls(int(record.get("n") or 0), *rates)
+
+
+@dataclass(frozen=True)
+class QuestionSummary:
+    """The figures of a set of questions, as the header of the results holds them."""
+
+    headline: str
+    n: int
+    answered: int
+    overall: AnswerFigures | None = None
+    """None where nothing was answered."""
+    original: AnswerFigures | None = None
+    """Over the questions as they were asked originally; None where the data have no variants."""
+    worst: AnswerFigures | None = None
+    """Over the worst variant of every question."""
+    reasons: tuple[Reason, ...] = ()
+    """Why questions have no answer, the most frequent first."""
+
+    @property
+    def errors(self) -> int:
+        """Questions that could not be used."""
+        return self.n - self.answered
+
+    @property
+    def parts(self) -> dict[str, AnswerFigures]:
+        """The figures there are, by name."""
+        found = {"overall": self.overall, "original": self.original, "worst": self.worst}
+        return {name: part for name, part in found.items() if part is not None}
+
+    @property
+    def hardest(self) -> AnswerFigures | None:
+        """What a limit is judged by: the worst variants where there are variants, else all questions."""
+        return self.worst or self.overall
+
+    def to_json(self) -> dict[str, Any]:
+        """For the header of the results."""
+        found: dict[str, Any] = {
+            "headline": self.headline,
+            "n": self.n,
+            "answered": self.answered,
+            "errors": self.errors,
+            "reasons": [each.to_json() for each in self.reasons],
+        }
+        if self.parts:
+            found["questions"] = {name: part.to_json() for name, part in self.parts.items()}
+        return found
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> QuestionSummary:
+        """Read it back from a header."""
+        try:
+            parts = {name: AnswerFigures.from_json(part) for name, part in part_of(record, "questions").items()}
+            return cls(
+                headline=str(record["headline"]),
+                n=int(record["n"]),
+                answered=int(record["answered"]),
+                overall=parts.get("overall"),
+                original=parts.get("original"),
+                worst=parts.get("worst"),
+                reasons=tuple(map(Reason.from_json, record.get("reasons") or ())),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"these are not the figures of a set of questions: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ def _complete(
 def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:
     """How sure the finished model is of the development data, and how often it is right."""
     from isthmus.models import ImageClassifier
-    from isthmus.summaries.evaluation import calibration_json
+    from isthmus.summaries.evaluation import CalibrationSummary
     from isthmus.training.encoded import EncodedExamples
     from isthmus.training.evaluation import read_confidence
     from isthmus.training.images import resident_images
@@ -180,7 +180,8 @@ def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: Tr
         batches = resident_images(data, model).batches(size)
     else:
         batches = EncodedExamples(model, data.examples, data.fields).batches(size, model.device)
-    return calibration_json(*read_confidence(model, batches, autocast=autocast_on(model.device, settings.precision)))
+    found = read_confidence(model, batches, autocast=autocast_on(model.device, settings.precision))
+    return CalibrationSummary.of(*found).to_json()
 
 
 def _give_up(folder: RunFolder) -> None:

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from isthmus.core.files import write_json
 from isthmus.report.evaluation.figure import group_panels, reliability
-from isthmus.report.evaluation.speed import speed_lines, speed_table
-from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table
+from isthmus.report.evaluation.speed import speed_lines
+from isthmus.report.evaluation.terminal import evaluation_notes, evaluation_table, speed_table
 from isthmus.report.evaluation.view import EvaluationView, read_evaluations
 from isthmus.report.page import render
 from isthmus.report.view import read_run
@@ -24,7 +24,8 @@ LABELS = ["negative", "positive"]
 
 
 def summarise(rows: list[dict[str, Any]], *more: Any) -> dict[str, Any]:
-    return figures.summarise_texts([Evaluated.from_row({"outcome": "right", **row}) for row in rows], *more)
+    results = [Evaluated.from_row({"outcome": "right", **row}) for row in rows]
+    return figures.summarise_texts(results, *more).to_json()
 
 
 def rows(n: int, ways: tuple[str, ...], seed: int, original: bool = False) -> list[dict[str, Any]]:
@@ -41,13 +42,20 @@ def rows(n: int, ways: tuple[str, ...], seed: int, original: bool = False) -> li
 
 
 def header(
-    ways: tuple[str, ...] = ("model",), *, original: bool = False, kind: str = "data", errors: int = 0, **more: Any
+    ways: tuple[str, ...] = ("model",),
+    *,
+    original: bool = False,
+    kind: str = "data",
+    errors: int = 0,
+    headline: str = "",
+    **more: Any,
 ) -> dict[str, Any]:
+    first = headline or ways[0]
     made = rows(60, ways, 1, original) + [{"id": str(n), "label": 1, "reason": "too long"} for n in range(errors)]
     about = {"name": "set", "kind": kind, "attack": "pwws", "attacked_model": "first", "rows": "successes"}
     return {
-        "schema": SCHEMA, "hash": "0" * 8, "labels": LABELS, "ways": list(ways), "headline": ways[0], "draws": 12,
-        "set": about, "summary": summarise(made, LABELS, ways, ways[0]), "command": "isthmus evaluate runs/demo",
+        "schema": SCHEMA, "hash": "0" * 8, "labels": LABELS, "ways": list(ways), "headline": first, "draws": 12,
+        "set": about, "summary": summarise(made, LABELS, ways, first), "command": "isthmus evaluate runs/demo",
         **more,
     }  # fmt: skip
 
@@ -184,7 +192,7 @@ def test_speed_stands_in_a_table_of_its_own(run_folder: RunFolder) -> None:
         assert part in text
     # 3.6 an hour are 0.001 a second, in which 250 texts are read.
     assert timed.speed is not None
-    assert timed.speed["cost_per_1000"] == pytest.approx(0.004)
+    assert timed.cost_per_1000 == pytest.approx(0.004)
     assert "0.004" in text
     write_json(run_folder.path / "evaluations/reviews-test.json", header(speed=SPEED, price_per_hour=3.6))
     page = render(read_run(run_folder))

@@ -84,8 +84,7 @@ def test_variants_are_shown_and_judged_by_the_worst(place: Path, capsys: pytest.
     report = evaluate(request(place, "shown"))
     view = EvaluationView("addsent", report.outcomes[0].header)
     assert [line.name for line in question_lines(view)] == ["addsent", "original questions", "worst variant of each"]
-    worst = view.summary["questions"]["worst"]["f1"]["estimate"]
-    assert view.rates["f1"].estimate == worst
+    assert view.rates["f1"].estimate == view.header["summary"]["questions"]["worst"]["f1"]["estimate"]
     assert Bar({"f1": 0.99}).judge_evaluations(Console(quiet=True), [view]) == FAILED
     with pytest.raises(UnknownName, match="rate of addsent"):
         Bar({"accuracy": 0.5}).judge_evaluations(Console(quiet=True), [view])

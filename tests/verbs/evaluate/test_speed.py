@@ -12,14 +12,14 @@ import measure_toys as toys
 import pytest
 import training_toys
 
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import RunError, UsageError
 from isthmus.defences import SAFER
 from isthmus.inference.two_step import TwoStep
 from isthmus.models import wrap
 from isthmus.models.gaussian_noise import GaussianNoise
 from isthmus.runs.folder import RunFolder
 from isthmus.verbs.evaluate import EvaluateRequest, evaluate
-from isthmus.verbs.evaluate.speed import TEXTS, cost_of_thousand, measure
+from isthmus.verbs.evaluate.speed import TEXTS, Speed, measure
 
 TEXTS_OF_TOYS = [{"text": text} for text in ("a fine film", "the plot was dull", "bad", "very very good and fine")] * 8
 
@@ -57,11 +57,28 @@ def test_a_slow_model_is_asked_less_often(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_cost_follows_from_price_and_rate() -> None:
-    speed = {"texts_per_second": {"estimate": 10.0}}
-    assert cost_of_thousand(speed, 36.0) == pytest.approx(1.0)  # a hundredth a second, for a hundred seconds
-    assert cost_of_thousand(speed, 0.0) == 0.0
-    assert cost_of_thousand(speed, None) is None
-    assert cost_of_thousand(None, 1.0) is None
+    speed = Speed.from_json({"texts_per_second": {"estimate": 10.0, "low": 9.0, "high": 11.0}})
+    assert speed.cost_of_thousand(36.0) == pytest.approx(1.0)  # a hundredth a second, for a hundred seconds
+    assert speed.cost_of_thousand(0.0) == 0.0
+    assert speed.cost_of_thousand(None) is None
+    assert Speed.from_json({}).cost_of_thousand(1.0) is None
+
+
+def test_a_stored_speed_is_read_and_written_without_a_change() -> None:
+    stored = {
+        "p50_s": {"estimate": 0.0123, "low": 0.0119, "high": 0.0131},
+        "p95_s": {"estimate": 0.031, "low": 0.02, "high": None},
+        "single_texts": 50,
+        "texts_per_second": {"estimate": 250.0, "low": 240.0, "high": 261.0},
+        "batch_texts": 256,
+        "passes_per_text": 22.6,
+        "second_step": {"estimate": 0.3, "low": 0.25, "high": 0.36},
+    }
+    assert json.dumps(Speed.from_json(stored).to_json()) == json.dumps(stored)
+    bare = {**stored, "passes_per_text": None, "second_step": None}
+    assert json.dumps(Speed.from_json(bare).to_json()) == json.dumps(bare)
+    with pytest.raises(RunError, match="no record of a model's speed"):
+        Speed.from_json({**stored, "single_texts": "many"})
 
 
 @pytest.mark.parametrize(

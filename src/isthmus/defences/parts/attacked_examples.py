@@ -110,11 +110,7 @@ class Attacked(Defence):
 
     @functools.cached_property
     def _base(self) -> Defence:
-        found = catalog.build(
-            "defences", self.base, split_key_values(self.base_parameters, f"{self.name}: {self.base}")
-        )
-        assert isinstance(found, Defence)
-        return found
+        return build_base(self.name, self.base, self.base_parameters)
 
     # What the base does: everything but the examples.
 
@@ -287,4 +283,11 @@ def split_key_values(text: str, name: str) -> dict[str, Any]:
         if not separator or not key.strip():
             raise UsageError(f"{name} takes parameters as key=value;key=value, not {part!r}")
         found[key.strip()] = value.strip()
+    return found
+
+
+def build_base(name: str, base: str, parameters: str) -> Defence:
+    """The defence whose losses the defence `name` has besides its own examples or noise."""
+    found = catalog.build("defences", base, split_key_values(parameters, f"{name}: {base}"))
+    assert isinstance(found, Defence)
     return found

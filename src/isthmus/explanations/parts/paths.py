@@ -10,7 +10,7 @@ depends on neither the steps nor the number of texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from isthmus.core.errors import VictimError
 from isthmus.core.types import Doubles, Example, Victim
 from isthmus.engine.gradients import with_positions
 from isthmus.explanations.base import Explanation
+from isthmus.explanations.parts.outputs import OutputKind
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
-OutputKind = Literal["logit", "probability"]
 _TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 
 

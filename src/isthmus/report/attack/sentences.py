@@ -12,7 +12,7 @@ from isthmus.core.errors import UnknownName
 from isthmus.core.records import part_of
 from isthmus.report.attack.balance import constants
 from isthmus.report.attack.view import AttackView
-from isthmus.report.training.shares import describe_collapse, hardly_trained
+from isthmus.report.training.sentences import describe_collapse, hardly_trained
 from isthmus.report.view import RunView
 from isthmus.summaries.attack import Summary
 

@@ -25,6 +25,7 @@ from isthmus.report.attack.sentences import (
     without_result,
 )
 from isthmus.report.attack.view import AttackView
+from isthmus.report.cells import stack
 from isthmus.report.marks import Piece, mark, visible
 from isthmus.report.numerals import (
     decimal,
@@ -124,9 +125,9 @@ def _make_line(name: str, summary: Summary, abstained: bool, compared: bool) -> 
         _rate(summary.asr),
         *([Text("\n".join(declined))] if abstained else []),
         *([Text(str(none), style="yellow" if is_large(none, summary) else "")] if summary.linf is None else []),
-        _two(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
+        stack(decimal(summary.avg_queries.estimate), short_bounds(summary.avg_queries)),
         *_format_changes(summary),
-        *([_two(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
+        *([stack(two(summary.similarity.estimate), two_bounds(summary.similarity))] if compared else []),
     ]
 
 
@@ -134,17 +135,11 @@ def _format_changes(summary: Summary) -> list[Text]:
     """How much the successes changed: words, or pixels."""
     if summary.linf is None or summary.l2 is None:
         return [_rate(summary.words_changed)]
-    return [_two(two(each.estimate), two_bounds(each)) for each in (summary.linf, summary.l2)]
+    return [stack(two(each.estimate), two_bounds(each)) for each in (summary.linf, summary.l2)]
 
 
 def _rate(interval: Interval, style: str = "") -> Text:
-    return _two(percent(interval.estimate), percent_bounds(interval, unit=False), style)
-
-
-def _two(figure: str, interval: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text.assemble((figure, style), "\n", (interval, "dim"))
+    return stack(percent(interval.estimate), percent_bounds(interval, unit=False), style)
 
 
 def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,15 +16,15 @@ from isthmus.report import figures
 from isthmus.report.attack.view import AttackView
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import read_interval, three, three_bounds
+from isthmus.report.numerals import three, three_bounds
 from isthmus.report.view import RunView
-from isthmus.summaries.evaluation import calibration_json
+from isthmus.summaries.evaluation import CalibrationSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ReliabilityPanel = tuple[str, Mapping[str, Any]]
+ReliabilityPanel = tuple[str, CalibrationSummary]
 """Name and calibration of what is drawn in one panel."""
 _COLUMNS = 3
 _LONGEST = 28
@@ -35,21 +35,21 @@ def of_run(run: RunView) -> list[ReliabilityPanel]:
     found: list[ReliabilityPanel] = []
     trained = (run.record.results or {}).get("dev_calibration")
     if isinstance(trained, Mapping) and trained.get("bins"):
-        found.append(("development data", trained))
+        found.append(("development data", CalibrationSummary.from_json(trained)))
     # An attack with another goal looks at one class alone.
     attacks = [view for view in run.attacks if view.goal.get("kind") == "untargeted"]
     before = _before(max(attacks, key=lambda view: len(view.results), default=None))
     return [*found, ("examples before the attack", before)] if before else found
 
 
-def _before(view: AttackView | None) -> Mapping[str, Any] | None:
+def _before(view: AttackView | None) -> CalibrationSummary | None:
     asked = [each for each in view.results if each.score_before and each.label is not None] if view else []
     if not asked:
         return None
     scores = np.array([each.score_before for each in asked], np.float64)
     if (scores.max(axis=1) == 1).all():  # A victim that gives labels and no scores says nothing of how sure it is.
         return None
-    return calibration_json(scores.max(axis=1), scores.argmax(axis=1) == [each.label for each in asked])
+    return CalibrationSummary.of(scores.max(axis=1), scores.argmax(axis=1) == [each.label for each in asked])
 
 
 def group_panels(views: Sequence[EvaluationView]) -> list[list[EvaluationView]]:
@@ -75,7 +75,7 @@ def diagrams(key: str, panels: Sequence[ReliabilityPanel]) -> str:
         return ""
     columns = 4 if len(panels) == 4 else _COLUMNS
     lines = -(-len(panels) // columns)
-    least = min(float(each["low"]) for _, panel in panels for each in panel["bins"])
+    least = min(each.low for _, panel in panels for each in panel.bins)
 
     def draw(figure: Figure) -> None:
         grid = figure.add_gridspec(2 * lines, columns, height_ratios=[3.2, 1] * lines)
@@ -93,17 +93,15 @@ def diagrams(key: str, panels: Sequence[ReliabilityPanel]) -> str:
     return figures.inline_svg(f"reliability-{key}", f"Reliability diagrams. {told}", draw, 3.4 * lines)
 
 
-def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, least: float) -> None:
+def _draw_bins(axes: Axes, name: str, panel: CalibrationSummary, colour: str, least: float) -> None:
     axes.plot([0, 1], [0, 1], color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)))
-    for each in panel["bins"]:
-        low, accuracy = float(each["low"]), read_interval(each["accuracy"])
-        width = float(each["high"]) - low
+    for each in panel.bins:
+        low, width, accuracy = each.low, each.high - each.low, each.accuracy
         axes.bar(low, accuracy.estimate, width, align="edge", color=colour, alpha=0.22, linewidth=0)
         axes.plot([low, low + width], [accuracy.estimate] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
-        middle = float(each["confidence"])
-        axes.plot([middle, middle], [accuracy.low, accuracy.high], color=colour, linewidth=1.3)
-        axes.plot([middle], [accuracy.estimate], "o", color=colour, markersize=4)
-    ece = read_interval(panel.get("ece"))
+        axes.plot([each.confidence] * 2, [accuracy.low, accuracy.high], color=colour, linewidth=1.3)
+        axes.plot([each.confidence], [accuracy.estimate], "o", color=colour, markersize=4)
+    ece = panel.ece
     shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     title = f"{shown}\nECE {three(ece.estimate)} ({three_bounds(ece)})"
     axes.set_title(title, loc="left", fontsize=10, color=figures.INK, pad=8)
@@ -114,10 +112,11 @@ def _draw_bins(axes: Axes, name: str, panel: Mapping[str, Any], colour: str, lea
     axes.set_xlim(math.floor(10 * least) / 10 - 0.01, 1.01)
 
 
-def _draw_counts(axes: Axes, panel: Mapping[str, Any], colour: str) -> None:
-    for each in panel["bins"]:
-        low, width = float(each["low"]), float(each["high"]) - float(each["low"])
-        axes.bar(low, int(each["count"]), 0.9 * width, align="edge", color=colour, alpha=0.85, linewidth=0)
+def _draw_counts(axes: Axes, panel: CalibrationSummary, colour: str) -> None:
+    for each in panel.bins:
+        axes.bar(
+            each.low, each.count, 0.9 * (each.high - each.low), align="edge", color=colour, alpha=0.85, linewidth=0
+        )
     axes.set_xlabel("confidence")
     axes.spines["left"].set_visible(False)
     axes.grid(axis="y", color=figures.RULE)
@@ -127,6 +126,5 @@ def _draw_counts(axes: Axes, panel: Mapping[str, Any], colour: str) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
 
-def _describe_panel(panel: Mapping[str, Any]) -> str:
-    ece = read_interval(panel.get("ece"))
-    return f"expected calibration error {three(ece.estimate)} ({three_bounds(ece)})"
+def _describe_panel(panel: CalibrationSummary) -> str:
+    return f"expected calibration error {three(panel.ece.estimate)} ({three_bounds(panel.ece)})"

@@ -45,5 +45,5 @@ def speed(views: Sequence[EvaluationView]) -> dict[str, Any] | None:
     found = speed_lines(views)
     if not found.lines:
         return None
-    priced = any((view.speed or {}).get("cost_per_1000") is not None for view in views)
+    priced = any(view.cost_per_1000 is not None for view in views)
     return {"headings": found.headings, "lines": found.lines, "note": HOW_FAST, "priced": priced}

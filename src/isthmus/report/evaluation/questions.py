@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from isthmus.core.statistics import Interval
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import percent, percent_bounds, read_interval
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from isthmus.summaries.questions import QuestionSummary
 
 _PARTS = {"overall": "", "original": "original questions", "worst": "worst variant of each"}
 
@@ -30,38 +25,15 @@ class QuestionLine:
 
 def question_lines(view: EvaluationView) -> list[QuestionLine]:
     """All questions; for adversarial sets also the original questions, and the worst variant of each."""
-    found = view.summary.get("questions")
-    parts = found if isinstance(found, dict) else {}
+    summary = view.summary
+    parts = summary.parts if isinstance(summary, QuestionSummary) else {}
     return [
         QuestionLine(
-            name=visible(words or view.key, everything=True),
-            note=f"n {int(parts[key].get('n') or 0):,}",
-            is_part=bool(words),
-            exact_match=read_interval(parts[key].get("exact_match")),
-            f1=read_interval(parts[key].get("f1")),
+            name=visible(_PARTS[name] or view.key, everything=True),
+            note=f"n {part.n:,}",
+            is_part=bool(_PARTS[name]),
+            exact_match=part.exact_match,
+            f1=part.f1,
         )
-        for key, words in _PARTS.items()
-        if key in parts
+        for name, part in parts.items()
     ]
-
-
-def question_table(views: Sequence[EvaluationView]) -> Table:
-    """Exact match and F1 of every set, for a terminal."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("questions", overflow="fold", min_width=14, vertical="top")
-    table.add_column("exact match", justify="right", no_wrap=True)
-    table.add_column("F1", justify="right", no_wrap=True)
-    for line in (line for view in views if view.is_finished for line in question_lines(view)):
-        indent = "  " if line.is_part else ""
-        name = Text.assemble(indent + line.name, (f"\n{indent}{line.note}", "dim"))
-        cells = [
-            Text.assemble(
-                (percent(each.estimate), "" if line.is_part else "bold"), "\n", (percent_bounds(each, False), "dim")
-            )
-            for each in (line.exact_match, line.f1)
-        ]
-        table.add_row(name, *cells)
-    return table

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
+from isthmus.core.statistics import Interval
 from isthmus.report.evaluation.view import EvaluationView
 from isthmus.report.marks import visible
-from isthmus.report.numerals import decimal, percent, percent_bounds, read_interval
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from isthmus.report.numerals import decimal, percent, percent_bounds
 
 HOW_FAST = (
     "Wall time on this machine. p50, p95: one example alone, with the interval of the quantile. Examples per second: "
@@ -41,12 +39,12 @@ def speed_lines(views: Sequence[EvaluationView]) -> SpeedLines:
     """One line for every set on which the model was timed."""
     timed = [(view, speed) for view in views if (speed := view.speed)]
     columns: dict[str, list[Cell]] = {
-        "p50": [_milliseconds(speed.get("p50_s"), speed.get("single_texts")) for _, speed in timed],
-        "p95": [_milliseconds(speed.get("p95_s"), None) for _, speed in timed],
-        "examples\nper s": [_rate(speed.get("texts_per_second")) for _, speed in timed],
-        "passes\neach": [_passes(speed.get("passes_per_text")) for _, speed in timed],
-        "second\nstep": [_share(speed.get("second_step")) for _, speed in timed],
-        "cost of\n1,000": [_cost(speed.get("cost_per_1000")) for _, speed in timed],
+        "p50": [_milliseconds(speed.p50, speed.single) for _, speed in timed],
+        "p95": [_milliseconds(speed.p95) for _, speed in timed],
+        "examples\nper s": [_rate(speed.texts_per_second) for _, speed in timed],
+        "passes\neach": [_passes(speed.passes) for _, speed in timed],
+        "second\nstep": [_share(speed.second) for _, speed in timed],
+        "cost of\n1,000": [_cost(view.cost_per_1000) for view, _ in timed],
     }
     columns = {heading: cells for heading, cells in columns.items() if any(figure for figure, _ in cells)}
     rows = zip(*columns.values(), strict=True) if timed else ()
@@ -55,53 +53,33 @@ def speed_lines(views: Sequence[EvaluationView]) -> SpeedLines:
     return SpeedLines(tuple(columns), lines)
 
 
-def speed_table(views: Sequence[EvaluationView]) -> Table:
-    """The same for a terminal of eighty columns."""
-    from rich.table import Table
-    from rich.text import Text
-
-    found = speed_lines(views)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("speed", overflow="fold", min_width=14, vertical="top")
-    for heading in found.headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for line in found.lines:
-        table.add_row(Text(line.name), *(Text.assemble(figure, "\n", (span, "dim")) for figure, span in line.cells))
-    return table
-
-
-def _milliseconds(figure: Any, texts: Any) -> Cell:
-    if not isinstance(figure, Mapping) or figure.get("estimate") is None:
+def _milliseconds(time: Interval, texts: int = 0) -> Cell:
+    if math.isnan(time.estimate):
         return "", ""
-    low, high = (_format_milliseconds(figure.get(key)) for key in ("low", "high"))
+    low, high = (_format_milliseconds(bound) for bound in (time.low, time.high))
     span = f"{low}–{high}" if low and high else f"over {low}" if low else ""
-    return f"{_format_milliseconds(figure['estimate'])} ms", ", ".join(
+    return f"{_format_milliseconds(time.estimate)} ms", ", ".join(
         part for part in (span, f"n {texts}" if texts else "") if part
     )
 
 
-def _format_milliseconds(seconds: Any) -> str:
-    return "" if seconds is None else decimal(1000 * float(seconds))
+def _format_milliseconds(seconds: float) -> str:
+    return decimal(1000 * seconds) if math.isfinite(seconds) else ""
 
 
-def _rate(figure: Any) -> Cell:
-    interval = read_interval(figure)
-    if interval.estimate != interval.estimate:
+def _rate(rate: Interval) -> Cell:
+    if math.isnan(rate.estimate):
         return "", ""
-    return decimal(interval.estimate), f"{decimal(interval.low)}–{decimal(interval.high)}"
+    return decimal(rate.estimate), f"{decimal(rate.low)}–{decimal(rate.high)}"
 
 
-def _passes(value: Any) -> Cell:
-    return ("", "") if value is None else (decimal(float(value)), "")
+def _passes(value: float | None) -> Cell:
+    return ("", "") if value is None else (decimal(value), "")
 
 
-def _share(figure: Any) -> Cell:
-    return (
-        (percent(read_interval(figure).estimate), percent_bounds(read_interval(figure), unit=False))
-        if figure
-        else ("", "")
-    )
+def _share(share: Interval | None) -> Cell:
+    return ("", "") if share is None else (percent(share.estimate), percent_bounds(share, unit=False))
 
 
-def _cost(value: Any) -> Cell:
-    return ("", "") if value is None else (f"{float(value):.3g}", "")
+def _cost(value: float | None) -> Cell:
+    return ("", "") if value is None else (f"{value:.3g}", "")

@@ -5,13 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isthmus.report.cells import stack
+from isthmus.report.evaluation.questions import question_lines
+from isthmus.report.evaluation.speed import HOW_FAST, speed_lines
 from isthmus.report.evaluation.view import EvaluationView, pool_splits
 from isthmus.report.marks import visible
 from isthmus.report.numerals import percent, percent_bounds, three, three_bounds
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+
+def print_evaluations(console: Console, views: Sequence[EvaluationView]) -> None:
+    """Print the tables of texts and of questions, with their notes."""
+    from rich.text import Text
+
+    asked = [view for view in views if view.answers_questions]
+    texts = [view for view in views if not view.answers_questions]
+    if texts:
+        console.print()
+        console.print(evaluation_table(texts))
+        console.print(evaluation_notes(texts))
+    if asked:
+        console.print()
+        console.print(question_table(asked))
+        console.print(Text("Under each figure: its 95 % interval, over groups of questions about one text.", "dim"))
+    if any(view.speed for view in views):
+        console.print()
+        console.print(speed_table(views))
+        console.print(Text(HOW_FAST, "dim"))
+    for warning in (warning for view in asked for warning in view.warnings()):
+        console.print(Text(visible(warning), style="yellow"))
 
 
 def evaluation_table(views: Sequence[EvaluationView]) -> Table:
@@ -27,25 +53,20 @@ def evaluation_table(views: Sequence[EvaluationView]) -> Table:
         name = Text(("  " if line.is_part else "") + line.name)
         if line.note:
             name.append(f"\n{'  ' if line.is_part else ''}{line.note}", style="dim")
+        found, ece = line.figures, line.figures.calibration.ece
         table.add_row(
             name,
-            _two(
-                percent(line.accuracy.estimate),
-                percent_bounds(line.accuracy, unit=False),
+            stack(
+                percent(found.accuracy.estimate),
+                percent_bounds(found.accuracy, unit=False),
                 "" if line.is_part else "bold",
             ),
-            _two(three(line.ece.estimate), three_bounds(line.ece)),
-            _two(percent(line.confidence.estimate), percent_bounds(line.confidence, unit=False)),
-            _two(three(line.cross_entropy.estimate), three_bounds(line.cross_entropy)),
-            _two(three(line.brier.estimate), three_bounds(line.brier)),
+            stack(three(ece.estimate), three_bounds(ece)),
+            stack(percent(found.confidence.estimate), percent_bounds(found.confidence, unit=False)),
+            stack(three(found.cross_entropy.estimate), three_bounds(found.cross_entropy)),
+            stack(three(found.brier.estimate), three_bounds(found.brier)),
         )
     return table
-
-
-def _two(figure: str, interval: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text.assemble((figure, style), "\n", (interval, "dim"))
 
 
 def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
@@ -73,3 +94,38 @@ def evaluation_notes(views: Sequence[EvaluationView]) -> Text:
         style="dim",
     )
     return text
+
+
+def question_table(views: Sequence[EvaluationView]) -> Table:
+    """Exact match and F1 of every set, for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("questions", overflow="fold", min_width=14, vertical="top")
+    table.add_column("exact match", justify="right", no_wrap=True)
+    table.add_column("F1", justify="right", no_wrap=True)
+    for line in (line for view in views if view.is_finished for line in question_lines(view)):
+        indent = "  " if line.is_part else ""
+        name = Text.assemble(indent + line.name, (f"\n{indent}{line.note}", "dim"))
+        cells = [
+            stack(percent(each.estimate), percent_bounds(each, unit=False), "" if line.is_part else "bold")
+            for each in (line.exact_match, line.f1)
+        ]
+        table.add_row(name, *cells)
+    return table
+
+
+def speed_table(views: Sequence[EvaluationView]) -> Table:
+    """Speed and cost, one line for every set on which the model was timed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = speed_lines(views)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("speed", overflow="fold", min_width=14, vertical="top")
+    for heading in found.headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in found.lines:
+        table.add_row(Text(line.name), *(stack(figure, span) for figure, span in line.cells))
+    return table

@@ -5,20 +5,31 @@ A stochastic model has a line for every way it was seen in, an adversarial set o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from isthmus.core.records import part_of
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.marks import visible
-from isthmus.report.numerals import percent, percent_bounds, read_interval
+from isthmus.report.numerals import percent, percent_bounds
 from isthmus.runs.folder import RunFolder
 from isthmus.summaries.balance import majority_warning, with_misses
-from isthmus.verbs.evaluate.speed import cost_of_thousand
+from isthmus.summaries.evaluation import (
+    AccuracyDifference,
+    CalibrationSummary,
+    ClassAccuracy,
+    EvaluationSummary,
+    WayFigures,
+)
+from isthmus.summaries.questions import QuestionSummary
+from isthmus.verbs.evaluate.speed import Speed
 from isthmus.verbs.evaluate.ways import name_way as way_name
 
 _MOST_CLASSES = 8
+_UNKNOWN = Interval(math.nan, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -29,11 +40,7 @@ class EvaluationLine:
     note: str
     is_part: bool
     """Whether it belongs to the set in a line above."""
-    accuracy: Interval
-    ece: Interval
-    confidence: Interval
-    cross_entropy: Interval
-    brier: Interval
+    figures: WayFigures
 
 
 @dataclass(frozen=True)
@@ -43,26 +50,34 @@ class EvaluationView:
     key: str
     header: Mapping[str, Any]
 
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """The figures; empty while it is running."""
-        return part_of(self.header, "summary")
+    @cached_property
+    def summary(self) -> EvaluationSummary | QuestionSummary | None:
+        """The figures; None while it is running."""
+        found = part_of(self.header, "summary")
+        if not found:
+            return None
+        return QuestionSummary.from_json(found) if self.answers_questions else EvaluationSummary.from_json(found)
 
     @property
     def is_finished(self) -> bool:
         """Whether its figures are there."""
-        return bool(self.summary)
+        return self.summary is not None
+
+    @property
+    def texts(self) -> EvaluationSummary | None:
+        """The figures of a classifier; None while it is running, and of question answering."""
+        return self.summary if isinstance(self.summary, EvaluationSummary) else None
 
     @property
     def ways(self) -> tuple[str, ...]:
         """The inference modes that were evaluated, that of the saved model first."""
-        names = [str(way) for way in self.header.get("ways") or ()]
+        names = list(self.texts.texts.ways) if self.texts else [str(way) for way in self.header.get("ways") or ()]
         return tuple(sorted(names, key=lambda way: way != self.headline))
 
     @property
     def headline(self) -> str:
         """The inference mode of the saved model."""
-        return str(self.header.get("headline") or "model")
+        return self.texts.headline if self.texts else str(self.header.get("headline") or "model")
 
     @property
     def answers_questions(self) -> bool:
@@ -73,25 +88,37 @@ class EvaluationView:
     def rates(self) -> dict[str, Interval]:
         """The rates for `--fail-under`: of the saved model and, for adversarial questions, of the worst variants."""
         if self.answers_questions:
-            parts = part_of(self.summary, "questions")
-            hardest = part_of(parts, "worst") or part_of(parts, "overall")
-            return {name: read_interval(hardest.get(name)) for name in ("exact_match", "f1")}
-        own = _figures_of(self.summary, self.headline)
-        return {name: read_interval(own.get(name)) for name in ("accuracy", "balanced_accuracy")}
+            found = self.summary.hardest if isinstance(self.summary, QuestionSummary) else None
+            return {
+                "exact_match": found.exact_match if found else _UNKNOWN,
+                "f1": found.f1 if found else _UNKNOWN,
+            }
+        return {
+            "accuracy": self.texts.accuracy if self.texts else _UNKNOWN,
+            "balanced_accuracy": self.texts.balanced_accuracy if self.texts else _UNKNOWN,
+        }
+
+    @cached_property
+    def speed(self) -> Speed | None:
+        """Speed of the model; None if nothing was timed."""
+        found = self.header.get("speed")
+        return Speed.from_json(found) if isinstance(found, Mapping) else None
 
     @property
-    def speed(self) -> dict[str, Any] | None:
-        """Speed of the model, and the cost of 1,000 texts if a price is known; None if nothing was timed."""
-        found = self.header.get("speed")
-        if not isinstance(found, Mapping):
-            return None
-        price = self.header.get("price_per_hour")
-        return {**found, "price_per_hour": price, "cost_per_1000": cost_of_thousand(found, price)}
+    def price_per_hour(self) -> float | None:
+        """Price of the machine, as far as it was given."""
+        found = self.header.get("price_per_hour")
+        return found if isinstance(found, int | float) else None
+
+    @property
+    def cost_per_1000(self) -> float | None:
+        """Cost of 1,000 texts; None without a price, or if nothing was timed."""
+        return self.speed.cost_of_thousand(self.price_per_hour) if self.speed else None
 
     @property
     def errors(self) -> int:
         """Texts without an answer."""
-        return int(self.summary.get("errors") or 0)
+        return self.summary.errors if self.summary else 0
 
     def way(self, name: str) -> str:
         """The readable name of an inference mode."""
@@ -99,45 +126,39 @@ class EvaluationView:
 
     def lines(self) -> list[EvaluationLine]:
         """The set, the other inference modes, and the originals."""
-        note = f"n {self.summary.get('answered', 0):,}"
-        name = self.way(self.headline)
-        found = [
-            _make_line(self.key, f"{note}, {name}" if name else note, False, _figures_of(self.summary, self.headline))
-        ]
-        found += [_make_line(self.way(way), "", True, _figures_of(self.summary, way)) for way in self.ways[1:]]
-        original = part_of(self.summary, "original")
-        if original:
-            note = f"n {original.get('answered', 0):,}"
-            found.append(_make_line("the originals", note, True, _figures_of(original, self.headline)))
+        if self.texts is None:
+            return []
+        ways, original = self.texts.texts.ways, self.texts.original
+        note, name = f"n {self.texts.answered:,}", self.way(self.headline)
+        found = [_make_line(self.key, f"{note}, {name}" if name else note, False, self.texts.own)]
+        found += [_make_line(self.way(way), "", True, ways[way]) for way in self.ways[1:]]
+        if original is not None:
+            found.append(_make_line("the originals", f"n {original.answered:,}", True, original.ways[self.headline]))
         return found
 
     def classes(self) -> str:
         """Accuracy by class, in words."""
-        classes = self._classes()
         parts = []
-        for each in classes[:_MOST_CLASSES]:
-            interval = read_interval(each.get("accuracy"))
-            shown = f"{percent(interval.estimate)} ({percent_bounds(interval, unit=False)}, n {each.get('n')})"
-            parts.append(f"{each.get('label')} {shown}")
-        left = len(classes) - len(parts)
+        for each in self._classes[:_MOST_CLASSES]:
+            bounds = percent_bounds(each.accuracy, unit=False)
+            parts.append(f"{each.label} {percent(each.accuracy.estimate)} ({bounds}, n {each.n})")
+        left = len(self._classes) - len(parts)
         return "; ".join(parts) + (f"; and {left} more classes" if left else "")
 
     @property
     def class_names(self) -> dict[int, str]:
         """The classes in the set, numbered as in `recall`."""
-        return {place: str(each.get("label")) for place, each in enumerate(self._classes())}
+        return {place: each.label for place, each in enumerate(self._classes)}
 
     def recall(self, place: int) -> Interval:
         """The true-positive rate of a class."""
-        return read_interval(self._classes()[place].get("accuracy"))
+        return self._classes[place].accuracy
 
     def at_worst(self, rate: str, place: int | None = None) -> Interval:
         """A rate if every text without an answer were wrong, and of the class where that costs most."""
         if self.answers_questions:
             return self.rates[rate]  # Questions without an answer are not the model's doing: the data lack one.
-        counts = [
-            (round(read_interval(each.get("accuracy")).estimate * each["n"]), each["n"]) for each in self._classes()
-        ]
+        counts = [(round(each.accuracy.estimate * each.n), each.n) for each in self._classes]
         if rate == "balanced_accuracy":
             return with_misses(counts, self.errors)
         if rate == "tpr" and place is not None:
@@ -146,59 +167,54 @@ class EvaluationView:
 
     def balance(self) -> str:
         """Balanced accuracy and the share of the majority class, in words; empty if there is one class only."""
-        own = _figures_of(self.summary, self.headline)
-        most, found = part_of(own, "majority"), read_interval(own.get("balanced_accuracy"))
-        if not most or len(self._classes()) < 2:
+        most = self.texts.own.majority if self.texts else None
+        if self.texts is None or most is None or len(self._classes) < 2:
             return ""
+        found = self.texts.balanced_accuracy
         return (
             f"balanced accuracy {percent(found.estimate)} ({percent_bounds(found, unit=False)}); always predicting "
-            f"{most.get('label')} has accuracy {percent(most.get('share'))}"
+            f"{most.label} has accuracy {percent(most.share)}"
         )
 
     def constant(self) -> str:
         """Why accuracy says little here; empty if the model separates the classes."""
-        own = _figures_of(self.summary, self.headline)
-        most, classes = part_of(own, "majority"), self._classes()
-        if not most or not classes:
+        own = self.texts.own if self.texts else None
+        if own is None or own.majority is None or not own.classes:
             return ""
-        label = str(most.get("label"))
-        if len(classes) == 1:
+        label = own.majority.label
+        if len(own.classes) == 1:
             return f"Every example is of class {label}: a model that always predicts {label} would score 100 %."
-        only = own.get("only_prediction")
         return majority_warning(
-            None if only is None else str(only),
-            self.rates["accuracy"].estimate,
-            label,
-            float(most.get("share") or 0.0),
-            "balanced_accuracy",
+            own.only_prediction, own.accuracy.estimate, label, own.majority.share, "balanced_accuracy"
         )
 
-    def _classes(self) -> Sequence[Mapping[str, Any]]:
-        return _figures_of(self.summary, self.headline).get("classes") or ()
+    @property
+    def _classes(self) -> Sequence[ClassAccuracy]:
+        return self.texts.own.classes if self.texts else ()
 
     def differences(self) -> list[str]:
         """Accuracy on adversarial texts minus that on their originals, in words, for every inference mode."""
         found = []
         for way in self.ways:
-            difference = part_of(part_of(self.summary, "difference"), way)
-            if difference.get("n"):
+            difference = self.texts.difference.get(way) if self.texts else None
+            if difference is not None and difference.n:
                 named = f" ({self.way(way)})" if self.way(way) else ""
                 found.append(f"{self.key}{named}: {_format_difference(difference)}")
         return found
 
-    def panels(self) -> list[tuple[str, Mapping[str, Any]]]:
+    def panels(self) -> list[tuple[str, CalibrationSummary]]:
         """Name and calibration of every reliability diagram."""
-        found = [(self.way(way), part_of(_figures_of(self.summary, way), "calibration")) for way in self.ways]
-        original = part_of(self.summary, "original")
-        if original:
+        if self.texts is None:
+            return []
+        found = [(self.way(way), self.texts.texts.ways[way].calibration) for way in self.ways]
+        if self.texts.original is not None:
             (name, own), *others = found
-            clean = part_of(_figures_of(original, self.headline), "calibration")
             found = [
                 (" · ".join(part for part in ("adversarial", name) if part), own),
-                ("the originals", clean),
+                ("the originals", self.texts.original.ways[self.headline].calibration),
                 *others,
             ]
-        return [(name, each) for name, each in found if each.get("bins")]
+        return [(name, each) for name, each in found if each.bins]
 
     @property
     def origin(self) -> str:
@@ -208,15 +224,15 @@ class EvaluationView:
 
     def warnings(self) -> list[str]:
         """Warnings that a reader needs before trusting the figures."""
-        if not self.is_finished:
+        if self.summary is None:
             return [f"{self.key} is not finished: run the same command to resume."]
         found = []
         if self.errors:
-            reasons = self.summary.get("reasons") or [{}]
+            reason = self.summary.reasons[0].reason if self.summary.reasons else "unknown"
             what = "questions could not be used" if self.answers_questions else "examples had no answer"
             found.append(
-                f"{self.key}: {self.errors} of {self.summary.get('n')} {what} and are excluded from all figures. "
-                f"Most frequent: {str(reasons[0].get('reason', 'unknown'))[:200]}"
+                f"{self.key}: {self.errors} of {self.summary.n} {what} and are excluded from all figures. "
+                f"Most frequent: {reason[:200]}"
             )
         if self.constant():
             found.append(f"{self.key}: {self.constant()}")
@@ -232,26 +248,18 @@ def _origin(about: Mapping[str, Any]) -> str:
     return f"{what}{model}{rows}."
 
 
-def _format_difference(difference: Mapping[str, Any]) -> str:
-    interval = read_interval(difference.get("accuracy"))
-    points = 100 * interval.estimate
+def _format_difference(difference: AccuracyDifference) -> str:
+    interval, p_value = difference.accuracy, difference.p_value
     span = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
-    p_value = float(difference.get("p_value") or 0.0)
     shown = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
     return (
-        f"{points:+.1f} points ({span}) compared with the same {difference['n']:,} originals: "
-        f"{difference.get('lost')} correct predictions lost, {difference.get('won')} gained, McNemar {shown}"
+        f"{100 * interval.estimate:+.1f} points ({span}) compared with the same {difference.n:,} originals: "
+        f"{difference.lost} correct predictions lost, {difference.won} gained, McNemar {shown}"
     )
 
 
-def _make_line(name: str, note: str, is_part: bool, figures: Mapping[str, Any]) -> EvaluationLine:
-    values = {key: read_interval(figures.get(key)) for key in ("accuracy", "confidence", "cross_entropy", "brier")}
-    ece = read_interval(part_of(figures, "calibration").get("ece"))
-    return EvaluationLine(visible(name, everything=True), note, is_part, ece=ece, **values)
-
-
-def _figures_of(side: Mapping[str, Any], way: str) -> Mapping[str, Any]:
-    return part_of(part_of(side, "ways"), way)
+def _make_line(name: str, note: str, is_part: bool, figures: WayFigures) -> EvaluationLine:
+    return EvaluationLine(visible(name, everything=True), note, is_part, figures)
 
 
 @dataclass(frozen=True)
@@ -282,7 +290,7 @@ def pool_splits(views: Sequence[EvaluationView]) -> list[Pooled]:
         abouts = [part_of(view.header, "set") for view in together]
         splits = tuple(str(about.get("split")) for about in abouts)
         if len(set(splits)) == len(splits) > 1:
-            counts = [int(view.summary.get("answered") or 0) for view in together]
+            counts = [view.summary.answered if view.summary else 0 for view in together]
             accuracies = [view.rates["accuracy"].estimate for view in together]
             right = sum(round(rate * n) for rate, n in zip(accuracies, counts, strict=True) if n)
             name = visible(str(abouts[0].get("data")), everything=True)

@@ -26,6 +26,8 @@ from isthmus.verbs.rows_file import RowsDone, RowsJob
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Rejected
+    from isthmus.summaries.evaluation import EvaluationSummary
+    from isthmus.summaries.questions import QuestionSummary
 
 
 Answered: TypeAlias = Evaluated | AnsweredQuestion
@@ -64,8 +66,8 @@ class Evaluation(RowsJob[Answered]):
         """Results of the examples in `missing`, some at a time."""
 
     @abstractmethod
-    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
-        """The figures of results, as JSON holds them."""
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> EvaluationSummary | QuestionSummary:
+        """The figures of results."""
 
     @abstractmethod
     def asking(self, answered: Sequence[str]) -> Asking:
@@ -145,7 +147,7 @@ class Evaluation(RowsJob[Answered]):
         """Remarks, figures and speed."""
         del file
         found = self.remarks(results)
-        found["summary"] = self.figures({**header, **found}, results)
+        found["summary"] = self.figures({**header, **found}, results).to_json()
         found["speed"] = self._speed(results) or header.get("speed")
         return found
 
@@ -165,7 +167,8 @@ class Evaluation(RowsJob[Answered]):
         done = self.run()
         if len(done.results) == done.total:
             return done
-        return dataclasses.replace(done, header={**done.header, "summary": self.figures(done.header, done.results)})
+        summary = self.figures(done.header, done.results).to_json()
+        return dataclasses.replace(done, header={**done.header, "summary": summary})
 
     def _speed(self, results: Sequence[Answered]) -> dict[str, Any] | None:
         """How fast the model answers; None where that is not asked for or cannot be found out."""

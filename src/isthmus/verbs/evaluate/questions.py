@@ -7,20 +7,20 @@ that what shares a batch, and with it the last bit of a score, does not depend o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.answer_scores import score
 from isthmus.core.errors import UsageError
 from isthmus.runs.evaluated import AnsweredQuestion, Evaluated
 from isthmus.runs.journal import Journal
-from isthmus.summaries.evaluation import figure, reasons
+from isthmus.summaries.evaluation import count_reasons
 from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restrict_data
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
     from isthmus.inference.question_answering import Prediction
-    from isthmus.summaries.questions import AnswerFigures
+    from isthmus.summaries.questions import QuestionSummary
 
 _GROUP = 128
 
@@ -71,25 +71,23 @@ class QuestionEvaluation(Evaluation):
         """An answer, or why there is none."""
         return Evaluated.from_row(row) if row.get("outcome") == "error" else AnsweredQuestion.from_row(row)
 
-    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> QuestionSummary:
         """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
-        from isthmus.summaries.questions import evaluation
+        from isthmus.summaries.questions import QuestionSummary, evaluation
 
         answered = [result for result in results if isinstance(result, AnsweredQuestion)]
-        found: dict[str, Any] = {
-            "headline": header["headline"],
-            "n": len(results),
-            "answered": len(answered),
-            "errors": len(results) - len(answered),
-            "reasons": reasons([result for result in results if isinstance(result, Evaluated)]),
-        }
-        if answered:
-            by_id = {result.id: result for result in answered}
-            data = restrict_data(self.part.data, answered)
-            made = evaluation(data, [_make_prediction(by_id[example.id]) for example in data])
-            parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
-            found["questions"] = {name: _list_figures(part) for name, part in parts.items() if part is not None}
-        return found
+        found = QuestionSummary(
+            headline=header["headline"],
+            n=len(results),
+            answered=len(answered),
+            reasons=count_reasons([result for result in results if isinstance(result, Evaluated)]),
+        )
+        if not answered:
+            return found
+        by_id = {result.id: result for result in answered}
+        data = restrict_data(self.part.data, answered)
+        made = evaluation(data, [_make_prediction(by_id[example.id]) for example in data])
+        return replace(found, overall=made.overall, original=made.original, worst=made.worst)
 
 
 def _make_answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
@@ -113,10 +111,6 @@ def _make_prediction(result: AnsweredQuestion) -> Prediction:
     from isthmus.inference.question_answering import Prediction
 
     return Prediction(result.id, result.prediction, ())
-
-
-def _list_figures(part: AnswerFigures) -> dict[str, Any]:
-    return {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
 
 
 def predictions(results: Sequence[Answered]) -> dict[str, str]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from isthmus.core.errors import RunError
 from isthmus.core.statistics import Interval, quantile, wilson
 
 TEXTS = 50
@@ -57,6 +58,30 @@ class Speed:
             "second_step": None if self.second is None else _figure(self.second),
         }
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Speed:
+        """Read it back from a header."""
+        passes, second = record.get("passes_per_text"), record.get("second_step")
+        try:
+            return cls(
+                p50=Interval.from_json(record.get("p50_s")),
+                p95=Interval.from_json(record.get("p95_s")),
+                single=int(record.get("single_texts") or 0),
+                texts_per_second=Interval.from_json(record.get("texts_per_second")),
+                batch=int(record.get("batch_texts") or 0),
+                passes=None if passes is None else float(passes),
+                second=None if second is None else Interval.from_json(second),
+            )
+        except (TypeError, ValueError) as error:
+            raise RunError(f"this is no record of a model's speed: {error}") from error
+
+    def cost_of_thousand(self, price_per_hour: float | None) -> float | None:
+        """What 1,000 texts cost at a price for an hour of the machine; None where either is unknown."""
+        rate = self.texts_per_second.estimate
+        if not rate > 0 or price_per_hour is None:
+            return None
+        return price_per_hour / 3600 * 1000 / rate
+
 
 def measure(ask: AskModel, texts: int, *, single: int, device: str = "cpu", model: Any = None) -> Speed:
     """Time up to `single` texts one by one, then many in one call; `model` counts its forward passes."""
@@ -85,14 +110,6 @@ def measure(ask: AskModel, texts: int, *, single: int, device: str = "cpu", mode
     )
 
 
-def cost_of_thousand(speed: Any, price_per_hour: Any) -> float | None:
-    """What 1,000 texts cost at a price for an hour of the machine; None where either is unknown."""
-    rate = ((speed or {}).get("texts_per_second") or {}).get("estimate")
-    if not rate or price_per_hour is None:
-        return None
-    return float(price_per_hour) / 3600 * 1000 / float(rate)
-
-
 def _seconds(ask: AskModel, places: Sequence[int]) -> float:
     began = time.perf_counter()
     ask(places)
@@ -111,8 +128,9 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _figure(interval: Interval) -> dict[str, float | None]:
-    return {name: _json_number(getattr(interval, name)) for name in ("estimate", "low", "high")}
+    """To four digits, whatever the unit: a time may be microseconds or minutes."""
+    return {name: _round_digits(getattr(interval, name)) for name in ("estimate", "low", "high")}
 
 
-def _json_number(value: float) -> float | None:
+def _round_digits(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None

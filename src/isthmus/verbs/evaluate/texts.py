@@ -14,7 +14,7 @@ from isthmus.core.errors import DataError, UsageError, VictimTimeout
 from isthmus.core.seeds import derive
 from isthmus.runs.evaluated import Evaluated, OriginalText, ScoresByWay
 from isthmus.runs.journal import Journal
-from isthmus.summaries.evaluation import summarise_texts
+from isthmus.summaries.evaluation import EvaluationSummary, summarise_texts
 from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation
 from isthmus.verbs.evaluate.ways import WayScores
 from isthmus.verbs.label_check import check_labels, judge, suspicion
@@ -73,7 +73,7 @@ class TextEvaluation(Evaluation):
             first = not any(row.get("scores") for row in journal.rows.values())
             yield list(self._results(examples[at : at + size], first))
 
-    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
+    def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> EvaluationSummary:
         """Accuracy, calibration and what goes with them."""
         return summarise_texts(_only_texts(results), header["labels"], header["ways"], header["headline"])
 

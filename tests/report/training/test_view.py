@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.report.training.curves import Curves, read_curves
+from isthmus.report.training.view import Curves, read_curves
 
 
 def test_terms_and_accuracy_are_told_apart() -> None:
