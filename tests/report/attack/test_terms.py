@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import random
 import re
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isthmus.core.statistics import Interval, wilson
-from isthmus.report.attack.terminal import detection_table, print_examples
-from isthmus.report.attack.terms import describe_verdict, severity, terms
+from isthmus.report.attack.detector import describe_answer
+from isthmus.report.attack.terminal import attack_tables, detection_table, footnotes, print_examples, verdict
+from isthmus.report.attack.terms import terms
 from isthmus.report.attack.view import AttackView
 from isthmus.report.page import _TEMPLATES, render, write_report
 from isthmus.report.tables import label_cells
@@ -53,30 +52,13 @@ def words_of(page: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", page.partition("<body>")[2]).split())
 
 
-@pytest.mark.parametrize(("kept", "name"), [(0, "severe"), (32, "severe"), (34, "weak"), (66, "weak"), (67, "holds")])
-def test_severity_follows_the_share_that_withstood(run_folder: RunFolder, kept: int, name: str) -> None:
-    summary = read_run(run_folder).attacks[0].summary
-    given = dataclasses.replace(summary, sacc=wilson(100, 200), racc=wilson(kept, 200))
-    found = severity(given)
-    assert found is not None
-    assert found.name == name
-    assert f".robust.{name} " in CSS
-    assert f"--{name}:" in CSS
-
-
-def test_nothing_right_has_no_severity(run_folder: RunFolder) -> None:
-    summary = read_run(run_folder).attacks[0].summary
-    assert severity(dataclasses.replace(summary, sacc=wilson(0, 9), racc=wilson(0, 9))) is None
-    nothing = Interval(float("nan"), 0, 1)
-    assert severity(dataclasses.replace(summary, sacc=nothing, racc=nothing)) is None
-
-
 def test_the_page_begins_with_what_was_asked(detector: RunFolder) -> None:
     assert terms(read_run(detector)) == [
-        ("goal", "texts of class positive that are not flagged"),
+        ("attacks", "deepwordbug, pwws; 60 texts of class positive each"),
+        ("goal", "texts of class positive pass the detector"),
         (
             "threshold",
-            "flagged at a score of 0.5 or more, chosen for a false-positive rate of 1.00% on clean development data",
+            "flagged at a score of 0.5 or more, chosen for a false-positive rate of 1.0 % on clean development data",
         ),
         ("protected", "links, what matches [0-9]+"),
         ("limits", "at most 500 queries per text"),
@@ -92,16 +74,20 @@ def test_attacks_that_differ_are_told_apart(run_folder: RunFolder, add_attack: A
     add_attack(run_folder, "leet", rows, settings={**same, "goal": {"kind": "targeted", "target": "positive"}})
     found = dict(terms(read_run(run_folder)))
     assert found["goal"] == "any wrong class"
-    assert found["limits"] == "deepwordbug: none; pwws: at most 9 queries per text"
+    assert found["limits"] == "deepwordbug: no limit on queries or time; pwws: at most 9 queries per text"
     assert found["not counted above"].startswith("leet:")
 
 
 def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
     run = read_run(detector)
     text = words_of(render(run))
-    assert "positive caught, clean 100.0 %" in text
+    assert "positive caught before the attack 100.0 %" in text
+    assert "positive caught after the attack 33.3 %" in text
     assert "positive caught (true-positive rate)" in text
-    assert "flags 60, at a false-positive rate of 2.0 %" in text
+    assert "catches 60, at a false-positive rate of 2.0 % (88.0–98.0)" in text
+    assert "caught before caught after attack success" in text
+    for word in ("clean accuracy", "robust accuracy", "correct"):
+        assert word not in text.partition("How to read the figures")[0]
     assert "original flagged , score of positive" in text
     assert "adversarial passed , score of positive" in text
     assert "adversarial negative" not in text
@@ -109,9 +95,15 @@ def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
     console = Console(file=stream, width=100)
     print_examples(console, run.attacks[0], 1)
     console.print(detection_table(run.attacks[0]))
+    console.print(verdict(run))
+    for table in attack_tables(run):
+        console.print(table)
+    console.print(footnotes(run))
     assert "flagged → passed" in stream.getvalue()
     assert "positive caught (threshold 0.5)" in stream.getvalue()
     assert "0.654" not in stream.getvalue()
+    for word in ("clean", "robust", "correct"):
+        assert word not in stream.getvalue().replace("clean texts", "")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +119,7 @@ def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
 def test_the_threshold_decides(threshold: float | None, scores: Any, prediction: Any, said: str) -> None:
     settings = {"goal": {"kind": "evasion", "from_label": "spam"}}
     view = AttackView("leet", {"settings": settings, "labels": ["ham", "spam"], "threshold": threshold}, [])
-    assert describe_verdict(view, prediction, scores) == (said, scores[1] if scores else None)
+    assert describe_answer(view, prediction, scores) == (said, scores[1] if scores else None)
 
 
 def test_cells_know_their_columns() -> None:

@@ -11,6 +11,7 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.core.records import part_of
 from isthmus.report.attack.balance import constants
+from isthmus.report.attack.detector import is_evasion, vocabulary
 from isthmus.report.attack.view import AttackView
 from isthmus.report.training.sentences import describe_collapse, hardly_trained
 from isthmus.report.view import RunView
@@ -128,7 +129,7 @@ def warnings(run: RunView) -> list[str]:
     if nothing := describe_collapse(run.log):
         found.append(nothing)
     found += constants(run)
-    few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
+    few = {view.key: view.summary.n for view in run.attacks if view.is_answered and view.summary.n < 50}
     if few:
         counts = " to ".join(str(count) for count in sorted({min(few.values()), max(few.values())}))
         found.append(f"{', '.join(few)}: only {counts} examples; the intervals are wide. Attack more with --n.")
@@ -142,7 +143,8 @@ def is_large(no_candidates: int, summary: Summary) -> bool:
 
 def nothing_tried(view: AttackView) -> str:
     """The number of examples without candidates, and why."""
-    counts, summary = view.without_candidates(), view.summary
+    counts, summary, words = view.without_candidates(), view.summary, vocabulary([view])
+    rate = "the share caught after the attack" if is_evasion(view) else words.after
     texts = {
         "candidates": "{}: no word is in the word list, or the constraints rejected every candidate",
         "no words": "{}: no word may be edited",
@@ -151,7 +153,7 @@ def nothing_tried(view: AttackView) -> str:
     why = "; ".join(text.format(_count_texts(counts[key])) for key, text in texts.items() if counts[key])
     return (
         f"{view.key}: {summary.no_candidates} of {summary.attacked} attacked texts had no candidates; counted as "
-        f"robust ({why}). Without them robust accuracy is {100 * summary.proven.estimate:.1f} %."
+        f"{words.kept} ({why}). Without them {rate} is {100 * summary.proven.estimate:.1f} %."
     )
 
 
@@ -237,7 +239,8 @@ def without_result(view: AttackView) -> str:
     counts = [(summary.errors, "error"), (summary.timed_out, "time-out")]
     shown = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
     reason, _ = view.reasons()[0]
-    return f"{view.key}: {shown} in {summary.n} examples, never counted as robust. Most frequent: {reason[:200]}"
+    kept = vocabulary([view]).kept
+    return f"{view.key}: {shown} in {summary.n} examples, never counted as {kept}. Most frequent: {reason[:200]}"
 
 
 def provenance(run: RunView) -> list[tuple[str, str]]:
