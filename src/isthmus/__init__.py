@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isthmus import attacks, certificates, defences, explanations, measures
     from isthmus.api import Run, attack, certify, evaluate, explain, measure, open_run, train
     from isthmus.attacks.base import AttackSettings
+    from isthmus.attacks.options import AttackOptions
     from isthmus.attacks.result import AttackResult
     from isthmus.core.errors import IsthmusError
     from isthmus.core.types import Example, Victim
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
     from isthmus.models.victims import load_victim
     from isthmus.results import AttackResults, CertificateResults, EvaluationResults
     from isthmus.training.settings import TrainingSettings
+    from isthmus.verbs.goal_options import GoalRequest
+    from isthmus.verbs.observer import Observer
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AttackOptions": "isthmus.attacks.options",
     "AttackResult": "isthmus.attacks.result",
     "AttackResults": "isthmus.results",
     "AttackSettings": "isthmus.attacks.base",
@@ -38,7 +42,9 @@ _HOMES = {
     "Dataset": "isthmus.data",
     "EvaluationResults": "isthmus.results",
     "Example": "isthmus.core.types",
+    "GoalRequest": "isthmus.verbs.goal_options",
     "IsthmusError": "isthmus.core.errors",
+    "Observer": "isthmus.verbs.observer",
     "Run": "isthmus.api",
     "Splits": "isthmus.data",
     "TrainingSettings": "isthmus.training.settings",
@@ -57,10 +63,10 @@ _HOMES = {
 _MODULES = ("attacks", "certificates", "defences", "explanations", "measures")
 
 __all__ = [
-    "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset", "EvaluationResults", "Example",
-    "IsthmusError", "Run", "Splits", "TrainingSettings", "Victim", "attack", "attacks", "certificates", "certify",
-    "defences", "evaluate", "explain", "explanations", "load_data", "load_model", "load_victim", "measure", "measures",
-    "open_run", "train",
+    "AttackOptions", "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset",
+    "EvaluationResults", "Example", "GoalRequest", "IsthmusError", "Observer", "Run", "Splits", "TrainingSettings",
+    "Victim", "attack", "attacks", "certificates", "certify", "defences", "evaluate", "explain", "explanations",
+    "load_data", "load_model", "load_victim", "measure", "measures", "open_run", "train",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from isthmus.attacks.result import AttackResult
@@ -56,8 +56,12 @@ class Results(Sequence[One], Generic[One]):
     def __getitem__(self, index: int | slice) -> One | Self:
         """One result, or those of a slice with everything they can do."""
         if isinstance(index, slice):
-            return type(self)(self.name, self.results[index], self.labels, self.folder)
+            return self._take(self.results[index])
         return self.results[index]
+
+    def _take(self, results: tuple[One, ...]) -> Self:
+        """The same for some of the results."""
+        return replace(self, results=results)
 
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
@@ -107,8 +111,12 @@ class Results(Sequence[One], Generic[One]):
         return self.labels[number] if 0 <= number < len(self.labels) else str(number)
 
 
+@dataclass(frozen=True, repr=False)
 class AttackResults(Results[AttackResult]):
     """What an attack did to every example: a sequence of `AttackResult`.
+
+    Of several attacks it is their union: of each example the result of an attacker who tries all of them, so that
+    `summary` says what holds against the worst of them. `attacks` has the results of each.
 
     >>> from isthmus import attack
     >>> found = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
@@ -117,7 +125,47 @@ class AttackResults(Results[AttackResult]):
     ('succeeded', 'failed')
     >>> round(found.summary().asr.estimate, 2)
     0.5
+    >>> list(found.attacks)
+    ['deepwordbug']
     """
+
+    threshold: float | None = None
+    """The detection threshold of an evasion, given or chosen."""
+    parts: Mapping[str, AttackResults] = field(default_factory=dict, repr=False)
+    """The results of each of several attacks; empty for one."""
+    embeddings: Mapping[str, AttackResults] = field(default_factory=dict, repr=False)
+    """Attacks on the embeddings of texts, which are part of no union: nobody can send an embedding."""
+    left_out: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Attacks that ``all`` asked for and that cannot run, with the reason."""
+
+    @classmethod
+    def union(
+        cls,
+        parts: Mapping[str, AttackResults],
+        embeddings: Mapping[str, AttackResults] | None = None,
+        left_out: Mapping[str, str] | None = None,
+    ) -> AttackResults:
+        """The union of several attacks on the same examples."""
+        from isthmus.summaries.attack import together
+
+        first = next(iter({**parts, **(embeddings or {})}.values()))
+        results = tuple(together([part.results for part in parts.values()]))
+        name = f"union of {', '.join(parts)}" if len(parts) > 1 else ", ".join(parts)
+        return cls(name, results, first.labels, first.folder, first.threshold, parts, embeddings or {}, left_out or {})
+
+    @property
+    def attacks(self) -> Mapping[str, AttackResults]:
+        """The results of each attack, by name."""
+        return self.parts or {self.name: self}
+
+    def _take(self, results: tuple[AttackResult, ...]) -> Self:
+        """Of several attacks the same examples of each."""
+        chosen = {result.id for result in results}
+        parts = {
+            name: part._take(tuple(result for result in part if result.id in chosen))
+            for name, part in self.parts.items()
+        }
+        return replace(self, results=results, parts=parts)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as a run keeps them."""
@@ -127,7 +175,17 @@ class AttackResults(Results[AttackResult]):
         """Clean and robust accuracy, attack success and what they cost, with intervals."""
         from isthmus.summaries.attack import summarise
 
-        return summarise(self.results, threshold)
+        return summarise(self.results, self.threshold if threshold is None else threshold)
+
+    def to_html(self, most: int | None = None) -> str:
+        """The figures of each attack and of their union, and a table of the examples with changed words marked."""
+        lines = (
+            f"<p>{html.escape(name)} · "
+            + " · ".join(f"{html.escape(what)} {html.escape(value)}" for what, value in part.figures().items())
+            + "</p>"
+            for name, part in self.parts.items()
+        )
+        return "".join([*lines, super().to_html(most)])
 
     def figures(self) -> dict[str, str]:
         """Accuracy, accuracy under attack, attack success."""
@@ -200,7 +258,7 @@ class EvaluationResults(Results[Evaluated]):
         ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CertificateResults(Results[Certified]):
     """What was proven of every example: a sequence of `Certified`.
 
@@ -213,12 +271,6 @@ class CertificateResults(Results[Certified]):
 
     unit: str = "words"
     """What the strength of a certificate counts."""
-
-    def __getitem__(self, index: Any) -> Any:
-        """One result, or those of a slice."""
-        if isinstance(index, slice):
-            return CertificateResults(self.name, self.results[index], self.labels, self.folder, self.unit)
-        return self.results[index]
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as a run keeps them."""

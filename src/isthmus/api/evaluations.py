@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.api.given import Data, as_names, as_path, data_request, find_victim, refuse_out, take_sample
+from isthmus.api.given import Data, as_names, as_path, data_request, find_victim, open_data, refuse_out, take_sample
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
 from isthmus.results import EvaluationResults
@@ -57,7 +57,7 @@ def evaluate(
             raise UsageError("this model answers questions; its figures are in the run: isthmus report, or open_run")
         return EvaluationResults(outcome.file.key, found, tuple(outcome.header.get("labels") or ()), report.folder)
     refuse_out(out)
-    victim, sample = find_victim(model, labels, device), take_sample(model, data, split, n, seed)
+    victim, sample = find_victim(model, labels, device), take_sample(open_data(model, data), split, n, seed)
     aligned = sample.align_labels(victim.labels)
     keys = np.array([derive(seed, "evaluate", each.id) for each in aligned], dtype=np.uint64)
     texts = [each.inputs for each in aligned]
