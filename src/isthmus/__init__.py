@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits, load_data
     from isthmus.models import load_model
     from isthmus.models.victims import load_victim
-    from isthmus.results import AttackResults, CertificateResults, EvaluationResults
+    from isthmus.results import AttackResults, CertificateResults, EvaluationResults, QuestionResults
     from isthmus.training.settings import TrainingSettings
     from isthmus.verbs.goal_options import GoalRequest
     from isthmus.verbs.observer import Observer
@@ -45,6 +45,7 @@ _HOMES = {
     "GoalRequest": "isthmus.verbs.goal_options",
     "IsthmusError": "isthmus.core.errors",
     "Observer": "isthmus.verbs.observer",
+    "QuestionResults": "isthmus.results",
     "Run": "isthmus.api",
     "Splits": "isthmus.data",
     "TrainingSettings": "isthmus.training.settings",
@@ -64,9 +65,9 @@ _MODULES = ("attacks", "certificates", "defences", "explanations", "measures")
 
 __all__ = [
     "AttackOptions", "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset",
-    "EvaluationResults", "Example", "GoalRequest", "IsthmusError", "Observer", "Run", "Splits", "TrainingSettings",
-    "Victim", "attack", "attacks", "certificates", "certify", "defences", "evaluate", "explain", "explanations",
-    "load_data", "load_model", "load_victim", "measure", "measures", "open_run", "train",
+    "EvaluationResults", "Example", "GoalRequest", "IsthmusError", "Observer", "QuestionResults", "Run", "Splits",
+    "TrainingSettings", "Victim", "attack", "attacks", "certificates", "certify", "defences", "evaluate", "explain",
+    "explanations", "load_data", "load_model", "load_victim", "measure", "measures", "open_run", "train",
 ]  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from isthmus.attacks.result import AttackResult
 from isthmus.certificates.base import Certified
-from isthmus.core.errors import MissingExtra
-from isthmus.runs.evaluated import Evaluated
+from isthmus.core.errors import MissingExtra, UnknownName, UsageError
+from isthmus.runs.evaluated import AnsweredQuestion, Evaluated
 
 if TYPE_CHECKING:
     from isthmus.runs.folder import RunFolder
@@ -213,8 +213,9 @@ class AttackResults(Results[AttackResult]):
         ]
 
 
+@dataclass(frozen=True, repr=False)
 class EvaluationResults(Results[Evaluated]):
-    """What a model answered on one set: a sequence of `Evaluated`.
+    """What a model answered on one set, or on several one after the other: a sequence of `Evaluated`.
 
     >>> from isthmus import evaluate
     >>> found = evaluate(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts],
@@ -223,17 +224,42 @@ class EvaluationResults(Results[Evaluated]):
     1.0
     """
 
+    headline: str | None = None
+    """The way in which the saved model answers: ``model``, or of a stochastic one ``mean`` or ``sample``."""
+    speed: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Latency, throughput and cost, where they were asked for."""
+    parts: Mapping[str, EvaluationResults] = field(default_factory=dict, repr=False)
+    """The results on each of several sets; empty for one."""
+
+    @property
+    def sets(self) -> Mapping[str, EvaluationResults]:
+        """The results on each set, by name."""
+        return self.parts or {self.name: self}
+
+    def _take(self, results: tuple[Evaluated, ...]) -> Self:
+        return replace(self, results=results, parts={}, speed=None)
+
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as a run keeps them."""
+        """The rows as a run keeps them; of several sets each with the name of its set."""
+        if self.parts:
+            return [{"set": name, **row} for name, part in self.parts.items() for row in part.rows()]
         return [result.to_row() for result in self]
 
-    def summary(self) -> dict[str, Any]:
-        """Accuracy, balanced accuracy and calibration, each with its interval."""
+    def summary(self, way: str | None = None) -> dict[str, Any]:
+        """Accuracy, balanced accuracy and calibration, each with its interval; several sets are pooled.
+
+        `way`: how a stochastic model answers, ``mean``, ``sample`` or ``average``; by default as the saved model does.
+        """
         from isthmus.summaries.evaluation import summarise_texts
 
         ways = next((tuple(result.scores) for result in self if result.scores), ("model",))
-        found = summarise_texts(self.results, self.labels, ways, ways[0])
-        return {"n": found["n"], "errors": found["errors"], **found["ways"][ways[0]]}
+        chosen = way or (self.headline if self.headline in ways else ways[0])
+        if chosen not in ways:
+            raise UnknownName("way in which this model answers", chosen, ways)
+        found = summarise_texts(self.results, self.labels, ways, chosen)
+        paired = {key: found[key] for key in ("original", "difference") if key in found}
+        more = {key: part["ways"][chosen] if "ways" in part else part[chosen] for key, part in paired.items()}
+        return {"n": found["n"], "errors": found["errors"], **found["ways"][chosen], **more}
 
     def figures(self) -> dict[str, str]:
         """Accuracy."""
@@ -256,6 +282,83 @@ class EvaluationResults(Results[Evaluated]):
             )
             for result in self
         ]
+
+
+@dataclass(frozen=True, repr=False)
+class QuestionResults(Results["AnsweredQuestion | Evaluated"]):
+    """What a model answered to questions: a sequence of `AnsweredQuestion`; a row without a question is `Evaluated`.
+
+    >>> from isthmus.results import QuestionResults
+    >>> from isthmus.runs.evaluated import AnsweredQuestion
+    >>> right = AnsweredQuestion("q1", "right", "Who?", "Ada", ["Ada"], True, 1.0)
+    >>> QuestionResults("squad-dev", (right,)).predictions
+    {'q1': 'Ada'}
+    """
+
+    found: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Figures over all questions, over the original ones and over the worst variants. They need the contexts, which the
+    rows do not have: questions about one context are no independent draws."""
+    speed: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Latency, throughput and cost, where they were asked for."""
+    parts: Mapping[str, QuestionResults] = field(default_factory=dict, repr=False)
+    """The results on each of several sets; empty for one."""
+
+    @property
+    def sets(self) -> Mapping[str, QuestionResults]:
+        """The results on each set, by name."""
+        return self.parts or {self.name: self}
+
+    @property
+    def predictions(self) -> dict[str, str]:
+        """Answers in the format of SQuAD's official script: id -> text."""
+        return {each.id: each.prediction for each in self if isinstance(each, AnsweredQuestion)}
+
+    def _take(self, results: tuple[AnsweredQuestion | Evaluated, ...]) -> Self:
+        return replace(self, results=results, parts={}, found={}, speed=None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as a run keeps them; of several sets each with the name of its set."""
+        if self.parts:
+            return [{"set": name, **row} for name, part in self.parts.items() for row in part.rows()]
+        return [result.to_row() for result in self]
+
+    def summary(self) -> dict[str, Any]:
+        """Exact match and F1 with their intervals; of adversarial questions also of the originals and the worst."""
+        errors = sum(each.outcome == "error" for each in self)
+        if not self.found and errors < len(self):
+            raise UsageError(
+                "there are no figures of several sets at once: ask each of `sets`" if self.parts
+                else "there are no figures of a part of a set: evaluate with n=…, or summarise the whole"
+            )  # fmt: skip
+        overall = {name: part for name, part in (self.found.get("overall") or {}).items() if name != "n"}
+        others = {name: dict(part) for name, part in self.found.items() if name != "overall"}
+        return {"n": len(self), "errors": errors, **overall, **others}
+
+    def figures(self) -> dict[str, str]:
+        """Exact match and F1."""
+        shown = {"exact match": "exact_match", "F1": "f1"}
+        every = self.found.get("overall") or {}
+        rates = {name: every.get(key) or {} for name, key in shown.items()}
+        return {
+            name: _format_bounds(rate.get("estimate"), rate.get("low"), rate.get("high"))
+            for name, rate in rates.items()
+            if rate
+        }
+
+    def columns(self) -> tuple[str, ...]:
+        """Outcome, question, answers."""
+        return ("id", "outcome", "question", "answer", "true answers", "F1")
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Every question."""
+        found = []
+        for each in self:
+            if isinstance(each, AnsweredQuestion):
+                words = (each.question, each.prediction, " / ".join(each.answers), f"{each.f1:.2f}")
+            else:
+                words = (" ".join(each.texts.values()), "–", "–", "–")
+            found.append((html.escape(each.id), html.escape(each.outcome), *map(_escape, words)))
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -314,6 +417,12 @@ def _format_bounds(estimate: float | None, low: float | None, high: float | None
     if estimate is None or estimate != estimate or low is None or high is None:
         return "–"
     return f"{100 * estimate:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def _escape(text: str) -> str:
+    from isthmus.core.visible import visible
+
+    return html.escape(visible(text))
 
 
 def _escape_texts(texts: Mapping[str, str]) -> str:

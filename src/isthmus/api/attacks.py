@@ -21,6 +21,7 @@ from isthmus.api.given import (
     take_sample,
 )
 from isthmus.api.goals import choose_goal, find_aim, name_goal
+from isthmus.api.rows import make_attack_results
 from isthmus.attacks.options import AttackOptions, SearchOptions
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusWarning, UsageError
@@ -242,12 +243,9 @@ def _attack_run(request: AttackRequest, call: _Call) -> AttackResults:
 
     def parts(outcomes: Sequence[RowsDone[AttackResult]]) -> dict[str, AttackResults]:
         return {
-            done.file.key: AttackResults(
-                done.file.key, done.results, tuple(done.header.get("labels") or ()), report.folder,
-                done.header.get("threshold"),
-            )
+            done.file.key: make_attack_results(done.file.key, done.header, done.results, report.folder)
             for done in outcomes
-        }  # fmt: skip
+        }
 
     words, embeddings = parts(report.outcomes), parts(report.embeddings)
     if not call.is_union:

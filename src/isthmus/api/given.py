@@ -81,17 +81,22 @@ def take_sample(splits: Splits, split: str | None, n: int | None, seed: int, onl
     from isthmus.verbs.sources import choose_split
 
     found = choose_split(splits, split)
-    if found.rejected:
-        warnings.warn(
-            f"{len(found.rejected)} rows of {found.name} cannot be used and are left out; the first: "
-            f"{found.rejected[0].reason}",
-            IsthmusWarning,
-            stacklevel=3,
-        )
+    warn_of_rejected(found)
     if only_label is not None:
         return found[:].sample(n, seed, only_label)
     # A sample of everything would only be another order of it.
     return found[:] if n is None or n >= len(found) else found[:].sample(n, seed)
+
+
+def warn_of_rejected(data: Dataset) -> None:
+    """Say how many rows of a set cannot be used: in a run each would have a row of its own."""
+    if data.rejected:
+        warnings.warn(
+            f"{len(data.rejected)} rows of {data.name} cannot be used and are left out; the first: "
+            f"{data.rejected[0].reason}",
+            IsthmusWarning,
+            stacklevel=4,
+        )
 
 
 def find_victim(

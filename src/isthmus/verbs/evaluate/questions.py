@@ -20,7 +20,7 @@ from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restric
 if TYPE_CHECKING:
     from isthmus.core.types import Example
     from isthmus.inference.question_answering import Prediction
-    from isthmus.summaries.questions import AnswerFigures
+    from isthmus.summaries.questions import AnswerEvaluation
 
 _GROUP = 128
 
@@ -54,7 +54,7 @@ class QuestionEvaluation(Evaluation):
             if not missing.isdisjoint(example.id for example in group):
                 found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
                 pairs = zip(group, found, strict=True)
-                yield [_make_answered(example, prediction) for example, prediction in pairs if example.id in missing]
+                yield [make_answered(example, prediction) for example, prediction in pairs if example.id in missing]
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The model, window by window."""
@@ -86,13 +86,14 @@ class QuestionEvaluation(Evaluation):
         if answered:
             by_id = {result.id: result for result in answered}
             data = restrict_data(self.part.data, answered)
-            made = evaluation(data, [_make_prediction(by_id[example.id]) for example in data])
-            parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
-            found["questions"] = {name: _list_figures(part) for name, part in parts.items() if part is not None}
+            found["questions"] = list_figures(
+                evaluation(data, [_make_prediction(by_id[example.id]) for example in data])
+            )
         return found
 
 
-def _make_answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
+def make_answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
+    """A question with the model's answer and its scores."""
     answers = [] if isinstance(example.label, int) else list(dict.fromkeys(each.text for each in example.label))
     found = score(prediction.text, answers)
     best = prediction.candidates[0] if prediction.candidates else None
@@ -115,8 +116,14 @@ def _make_prediction(result: AnsweredQuestion) -> Prediction:
     return Prediction(result.id, result.prediction, ())
 
 
-def _list_figures(part: AnswerFigures) -> dict[str, Any]:
-    return {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
+def list_figures(made: AnswerEvaluation) -> dict[str, Any]:
+    """The figures over all questions, over the originals and over the worst variants, as JSON holds them."""
+    parts = {"overall": made.overall, "original": made.original, "worst": made.worst}
+    return {
+        name: {"n": part.n, "exact_match": figure(part.exact_match), "f1": figure(part.f1)}
+        for name, part in parts.items()
+        if part is not None
+    }
 
 
 def predictions(results: Sequence[Answered]) -> dict[str, str]:
