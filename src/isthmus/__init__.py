@@ -19,18 +19,22 @@ if TYPE_CHECKING:
     from isthmus import attacks, certificates, defences, explanations, measures
     from isthmus.api import Run, attack, certify, evaluate, explain, measure, open_run, train
     from isthmus.attacks.base import AttackSettings
+    from isthmus.attacks.options import AttackOptions
     from isthmus.attacks.result import AttackResult
     from isthmus.core.errors import IsthmusError
     from isthmus.core.types import Example, Victim
     from isthmus.data import Dataset, Splits, load_data
     from isthmus.models import load_model
     from isthmus.models.victims import load_victim
-    from isthmus.results import AttackResults, CertificateResults, EvaluationResults
+    from isthmus.results import AttackResults, CertificateResults, EvaluationResults, QuestionResults
     from isthmus.training.settings import TrainingSettings
+    from isthmus.verbs.goal_options import GoalRequest
+    from isthmus.verbs.observer import Observer
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AttackOptions": "isthmus.attacks.options",
     "AttackResult": "isthmus.attacks.result",
     "AttackResults": "isthmus.results",
     "AttackSettings": "isthmus.attacks.base",
@@ -38,7 +42,10 @@ _HOMES = {
     "Dataset": "isthmus.data",
     "EvaluationResults": "isthmus.results",
     "Example": "isthmus.core.types",
+    "GoalRequest": "isthmus.verbs.goal_options",
     "IsthmusError": "isthmus.core.errors",
+    "Observer": "isthmus.verbs.observer",
+    "QuestionResults": "isthmus.results",
     "Run": "isthmus.api",
     "Splits": "isthmus.data",
     "TrainingSettings": "isthmus.training.settings",
@@ -57,10 +64,10 @@ _HOMES = {
 _MODULES = ("attacks", "certificates", "defences", "explanations", "measures")
 
 __all__ = [
-    "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset", "EvaluationResults", "Example",
-    "IsthmusError", "Run", "Splits", "TrainingSettings", "Victim", "attack", "attacks", "certificates", "certify",
-    "defences", "evaluate", "explain", "explanations", "load_data", "load_model", "load_victim", "measure", "measures",
-    "open_run", "train",
+    "AttackOptions", "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset",
+    "EvaluationResults", "Example", "GoalRequest", "IsthmusError", "Observer", "QuestionResults", "Run", "Splits",
+    "TrainingSettings", "Victim", "attack", "attacks", "certificates", "certify", "defences", "evaluate", "explain",
+    "explanations", "load_data", "load_model", "load_victim", "measure", "measures", "open_run", "train",
 ]  # fmt: skip
 
 

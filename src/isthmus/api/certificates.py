@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.api.given import Data, as_names, as_path, data_request, find_victim, refuse_out, take_sample
+from isthmus.api.given import Data, as_names, as_path, data_request, find_victim, open_data, refuse_out, take_sample
 from isthmus.core import catalog
 from isthmus.core.errors import UsageError
 from isthmus.results import CertificateResults
@@ -56,7 +56,7 @@ def certify(
         return CertificateResults(outcome.file.key, outcome.results, names, report.folder, str(outcome.header["unit"]))
     refuse_out(out)
     method = catalog.build("certificates", certificate, parameters) if isinstance(certificate, str) else certificate
-    victim, sample = find_victim(model, labels, device), take_sample(model, data, split, examples, seed)
+    victim, sample = find_victim(model, labels, device), take_sample(open_data(model, data), split, examples, seed)
     aligned = sample.align_labels(victim.labels)
     found = {each.id: each for each in method(victim, aligned.examples, seed=seed)}
     name = certificate if isinstance(certificate, str) else type(certificate).__name__.lower()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.api.run import open_run
 from isthmus.core.errors import IsthmusWarning, UsageError
@@ -29,13 +29,19 @@ def as_names(labels: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if labels is None else tuple(labels)
 
 
-def refuse_out(out: str | Path | None) -> None:
+def refuse_out(out: str | Path | None, why: str = "") -> None:
     """Refuse a folder for results of objects at hand: no run could say later what they were."""
     if out is not None:
         raise UsageError(
-            f"out={str(out)!r} needs a model and data that have names, so that the run can say what they were: "
-            "name the model (a folder it was saved to) and the data (a file), or remove `out`"
+            f"out={str(out)!r} needs a model and data that have names, so that the run can say what they were"
+            f"{f' ({why})' if why else ''}: name the model (a folder it was saved to) and the data (a file), or remove "
+            "`out`"
         )
+
+
+def is_named(model: Any) -> bool:
+    """Whether a model is given by name: a run folder, or anything that the command line takes."""
+    return isinstance(model, str | Path)
 
 
 def data_request(data: Data) -> DataRequest | Any | None:
@@ -59,28 +65,58 @@ def as_splits(data: Data) -> Splits:
     return data if isinstance(data, Splits) else load_data(data)
 
 
-def take_sample(model: Any, data: Data, split: str | None, n: int | None, seed: int) -> Dataset:
-    """The first `n` examples of the seeded order of a split, of data at hand or of the model's own run."""
+def open_data(model: Any, data: Data) -> Splits:
+    """Data at hand or by name; without any those of the model's own run, as training cut them."""
+    if data is not None:
+        return as_splits(data)
+    if not is_named(model):
+        raise UsageError("a model at hand has no data of its own: pass `data`")
+    from isthmus.verbs.subject import load_run_data
+
+    return load_run_data(open_run(model).record)
+
+
+def take_sample(splits: Splits, split: str | None, n: int | None, seed: int, only_label: int | None = None) -> Dataset:
+    """The first `n` examples of the seeded order of a split, of one class where one is asked for."""
     from isthmus.verbs.sources import choose_split
 
-    if data is None:
-        if not isinstance(model, str | Path):
-            raise UsageError("a model at hand has no data of its own: pass `data`")
-        data = open_run(model).load_data()
-    found = choose_split(as_splits(data), split)
-    if found.rejected:
-        warnings.warn(
-            f"{len(found.rejected)} rows of {found.name} cannot be used and are left out; the first: "
-            f"{found.rejected[0].reason}",
-            IsthmusWarning,
-            stacklevel=3,
-        )
+    found = choose_split(splits, split)
+    warn_of_rejected(found)
+    if only_label is not None:
+        return found[:].sample(n, seed, only_label)
     # A sample of everything would only be another order of it.
     return found[:] if n is None or n >= len(found) else found[:].sample(n, seed)
 
 
-def find_victim(model: Any, labels: Sequence[str] | None, device: str | None) -> Victim:
-    """The model, by name or at hand."""
-    from isthmus.models.victims import load_victim
+def warn_of_rejected(data: Dataset) -> None:
+    """Say how many rows of a set cannot be used: in a run each would have a row of its own."""
+    if data.rejected:
+        warnings.warn(
+            f"{len(data.rejected)} rows of {data.name} cannot be used and are left out; the first: "
+            f"{data.rejected[0].reason}",
+            IsthmusWarning,
+            stacklevel=4,
+        )
 
-    return load_victim(model, labels=labels, device=device)
+
+def find_victim(
+    model: Any,
+    labels: Sequence[str] | None,
+    device: str | None,
+    options: Mapping[str, Any] | None = None,
+    precision: str = "fp32",
+) -> Victim:
+    """The model, by name or at hand; `options` are those of the victim's class."""
+    from isthmus.models.victims import load_victim
+    from isthmus.verbs.model_loading import VERSION, check_precision
+
+    check_precision(precision)
+    given = {key: value for key, value in (options or {}).items() if key != VERSION}
+    wanted: Literal["fp32", "bf16"] = "bf16" if precision == "bf16" else "fp32"
+    try:
+        return load_victim(model, labels=labels, device=device, precision=wanted, **given)
+    except TypeError as error:
+        unknown = next((key for key in given if repr(key) in str(error)), None)
+        if unknown is None:
+            raise
+        raise UsageError(f"{unknown!r} is not a valid option of `victim` for this model") from error

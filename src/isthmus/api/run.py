@@ -7,11 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isthmus.results import AttackResults, EvaluationResults
+from isthmus.api.rows import make_attack_results, make_certificate_results, make_evaluation_results, read_answer
+from isthmus.results import AttackResults, CertificateResults, EvaluationResults, QuestionResults
 
 if TYPE_CHECKING:
     from isthmus.data import Splits
+    from isthmus.measures.base import Measurement
     from isthmus.models import Classifier
+    from isthmus.runs.explained import Explained
     from isthmus.runs.folder import RunFolder, RunRecord
 
 
@@ -53,33 +56,54 @@ class Run:
     @property
     def attacks(self) -> dict[str, AttackResults]:
         """The results of every attack, by name."""
-        from isthmus.attacks.result import AttackResult
-
         return {
-            file.key: AttackResults(
-                file.key,
-                tuple(AttackResult.from_row(row) for row in file.rows()),
-                tuple(file.header().get("labels") or ()),
-                self.folder,
-            )
+            file.key: make_attack_results(file.key, file.header(), file.results(), self.folder)
             for file in self.folder.attack_files()
         }
 
     @property
-    def evaluations(self) -> dict[str, EvaluationResults]:
-        """The results on every evaluated set, by name; sets of questions are left out."""
-        from isthmus.runs.evaluated import Evaluated
-
+    def embeddings(self) -> dict[str, AttackResults]:
+        """The results of every attack on the embeddings of texts, by name."""
         return {
-            file.key: EvaluationResults(
-                file.key,
-                tuple(Evaluated.from_row(row) for row in file.rows()),
-                tuple(file.header().get("labels") or ()),
-                self.folder,
+            file.key: make_attack_results(file.key, file.header(), file.results(), self.folder)
+            for file in self.folder.embedding_files()
+        }
+
+    @property
+    def evaluations(self) -> dict[str, EvaluationResults | QuestionResults]:
+        """The results on every evaluated set, by name."""
+        return {
+            file.key: make_evaluation_results(
+                file.key, file.header(), file.read(read_answer, "an evaluation"), self.folder
             )
             for file in self.folder.evaluation_files()
-            if file.header().get("labels")
         }
+
+    @property
+    def certificates(self) -> dict[str, CertificateResults]:
+        """The results of every certificate, by name."""
+        from isthmus.certificates.base import Certified
+
+        return {
+            file.key: make_certificate_results(
+                file.key, file.header(), file.read(Certified.from_row, "a certificate"), self.folder
+            )
+            for file in self.folder.certificate_files()
+        }
+
+    @property
+    def measures(self) -> dict[str, Measurement]:
+        """Every measurement, by name."""
+        from isthmus.verbs.measure import measurements
+
+        return {each.key: each.measurement for each in measurements(self.folder)}
+
+    @property
+    def explanations(self) -> dict[str, tuple[Explained, ...]]:
+        """The explanations that the run keeps, by what was explained."""
+        from isthmus.runs.explained import read_explanations
+
+        return {each.key: each.explained for each in read_explanations(self.folder)}
 
     def to_html(self) -> str:
         """The report as a page."""

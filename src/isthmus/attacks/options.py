@@ -81,7 +81,14 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackOptions(SearchOptions):
-    """What a command says of its attacks besides."""
+    """What a command says of its attacks besides: time, limits by name, auxiliary models, trace, processes.
+
+    >>> from isthmus import AttackOptions, attack
+    >>> found = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts], "deepwordbug",
+    ...                [("a dull plot", 0)], labels=("bad", "good"), options=AttackOptions(budget=1, time_limit=60))
+    >>> found[0].budget_spent
+    True
+    """
 
     time_limit: float | None = option(None, "Maximum seconds per example.", LIMITS, above=0, of_words=True)
     preset: str | None = option(

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GoalRequest:
-    """Which examples are attacked, and what counts as success."""
+    """Which examples are attacked, and what counts as success.
+
+    >>> from isthmus import GoalRequest, attack
+    >>> def is_spam(texts):
+    ...     return [[0.1, 0.9] if "prize" in text else [0.9, 0.1] for text in texts]
+    >>> rows = [("win a prize", "spam"), ("see you soon", "ham")]
+    >>> found = attack(is_spam, "deepwordbug", rows, labels=("ham", "spam"),
+    ...                goal=GoalRequest(from_label="spam", threshold=0.5))
+    >>> len(found), found[0].outcome
+    (1, 'succeeded')
+    """
 
     target_label: str | None = None
     from_label: str | None = None

@@ -22,7 +22,16 @@ class RowResult(Protocol):
 
 
 class Observer(Protocol):
-    """Told how an attack comes along; the command line shows a bar."""
+    """Told how an attack comes along; the command line shows a bar.
+
+    >>> from isthmus import Observer, attack
+    >>> class Outcomes(Observer):
+    ...     def result(self, key, result):
+    ...         print(key, result.outcome)
+    >>> _ = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts], "deepwordbug",
+    ...            [("a dull plot", 0)], labels=("bad", "good"), progress=Outcomes())
+    deepwordbug succeeded
+    """
 
     def note(self, message: str) -> None:
         """Something worth knowing happened."""

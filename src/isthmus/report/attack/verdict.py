@@ -48,7 +48,7 @@ def withstood(summary: Summary) -> Interval:
     """Share of the correct predictions that withstood; its ends allow for what has no result."""
     estimate = wilson(summary.robust, summary.correct)
     low = wilson(max(summary.robust - summary.no_candidates, 0), summary.correct).low
-    high = wilson(summary.correct - summary.turned, summary.correct).high
+    high = wilson(summary.correct - summary.fooled, summary.correct).high
     return Interval(estimate.estimate, low, high, estimate.level)
 
 
@@ -110,7 +110,7 @@ def headline_sentence(run: RunView) -> str:
         return f"All {summary.n} examples ended in an error or a time-out."
     together = run.together is not None
     who = "every attack tried" if together else view.key
-    held, fooled = summary.robust, summary.turned
+    held, fooled = summary.robust, summary.fooled
     if is_evasion(view):
         false = false_positives(view)
         alarms = f", at a false-positive rate of {false}" if false else ""

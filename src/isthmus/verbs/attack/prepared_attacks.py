@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from isthmus.attacks.options import FRESH_DRAWS, RESTARTS, SearchOptions
+from isthmus.attacks.options import FRESH_DRAWS, RESTARTS, AttackOptions, SearchOptions
 from isthmus.attacks.parts.shared_draws import SEARCH_DRAWS, choose_search_draws
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
@@ -248,9 +248,9 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         return not (file.header().get("summary") and there.issuperset(ids(self.sample)))
 
 
-def parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]) -> dict[str, dict[str, str]]:
+def parameters_of(given: Mapping[str, Any], entries: Mapping[str, catalog.Entry]) -> dict[str, dict[str, Any]]:
     """Parameters of each attack: ``key`` goes to every attack that has it, ``attack.key`` to that one."""
-    found: dict[str, dict[str, str]] = {name: {} for name in entries}
+    found: dict[str, dict[str, Any]] = {name: {} for name in entries}
     known = {name: {parameter.name for parameter in entry.parameters} for name, entry in entries.items()}
     for key, value in given.items():
         owner, dot, own_key = key.rpartition(".")
@@ -269,7 +269,7 @@ def parameters_of(given: Mapping[str, str], entries: Mapping[str, catalog.Entry]
     return found
 
 
-def name_models(request: AttackRequest, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, str]]) -> None:
+def name_models(request: AttackOptions, entries: Mapping[str, catalog.Entry], given: dict[str, dict[str, Any]]) -> None:
     """Add the models that the command names to the parameters of attacks that take one."""
     for key, model in (("encoder", request.encoder), ("masked_lm", request.masked_lm)):
         takers = [name for name, entry in entries.items() if key in {each.name for each in entry.parameters}]

@@ -9,7 +9,7 @@ victim itself, where that has any.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from isthmus.core.errors import IsthmusError, UsageError
 from isthmus.core.types import Differentiable, Example, Floats, Victim
 
 if TYPE_CHECKING:
+    from isthmus.attacks.base import WordAttack
+    from isthmus.attacks.parts.limits import Limits
     from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
 
 ALL = "all"
@@ -80,20 +82,29 @@ class _Unmoved:
 
 def rehearse(ready: PreparedAttacks, name: str) -> str | None:
     """Why an attack cannot run; None if it can."""
-    problem = _try(ready, name, _Unmoved())
-    if problem is not None and isinstance(ready.victim, Differentiable):
-        problem = _try(ready, name, ready.victim)
+    models = ready.companions.of(ready.model_names(name))
+    return find_obstacle(ready.methods[name], ready.data.fields, ready.limits(name), models, lambda: ready.victim)
+
+
+def find_obstacle(
+    method: WordAttack, fields: Sequence[str], limits: Limits, models: Mapping[str, Any], load: Callable[[], Victim]
+) -> str | None:
+    """Why an attack cannot run on texts with these fields; the victim is loaded where it fails without one."""
+    problem = _try(method, fields, limits, models, _Unmoved())
+    if problem is not None and isinstance(victim := load(), Differentiable):
+        problem = _try(method, fields, limits, models, victim)
     return problem
 
 
-def _try(ready: PreparedAttacks, name: str, victim: Victim) -> str | None:
+def _try(
+    method: WordAttack, names: Sequence[str], limits: Limits, models: Mapping[str, Any], victim: Victim
+) -> str | None:
     from isthmus.attacks.base import AttackSettings
 
-    fields = dict.fromkeys(ready.data.fields, _TEXT)
+    fields = dict.fromkeys(names, _TEXT)
     examples = [Example(f"rehearsal:{label}", fields, label) for label in range(len(victim.labels))]
-    settings = AttackSettings(budget=_QUERIES, limits=ready.limits(name))
     try:
-        run = ready.methods[name](victim, examples, settings, **ready.companions.of(ready.model_names(name)))
+        run = method(victim, examples, AttackSettings(budget=_QUERIES, limits=limits), **models)
         reasons = [result.reason for result in run if result.outcome == "error"]
     except IsthmusError as error:  # Of the whole run: the victim lacks what the attack asks it for.
         return str(error)

@@ -19,6 +19,7 @@ from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation, restric
 
 if TYPE_CHECKING:
     from isthmus.core.types import Example
+    from isthmus.data import Dataset
     from isthmus.inference.question_answering import Prediction
     from isthmus.summaries.questions import QuestionSummary
 
@@ -54,7 +55,7 @@ class QuestionEvaluation(Evaluation):
             if not missing.isdisjoint(example.id for example in group):
                 found = answer(self.ready.answerer, group, seed=self.ready.request.seed)
                 pairs = zip(group, found, strict=True)
-                yield [_make_answered(example, prediction) for example, prediction in pairs if example.id in missing]
+                yield [make_answered(example, prediction) for example, prediction in pairs if example.id in missing]
 
     def asking(self, answered: Sequence[str]) -> Asking:
         """The model, window by window."""
@@ -73,24 +74,30 @@ class QuestionEvaluation(Evaluation):
 
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> QuestionSummary:
         """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
-        from isthmus.summaries.questions import QuestionSummary, evaluation
-
-        answered = [result for result in results if isinstance(result, AnsweredQuestion)]
-        found = QuestionSummary(
-            headline=header["headline"],
-            n=len(results),
-            answered=len(answered),
-            reasons=count_reasons([result for result in results if isinstance(result, Evaluated)]),
-        )
-        if not answered:
-            return found
-        by_id = {result.id: result for result in answered}
-        data = restrict_data(self.part.data, answered)
-        made = evaluation(data, [_make_prediction(by_id[example.id]) for example in data])
-        return replace(found, overall=made.overall, original=made.original, worst=made.worst)
+        return summarise_answers(self.part.data, results, header["headline"])
 
 
-def _make_answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
+def summarise_answers(data: Dataset, results: Sequence[Answered], headline: str) -> QuestionSummary:
+    """The figures of answers to the questions of `data`; a question without an answer is an error and in no rate."""
+    from isthmus.summaries.questions import QuestionSummary, evaluation
+
+    answered = [result for result in results if isinstance(result, AnsweredQuestion)]
+    found = QuestionSummary(
+        headline=headline,
+        n=len(results),
+        answered=len(answered),
+        reasons=count_reasons([result for result in results if isinstance(result, Evaluated)]),
+    )
+    if not answered:
+        return found
+    by_id = {result.id: result for result in answered}
+    kept = restrict_data(data, answered)
+    made = evaluation(kept, [_make_prediction(by_id[example.id]) for example in kept])
+    return replace(found, overall=made.overall, original=made.original, worst=made.worst)
+
+
+def make_answered(example: Example, prediction: Prediction) -> AnsweredQuestion:
+    """A question with the model's answer and its scores."""
     answers = [] if isinstance(example.label, int) else list(dict.fromkeys(each.text for each in example.label))
     found = score(prediction.text, answers)
     best = prediction.candidates[0] if prediction.candidates else None

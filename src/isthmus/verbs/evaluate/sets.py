@@ -87,7 +87,7 @@ def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classif
         raise UnknownName("kind of rows", str(request.rows), _OUTCOMES)
     found: list[EvaluationSet] = []
     for source in request.on or (None,):
-        parts = _own(request, model) if source is None else _find_sets(source, request, task)
+        parts = _own(request, model) if source is None else find_sets(source, request, task)
         for part in parts:
             if not len(part.data) and not part.data.rejected:
                 raise UsageError(f"{part.source} has no examples to evaluate on")
@@ -109,7 +109,8 @@ def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
     return [EvaluationSet(_name_set(data.name, data.split), "own", record.data.source, data) for data in chosen]
 
 
-def _find_sets(source: str, request: SetRequest, task: TaskName) -> list[EvaluationSet]:
+def find_sets(source: str, request: SetRequest, task: TaskName) -> list[EvaluationSet]:
+    """The sets of one source: a data set's splits, or the texts of an attack."""
     from isthmus.data.adversarial import is_textattack
     from isthmus.data.load import names_images
 

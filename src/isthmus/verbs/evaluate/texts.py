@@ -16,12 +16,12 @@ from isthmus.runs.evaluated import Evaluated, OriginalText, ScoresByWay
 from isthmus.runs.journal import Journal
 from isthmus.summaries.evaluation import EvaluationSummary, summarise_texts
 from isthmus.verbs.evaluate.one_set import Answered, Asking, Evaluation
-from isthmus.verbs.evaluate.ways import WayScores
+from isthmus.verbs.evaluate.ways import Ways, WayScores
 from isthmus.verbs.label_check import check_labels, judge, suspicion
 from isthmus.verbs.model_loading import choose_label_names, names_in_data, numbering, suit_fields
 
 if TYPE_CHECKING:
-    from isthmus.core.types import Example
+    from isthmus.core.types import Example, Texts, Victim
     from isthmus.data import Dataset
 
 _AT_ONCE = {"cpu": 256, "cuda": 4096}
@@ -68,10 +68,10 @@ class TextEvaluation(Evaluation):
         """Some texts at a time."""
         self._suit_fields()  # The set before may have been one of single texts.
         examples = [example for example in self.aligned if example.id in missing]
-        size = _AT_ONCE.get(getattr(self.ready.victim, "device_type", "cpu"), _AT_ONCE["cpu"])
+        size = choose_batch_size(self.ready.victim)
         for at in range(0, len(examples), size):
             first = not any(row.get("scores") for row in journal.rows.values())
-            yield list(self._results(examples[at : at + size], first))
+            yield list(make_results(self.ready.ways, examples[at : at + size], self.part.originals, first=first))
 
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> EvaluationSummary:
         """Accuracy, calibration and what goes with them."""
@@ -80,16 +80,8 @@ class TextEvaluation(Evaluation):
     def asking(self, answered: Sequence[str]) -> Asking:
         """The victim as it is deployed, with draws of its own for every text."""
         self._suit_fields()
-        victim, seed = self.ready.victim, self.ready.request.seed
-        by_id = {example.id: example.inputs for example in self.part.data}
-        texts = [by_id[key] for key in answered]
-        keys: NDArray[np.uint64] = np.array([derive(seed, "latency", key) for key in answered], dtype=np.uint64)
-
-        def ask(places: Sequence[int]) -> object:
-            own = [texts[place] for place in places]
-            return victim.scores(own, keys[list(places)]) if victim.stochastic else victim.scores(own)
-
-        return Asking(ask, hasattr(victim, "model"), getattr(victim, "device_type", "cpu"), victim)
+        by_id = {example.id: example for example in self.part.data}
+        return make_asking(self.ready.victim, [by_id[key] for key in answered], self.ready.request.seed)
 
     def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
         """A label map that looks mixed up."""
@@ -138,24 +130,44 @@ class TextEvaluation(Evaluation):
             return None
         return suspicion(check, labels, self.names)
 
-    def _results(self, examples: Sequence[Example], first: bool) -> Iterator[Evaluated]:
-        ways, originals = self.ready.ways, self.part.originals
-        seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
-        paired = [example for example in examples if example.id in originals]
-        texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
-        before = ways.see(texts, keys) if paired else WayScores({})
-        place_of = {each.id: place for place, each in enumerate(paired)}
-        for place, example in enumerate(examples):
-            assert isinstance(example.label, int)
-            scores, reason = _scores_at(seen, place)
-            original = None
-            if example.id in place_of:
-                original = OriginalText(originals[example.id], *_scores_at(before, place_of[example.id]))
-            outcome, prediction = "error", None
-            if scores:
-                prediction = int(np.argmax(scores[ways.headline]))
-                outcome = "right" if prediction == example.label else "wrong"
-            yield Evaluated(example.id, outcome, example.label, example.texts, scores, reason, prediction, original)
+
+def make_results(
+    ways: Ways, examples: Sequence[Example], originals: Mapping[str, Texts], *, first: bool = False
+) -> Iterator[Evaluated]:
+    """What becomes of examples whose labels are in the model's numbering; `first` as of `Ways.see`."""
+    seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
+    paired = [example for example in examples if example.id in originals]
+    texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
+    before = ways.see(texts, keys) if paired else WayScores({})
+    place_of = {each.id: place for place, each in enumerate(paired)}
+    for place, example in enumerate(examples):
+        assert isinstance(example.label, int)
+        scores, reason = _scores_at(seen, place)
+        original = None
+        if example.id in place_of:
+            original = OriginalText(originals[example.id], *_scores_at(before, place_of[example.id]))
+        outcome, prediction = "error", None
+        if scores:
+            prediction = int(np.argmax(scores[ways.headline]))
+            outcome = "right" if prediction == example.label else "wrong"
+        yield Evaluated(example.id, outcome, example.label, example.texts, scores, reason, prediction, original)
+
+
+def make_asking(victim: Victim, examples: Sequence[Example], seed: int) -> Asking:
+    """How a victim is timed on some examples."""
+    texts = [example.inputs for example in examples]
+    keys: NDArray[np.uint64] = np.array([derive(seed, "latency", each.id) for each in examples], dtype=np.uint64)
+
+    def ask(places: Sequence[int]) -> object:
+        own = [texts[place] for place in places]
+        return victim.scores(own, keys[list(places)]) if victim.stochastic else victim.scores(own)
+
+    return Asking(ask, hasattr(victim, "model"), getattr(victim, "device_type", "cpu"), victim)
+
+
+def choose_batch_size(victim: Victim) -> int:
+    """Texts between two writes."""
+    return _AT_ONCE.get(getattr(victim, "device_type", "cpu"), _AT_ONCE["cpu"])
 
 
 def _scores_at(seen: WayScores, place: int) -> tuple[ScoresByWay | None, str | None]:
