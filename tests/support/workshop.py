@@ -174,7 +174,7 @@ def write_package(folder: Path) -> None:
     stranger = Path(__file__).parents[1] / "extensions" / "stranger.py"
     (folder / "everything.py").write_text(stranger.read_text(encoding="utf-8"))
     homes = {"attacks": "Shout", "defences": "Soft", "proofs": "Never as Interval", "measures": "Length"}
-    for module, name in {**homes, "data": "reviews"}.items():
+    for module, name in {**homes, "words": "Letters", "data": "reviews"}.items():
         (folder / f"{module}.py").write_text(f"from mymethods.everything import {name}\n")
 
 
