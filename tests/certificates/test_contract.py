@@ -32,6 +32,12 @@ def table(tmp_path) -> str:
     return str(tmp_path)
 
 
+def build(name: str, table: str) -> Certificate:
+    """A quick one, with the toy table where it takes a table."""
+    takes = {parameter.name for parameter in catalog.find("certificates", name).parameters}
+    return catalog.build("certificates", name, {**QUICK[name], **({"table": table} if "table" in takes else {})})
+
+
 def test_the_table_has_every_certificate():
     assert set(QUICK) == set(NAMES)
 
@@ -58,7 +64,7 @@ def test_it_is_a_frozen_record_whose_docstring_has_the_headings(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_has_one_result_and_a_statement_goes_with_it(name, table):
-    certificate, model = catalog.build("certificates", name, {**QUICK[name], "table": table}), toys.network("cnn")
+    certificate, model = build(name, table), toys.network("cnn")
     results = list(certificate(model, toys.examples()))
     assert sorted(result.id for result in results) == [f"test:{number}" for number in range(len(toys.TEXTS))]
     for result in results:
@@ -71,15 +77,13 @@ def test_every_example_has_one_result_and_a_statement_goes_with_it(name, table):
         assert Certified.from_row(result.to_row()).strength == result.strength
     statement = certificate.statement(wrap(model))
     assert all((statement.classifier, statement.threat_model, statement.probability, *statement.assumptions))
-    assert "table" in certificate.resources(wrap(model))["synonyms"]
+    if hasattr(certificate, "table"):
+        assert "table" in certificate.resources(wrap(model))["synonyms"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_itself_needs_no_strength_and_does_not_refute(name, table):
-    certificate, victim = (
-        catalog.build("certificates", name, {**QUICK[name], "table": table}),
-        wrap(toys.network("lstm")),
-    )
+    certificate, victim = build(name, table), wrap(toys.network("lstm"))
     from isthmus.attacks.parts.protection import Protection
     from isthmus.certificates.base import Challenge
 
@@ -92,7 +96,7 @@ def test_the_text_itself_needs_no_strength_and_does_not_refute(name, table):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_to_questions_are_refused(name, table):
-    certificate = catalog.build("certificates", name, {**QUICK[name], "table": table})
+    certificate = build(name, table)
     with pytest.raises(UsageError, match="no class label"):
         certificate(toys.network("cnn"), [Example("q", {"text": "who"}, ())])
 
@@ -100,7 +104,7 @@ def test_answers_to_questions_are_refused(name, table):
 @pytest.mark.parametrize("name", NAMES)
 def test_odd_texts_get_a_result_too(name, table):
     texts = ["", "   ", "!?.,;", "🎬 👍", "שלום עולם", "fine " * 300, "a\x00b \ud800 film", "FILM\u200dfilm ﬁne"]
-    certificate = catalog.build("certificates", name, {**QUICK[name], "table": table})
+    certificate = build(name, table)
     for text in texts:
         try:
             (result,) = certificate(toys.network("lstm"), [Example("odd", {"text": text}, 1)])

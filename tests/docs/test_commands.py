@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ import pytest
 import workshop
 from typer.main import get_command
 
-from isthmus import assets
-from isthmus.cli.app import app, run
+from isthmus.cli.app import app
 from isthmus.core import catalog
-from isthmus.core.errors import AssetError
 from isthmus.data import load_data
 
 ROOT = Path(__file__).parents[2]
@@ -58,41 +55,8 @@ CASES = [(page, command) for page in PAGES for command in dict.fromkeys(commands
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A reader's folder; runs are made in it when a command first speaks of one."""
-    folder = tmp_path_factory.mktemp("reader")
-    workshop.furnish(folder)
-    with pytest.MonkeyPatch.context() as patch, workshop.server() as port:
-        patch.chdir(folder)
-        patch.setenv("ISTHMUS_ASSETS", str(folder / "assets"))
-        patch.setenv("COLUMNS", "120")
-        patch.setenv("PORT_OF_THE_PAGE", str(port))
-        patch.setattr(assets, "path", local_only(folder))
-        forget_assets()
+    with workshop.opened(tmp_path_factory.mktemp("reader")) as folder:
         yield folder
-    forget_assets()
-
-
-def forget_assets() -> None:
-    """Let go of word lists and models kept by their names: the folder's toys must not answer the tests that follow."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("isthmus.lexicon", "isthmus.models", "isthmus.attacks")):
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
-
-
-def local_only(folder: Path) -> object:
-    def path(name: str, *_: object) -> Path:
-        if (folder / "assets" / name).exists():
-            return folder / "assets" / name
-        raise AssetError(f"{name} is not there: tests fetch nothing")
-
-    return path
-
-
-def isthmus(*words: str) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["isthmus", *words])
-        return run(list(words))
 
 
 def needed(command: str) -> Iterator[str]:
@@ -107,8 +71,7 @@ def needed(command: str) -> Iterator[str]:
 
 def prepare(command: str) -> None:
     for name in needed(command):
-        if not Path("runs", name).exists():
-            assert isthmus(*workshop.RUNS[name], *workshop.QUICK, "--out", f"runs/{name}") == 0, name
+        workshop.make_run(name)
     for run_name, attack in re.findall(r"runs/([\w-]+)/attacks/(\w+)\.(?:jsonl|npz)", command):
         attacked(run_name, attack)
     if (found := re.search(r"-P (?:attack|on)=(\w+)", command)) and "measure" in command:
@@ -120,14 +83,13 @@ def prepare(command: str) -> None:
     if "--on adversarial.jsonl" in command and not Path("adversarial.jsonl").exists():
         exported = "isthmus export runs/demo adversarial.jsonl --attack pwws"
         prepare(exported)
-        assert isthmus(*exported.split()[1:]) == 0
+        assert workshop.isthmus(*exported.split()[1:]) == 0
 
 
 def attacked(name: str, attack: str) -> None:
     if attack in GRADIENT:
         return  # A measure makes it by itself.
-    if not Path("runs", name, "attacks", f"{attack}.jsonl").exists():
-        assert isthmus("attack", f"runs/{name}", "--attack", attack, *SMALL["attack"], "--n", "24", "--quiet") == 0
+    workshop.attack_run(name, attack)
 
 
 @pytest.mark.parametrize(("page", "command"), CASES, ids=[f"{page}: {command[8:60]}" for page, command in CASES])
@@ -143,7 +105,7 @@ def test_it_runs(page: str, command: str, place: Path, capsys: pytest.CaptureFix
         small = [*small, *more] if method in words else small
     if {"trade_off", "theorems"} & {*words}:
         small = []  # One reads what is there, the other toys.
-    code = isthmus(*words, *small)
+    code = workshop.isthmus(*words, *small)
     told = capsys.readouterr()
     judges = "--fail-under" in words or words[0] == "doctor"
     assert code in (JUDGED if judges else (0,)), told.err[-1500:]
@@ -178,11 +140,3 @@ def test_the_attack_of_a_page_can_be_pasted(page: str) -> None:
 
 def shouting_is_good(texts: list[str]) -> list[list[float]]:
     return [[0.1, 0.9] if any(word.isupper() for word in text.split()) else [0.9, 0.1] for text in texts]
-
-
-def test_the_last_lines_of_the_readme_run(place: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    code = blocks[-1].replace("[:100]", "[:4]").replace("[:20]", "[:4]")
-    settings = "from isthmus.training import TrainingSettings\n"
-    code = settings + code.replace('backbone="minilm",', 'backbone="minilm", settings=TrainingSettings(epochs=1),')
-    exec(compile(code, "README.md", "exec"), {"__name__": "pasted"})

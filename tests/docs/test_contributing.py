@@ -22,7 +22,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("clone")
     leave = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src", place / "src", ignore=leave)
-    for folder in ("attacks", "defences", "support"):
+    for folder in ("attacks", "certificates", "defences", "measures", "models", "support"):
         shutil.copytree(ROOT / "tests" / folder, place / "tests" / folder, ignore=leave)
     shutil.copy(ROOT / "pyproject.toml", place)
     shutil.copy(ROOT / "tests" / "conftest.py", place / "tests")
@@ -33,7 +33,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write_text(code)
             continue
         text = file.read_text()
-        if where.startswith("before "):
+        if where == "at the end":
+            text += code
+        elif where.startswith("before "):
             anchor = re.search(rf"^{where.removeprefix('before ')}\b.*= \{{\n", text, re.MULTILINE)
             assert anchor is not None
             text = f"{text[: anchor.start()]}{code}\n\n{text[anchor.start() :]}"
@@ -51,19 +53,23 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_has_the_blocks() -> None:
     found = [(name, where) for name, where, _ in BLOCK.findall(PAGE)]
-    assert len(found) == PAGE.count("```python") == 8
+    assert len(found) == PAGE.count("```python") == 20
 
 
 @pytest.mark.parametrize(
-    ("file", "which"),
+    ("files", "which"),
     [
         ("tests/attacks/test_contract.py", "shout or every_attack_has_a_row"),
         ("tests/attacks/test_public.py", "test_"),
         ("tests/defences/test_contract.py", "margin_penalty or the_table or the_public"),
+        (
+            "tests/measures/test_contract.py tests/certificates/test_contract.py tests/models/test_victims.py",
+            "margin or word_groups or keywords or the_table or the_public or load_victim_by_python_name",
+        ),
     ],
 )
-def test_what_it_adds_passes_the_contract(copy: Path, file: str, which: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file, "-k", which]
+def test_what_it_adds_passes_the_contract(copy: Path, files: str, which: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files.split(), "-k", which]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     # Where nothing is chosen pytest ends with another code.
@@ -72,9 +78,11 @@ def test_what_it_adds_passes_the_contract(copy: Path, file: str, which: str) -> 
 
 def test_what_it_adds_is_listed(copy: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
-    for family, name, says in (("attacks", "shout", "capitals"), ("defences", "margin_penalty", "far apart")):
-        command = [sys.executable, "-m", "isthmus", "list", family]
-        shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "isthmus", "list"]
+    shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
+    for name, says in (
+        ("shout", "capitals"), ("margin_penalty", "far apart"), ("margin", "Mean lead"), ("word_groups", "vote over")
+    ):  # fmt: skip
         assert re.search(rf"{name} .*{says}", shown)
 
 
@@ -84,3 +92,41 @@ def test_what_it_adds_passes_the_linter(copy: Path) -> None:
         command = [sys.executable, "-m", "ruff", *check, *files]
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+USE = """
+import numpy as np
+import training_toys as toys
+from isthmus import attack, certificates, load_data, load_victim, measures
+from isthmus.core.types import Example
+
+data = load_data("plots:write_reviews")["all"]
+assert (len(data), data.labels) == (60, ("negative", "positive")), data
+
+rule = load_victim("keywords:good,great,lovely", labels=("negative", "positive"))
+assert {each.outcome for each in attack(rule, "shout", data)} == {"failed"}  # Its case does not matter to the rule.
+
+# Of nine words in three parts, each with one word of praise: three votes to none.
+exact = certificates.WordGroups(groups=3)
+text = "good great lovely good great lovely good great lovely"
+(found,) = exact(rule, [Example("a", {"text": text}, 1)])
+assert (found.outcome, found.strength, found.details["votes"]) == ("certified", 1.0, [0, 3]), found
+words = np.array(text.split())
+for replaced, lost in (([0], 0), ([0, 3, 6], 1), ([0, 1, 3, 4, 6, 7], 2)):
+    changed = words.copy()
+    changed[replaced] = "film"
+    assert exact.count_votes(rule, {"text": " ".join(changed)}).tolist() == [lost, 3 - lost]
+
+model = toys.classifier()
+(figure,) = measures.Margin()(model, toys.splits(8, 8)).figures
+assert figure.name == "margin" and figure.low <= figure.estimate <= figure.high
+"""
+
+
+def test_what_it_adds_does_what_it_says(copy: Path) -> None:
+    path = os.pathsep.join(map(str, (copy / "src", copy / "tests/support", copy)))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", USE], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from isthmus.attacks import GradientAttack
 from isthmus.attacks.base import WordAttack
 from isthmus.attacks.parts.searches import by_importance, greedy
 from isthmus.certificates.base import Certificate, ChallengeAnswer, Statement, make_certified
 from isthmus.defences import LabelSmoothing
 from isthmus.engine.requests import replacing
+from isthmus.explanations.base import Explainer, Explanation
 from isthmus.measures.base import Figure, Measure, Measurement
 
 
@@ -71,6 +74,28 @@ class Length(Measure):
         texts = [text for each in subject.sample(subject.split_names()[0]) for text in each.texts.values()]
         mean = sum(len(text.split()) for text in texts) / len(texts)
         return Measurement((Figure("words", mean, of=subject.name),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letters(Explainer):
+    """Weigh every word by its letters, whatever the model says."""
+
+    each: float = 1.0
+    """Weight of a letter."""
+
+    def explain(self, victim, examples, classes, seed):
+        for example, row in zip(examples, victim.scores([one.texts for one in examples]), strict=True):
+            chosen = classes or (int(row.argmax()),)
+            letters = [self.each * len(word) for text in example.texts.values() for word in text.split()]
+            yield Explanation(
+                id=example.id,
+                texts=example.texts,
+                method=self.name,
+                labels=victim.labels,
+                scores=tuple(map(float, row)),
+                classes=chosen,
+                weights=np.array([letters] * len(chosen)),
+            )
 
 
 def reviews():

@@ -1,12 +1,15 @@
-"""A package from outside, put on the path with made-up metadata: found without being imported, and used by name."""
+"""A package from outside, installed by pip from a folder: found without being imported, and used by name."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import training_toys as toys
@@ -17,38 +20,65 @@ from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import load_data
 from isthmus.verbs.sources import DataRequest
 
-PACKAGE = {
-    "__init__.py": 'raise_on_import = __import__("os").environ.get("SHOUTING_MUST_SLEEP")\n'
-    'assert not raise_on_import, "the package was imported"\n',
-    "methods.py": Path(__file__).with_name("stranger.py").read_text(encoding="utf-8"),
-}
-POINTS = """
-[isthmus.attacks]
-shout = shouting.methods:Shout
-textfooler = shouting.methods:Shout
-pixels = shouting.methods:Pixels
-[isthmus.defences]
-soft = shouting.methods:Soft
-[isthmus.certificates]
-never = shouting.methods:Never
-[isthmus.measures]
-length = shouting.methods:Length
-[isthmus.data]
-few_reviews = shouting.methods:reviews
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "shouting-methods"
+version = "1.0"
+
+[project.entry-points."isthmus.attacks"]
+shout = "shouting.methods:Shout"
+textfooler = "shouting.methods:Shout"
+pixels = "shouting.methods:Pixels"
+
+[project.entry-points."isthmus.defences"]
+soft = "shouting.methods:Soft"
+
+[project.entry-points."isthmus.certificates"]
+never = "shouting.methods:Never"
+
+[project.entry-points."isthmus.measures"]
+length = "shouting.methods:Length"
+
+[project.entry-points."isthmus.explanations"]
+letters = "shouting.methods:Letters"
+
+[project.entry-points."isthmus.data"]
+few_reviews = "shouting.methods:reviews"
+
+[tool.hatch.build.targets.wheel]
+packages = ["shouting"]
 """
+FILES = {
+    "pyproject.toml": PROJECT,
+    "shouting/__init__.py": 'import os\n\nif "MUST_SLEEP" in os.environ:\n    raise RuntimeError("imported")\n',
+    "shouting/methods.py": Path(__file__).with_name("stranger.py").read_text(encoding="utf-8"),
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pip has put the package, built from a folder of its own; nothing is fetched."""
+    project, site = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("installed") / "site"
+    for name, content in FILES.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(content)
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(site), str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(project)
+    return site
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on the path with the package and what an installer would have written about it."""
+def package(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The installed package in a folder on the path, which a test may spoil."""
     site = tmp_path / "site"
-    (site / "shouting").mkdir(parents=True)
-    for name, code in PACKAGE.items():
-        (site / "shouting" / name).write_text(code)
-    info = site / "shouting_methods-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting-methods\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(POINTS)
+    shutil.copytree(installed, site)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.chdir(tmp_path)
     yield site
@@ -145,21 +175,69 @@ def test_a_model_trained_with_it_is_a_run_that_opens_without_it(
     assert run(["measure", "run", "--measure", "length", "--quiet"]) == 0
     assert run(["attack", "run", "--attack", "shout", "--n", "4", "--quiet", "--device", "cpu"]) == 0
     capsys.readouterr()
-    # Reading it again, in a fresh process, imports nothing of the package.
-    for verb in (["report", "run"], ["list"], ["show", "shout"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "isthmus", *verb],
-            cwd=tmp_path,
-            env={**__import__("os").environ, "SHOUTING_MUST_SLEEP": "1", "PYTHONPATH": _path(package)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    assert "shouting.methods:Soft+freelb" in in_a_process(package, tmp_path, "report", "run", asleep=True)
+    code = "import isthmus; run = isthmus.open_run('run'); print(run.defence, list(run.attacks))"
+    assert in_a_process(package, tmp_path, code=code, asleep=True).strip() == f"{spec} ['shout']"
 
 
-def _path(package: Path) -> str:
-    return ":".join([str(package), *(entry for entry in sys.path if entry)])
+def in_a_process(package: Path, place: Path, *words: str, code: str = "", asleep: bool = False) -> str:
+    """What a command prints that is started afresh, or some Python; `asleep`, importing the package raises."""
+    path = os.pathsep.join([str(package), *(entry for entry in sys.path if entry)])
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"} | ({"MUST_SLEEP": "1"} if asleep else {})
+    command = [sys.executable, *(["-c", code] if code else ["-m", "isthmus", *words])]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_list_and_show_import_nothing(package: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="imported"):
+        in_a_process(package, tmp_path, code="import shouting.methods", asleep=True)
+    found = json.loads(in_a_process(package, tmp_path, "list", "--json", asleep=True))
+    kinds = ("attacks", "shout"), ("defences", "soft"), ("certificates", "never"), ("measures", "length")
+    for family, name in (*kinds, ("explanations", "letters")):
+        assert name in found[family]
+    assert "few_reviews" in in_a_process(package, tmp_path, "list", "data", asleep=True)
+    shown = in_a_process(package, tmp_path, "show", "letters", asleep=True)
+    assert "Weigh every word by its letters" in shown
+    assert "Weight of a letter." in shown
+
+
+def test_every_kind_is_used_by_entry_point(package: Path, tmp_path: Path) -> None:
+    toys.classifier().save(tmp_path / "backbone")
+    small = ["--epochs", "1", "--batch-size", "8", "--device", "cpu"]
+    given = ["--data", "few_reviews", "--backbone", "backbone", "--defence", "soft", "-P", "epsilon=0.3"]
+    few = ["--n", "4", "--device", "cpu", "--json"]
+    commands = [
+        ["train", *given, *small, "--out", "run"],
+        ["attack", "run", "--attack", "shout", "-P", "ending=?", *few],
+        ["certify", "run", "--certificate", "never", *few],
+        ["measure", "run", "--measure", "length"],
+        ["explain", "run", "a quiet film", "--method", "letters", "-P", "each=0.5", "--keep"],
+    ]
+    # One process for all: each would import torch again.
+    code = f"from isthmus.cli.app import run\nassert [run([*words, '--quiet']) for words in {commands}] == [0] * 5"
+    in_a_process(package, tmp_path, code=code)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert (record["data"]["source"], record["defence"]["name"]) == ("few_reviews", "soft")
+    assert record["defence"]["parameters"]["epsilon"] == 0.3
+    rows = {name: read_lines(tmp_path / f"run/{name}.jsonl") for name in ("attacks/shout", "certificates/never")}
+    edits = [edit for row in rows["attacks/shout"] for edit in row["edits"]]
+    assert edits
+    assert all(edit["replacement"] == edit["original"] + "?" for edit in edits)
+    assert [row["strength"] for row in rows["certificates/never"]] == [0.0] * 4
+    (words,) = json.loads((tmp_path / "run/measures.json").read_text())["Length"]["measurement"]["figures"]
+    assert (words["name"], words["estimate"]) == ("words", 5.0)
+    (reading,) = json.loads((tmp_path / "run/explanations.json").read_text())["texts"]["explained"]
+    assert reading["method"] == "Letters"
+    assert list(reading["weights"].values()) == [[0.5, 2.5, 2.0]]
+    in_a_process(package, tmp_path, "report", "run", asleep=True)
+    page = (tmp_path / "run/report.html").read_text()
+    assert all(name in page for name in ("shout", "soft", "never", "Length", "letters"))
+
+
+def read_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_folder_does_not_decide_which_code_is_run(package: Path) -> None:

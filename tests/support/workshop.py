@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 import torch
 import training_toys as toys
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 from wordnet_toys import write_wordnet
+
+from isthmus import assets
+from isthmus.cli.app import run
+from isthmus.core.errors import AssetError
 
 QUICK = ("--epochs", "6", "--limit", "48", "--batch-size", "8", "--lr", "0.01", "--quiet")
 PLAIN = ("train", "--data", "rotten_tomatoes", "--backbone", "minilm")
@@ -56,6 +62,58 @@ PATTERNS = {
     "runs/digits-adv-*": "runs/digits-adv-1 runs/digits-adv-2",
 }
 """Runs that a pattern of a page stands for."""
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Path]:
+    """A reader's folder as the working one, where assets are the toys and nothing is fetched."""
+    furnish(folder)
+    with pytest.MonkeyPatch.context() as patch, server() as port:
+        patch.chdir(folder)
+        patch.setenv("ISTHMUS_ASSETS", str(folder / "assets"))
+        patch.setenv("COLUMNS", "120")
+        patch.setenv("PORT_OF_THE_PAGE", str(port))
+        patch.setattr(assets, "path", local_only(folder))
+        forget_assets()
+        yield folder
+    forget_assets()
+
+
+def forget_assets() -> None:
+    """Let go of word lists and models kept by their names: the folder's toys must not answer the tests that follow."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("isthmus.lexicon", "isthmus.models", "isthmus.attacks")):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def local_only(folder: Path) -> Callable[..., Path]:
+    def path(name: str, *_: object) -> Path:
+        if (folder / "assets" / name).exists():
+            return folder / "assets" / name
+        raise AssetError(f"{name} is not there: tests fetch nothing")
+
+    return path
+
+
+def isthmus(*words: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["isthmus", *words])
+        return run(list(words))
+
+
+def make_run(name: str) -> None:
+    """Train a run that a page speaks of, unless it is there."""
+    if not Path("runs", name).exists():
+        assert isthmus(*RUNS[name], *QUICK, "--out", f"runs/{name}") == 0, name
+
+
+def attack_run(name: str, attack: str) -> None:
+    """Attack a run, unless that is done."""
+    if not Path("runs", name, "attacks", f"{attack}.jsonl").exists():
+        command = ("attack", f"runs/{name}", "--attack", attack, "--n", "24", "--no-label-check", "--quiet")
+        assert isthmus(*command) == 0, name
 
 
 def text(stream: random.Random, label: int) -> str:
@@ -174,7 +232,7 @@ def write_package(folder: Path) -> None:
     stranger = Path(__file__).parents[1] / "extensions" / "stranger.py"
     (folder / "everything.py").write_text(stranger.read_text(encoding="utf-8"))
     homes = {"attacks": "Shout", "defences": "Soft", "proofs": "Never as Interval", "measures": "Length"}
-    for module, name in {**homes, "data": "reviews"}.items():
+    for module, name in {**homes, "words": "Letters", "data": "reviews"}.items():
         (folder / f"{module}.py").write_text(f"from mymethods.everything import {name}\n")
 
 

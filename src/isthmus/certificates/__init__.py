@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from isthmus.certificates.gaussian import Gaussian
     from isthmus.certificates.synonym import Synonym
 
-__all__ = ["Certificate", "Certified", "Exact", "Gaussian", "Statement", "Synonym"]
+__all__ = [
+    "Certificate",
+    "Certified",
+    "Exact",
+    "Gaussian",
+    "Statement",
+    "Synonym",
+]
 
 
 def __getattr__(name: str) -> Any:

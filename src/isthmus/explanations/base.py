@@ -133,8 +133,8 @@ class Explainer(ABC):
 
     @property
     def name(self) -> str:
-        """The method's name."""
-        return type(self).__module__.rpartition(".")[2]
+        """The name `isthmus list explanations` shows: the file's name, or the class's for a class of your own."""
+        return catalog.name_of(self, "explanations")
 
     @final
     def __call__(
