@@ -137,7 +137,6 @@ class WordAttack(ABC):
     def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Result]:
         """Score the clean text, search if the goal applies, and return the result, but for its counts of queries."""
         settings, texts = terms.settings, readable(example)
-        result = partial(AttackResult, example.id, label=label, seed=settings.seed)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
         often = None
@@ -145,7 +144,8 @@ class WordAttack(ABC):
             often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            return partial(result, outcome, clean=often, **_compare(example, original, original, clean, clean))
+            compared = _compare(example, label, settings.seed, original, original, clean, clean)
+            return partial(compared, outcome=outcome, clean=often)
         rng = python_stream(settings.seed, example.id)
         trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
@@ -173,33 +173,38 @@ class WordAttack(ABC):
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
         return partial(
-            result,
-            outcome,
+            _compare(example, label, settings.seed, original, trial.draft, clean, trial.scores),
+            outcome=outcome,
             candidates=attempts.candidates,
             similarity=similarity,
             budget_spent=spent,
             fresh=fresh,
             clean=often,
             reason=reason,
-            **_compare(example, original, trial.draft, clean, trial.scores),
         )
 
 
-def _compare(example: Example, original: Draft, final: Draft, before: Floats, after: Floats) -> dict[str, Any]:
-    """The members of a result that compare the text that an attack ended with to the one it began with."""
+def _compare(
+    example: Example, label: int, seed: int, original: Draft, final: Draft, before: Floats, after: Floats
+) -> partial[AttackResult]:
+    """What a result says of the text that an attack began with and the one it ended with."""
     edits = align_edits(original, final)
     words = int(np.count_nonzero(original.editable))
-    return {
-        "original": example.texts,
-        "perturbed": final.texts if edits else example.texts,
-        "prediction_before": int(before.argmax()),
-        "prediction_after": int(after.argmax()),
-        "score_before": _round_scores(before),
-        "score_after": _round_scores(after),
-        "words": words,
-        "edits": edits,
-        "words_changed": len(edits) / words if words else 0.0,
-    }
+    return partial(
+        AttackResult,
+        id=example.id,
+        label=label,
+        seed=seed,
+        original=example.texts,
+        perturbed=final.texts if edits else example.texts,
+        prediction_before=int(before.argmax()),
+        prediction_after=int(after.argmax()),
+        score_before=_round_scores(before),
+        score_after=_round_scores(after),
+        words=words,
+        edits=edits,
+        words_changed=len(edits) / words if words else 0.0,
+    )
 
 
 def _similarity(trial: Trial) -> Steps[float]:
