@@ -144,8 +144,8 @@ class WordAttack(ABC):
             often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            compared = _compare(example, label, settings.seed, original, original, clean, clean)
-            return partial(compared, outcome=outcome, clean=often)
+            same = (original, original, clean, clean)
+            return partial(_make_result, example, settings.seed, *same, outcome=outcome, clean=often)
         rng = python_stream(settings.seed, example.id)
         trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
@@ -173,7 +173,13 @@ class WordAttack(ABC):
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
         return partial(
-            _compare(example, label, settings.seed, original, trial.draft, clean, trial.scores),
+            _make_result,
+            example,
+            settings.seed,
+            original,
+            trial.draft,
+            clean,
+            trial.scores,
             outcome=outcome,
             candidates=attempts.candidates,
             similarity=similarity,
@@ -184,17 +190,16 @@ class WordAttack(ABC):
         )
 
 
-def _compare(
-    example: Example, label: int, seed: int, original: Draft, final: Draft, before: Floats, after: Floats
-) -> partial[AttackResult]:
-    """What a result says of the text that an attack began with and the one it ended with."""
+def _make_result(
+    example: Example, seed: int, original: Draft, final: Draft, before: Floats, after: Floats, **more: Any
+) -> AttackResult:
+    """The result of an attack that ended with the draft `final` and its scores; `more` is what the attack says."""
+    assert isinstance(example.label, int)
     edits = align_edits(original, final)
     words = int(np.count_nonzero(original.editable))
-    return partial(
-        AttackResult,
-        id=example.id,
-        label=label,
-        seed=seed,
+    return AttackResult(
+        example.id,
+        label=example.label,
         original=example.texts,
         perturbed=final.texts if edits else example.texts,
         prediction_before=int(before.argmax()),
@@ -204,6 +209,8 @@ def _compare(
         words=words,
         edits=edits,
         words_changed=len(edits) / words if words else 0.0,
+        seed=seed,
+        **more,
     )
 
 
