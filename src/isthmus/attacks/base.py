@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -30,14 +30,14 @@ from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.shared_draws import begin_trial, choose_search_draws, conclude_trial, over_draws
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, align_edits
+from isthmus.attacks.result import AttackResult, Outcome, align_edits
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
 from isthmus.data.dataset import Dataset
 from isthmus.engine.gradients import require_gradients
 from isthmus.engine.requests import Score, Similarity, replacing
-from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, Finished, Steps, TimeSpent
+from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, EngineTask, Steps, TimeSpent
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 from isthmus.text.words import Words
@@ -62,21 +62,8 @@ class AttackSettings(SearchOptions):
     engine: EngineSettings = field(default_factory=EngineSettings)
 
 
-@dataclass(slots=True)
-class _Reached:
-    """What an attack's generator returns."""
-
-    outcome: Outcome
-    original: Draft
-    draft: Draft
-    before: Floats
-    after: Floats
-    candidates: int = 0
-    similarity: float | None = None
-    budget_spent: bool = False
-    fresh: Fresh | None = None
-    clean: Clean | None = None
-    reason: str = ""
+_Result: TypeAlias = partial[AttackResult]
+"""A result as an attack's generator returns it: the engine knows how many queries it took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +134,8 @@ class WordAttack(ABC):
         )
 
     @final
-    def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Reached]:
-        """Score the clean text, search if the goal applies, and return the last text of the search."""
+    def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Result]:
+        """Score the clean text, search if the goal applies, and return the result, but for its counts of queries."""
         settings, texts = terms.settings, readable(example)
         original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
         clean = (yield Score(original, exact=True))[0]
@@ -157,7 +144,8 @@ class WordAttack(ABC):
             often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            return _Reached(outcome, original, original, clean, clean, clean=often)
+            same = (original, original, clean, clean)
+            return partial(_make_result, example, settings.seed, *same, outcome=outcome, clean=often)
         rng = python_stream(settings.seed, example.id)
         trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
@@ -184,10 +172,46 @@ class WordAttack(ABC):
         similarity = None
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
-        return _Reached(
-            outcome, original, trial.draft, clean, trial.scores, attempts.candidates, similarity, spent, fresh, often,
-            reason,
-        )  # fmt: skip
+        return partial(
+            _make_result,
+            example,
+            settings.seed,
+            original,
+            trial.draft,
+            clean,
+            trial.scores,
+            outcome=outcome,
+            candidates=attempts.candidates,
+            similarity=similarity,
+            budget_spent=spent,
+            fresh=fresh,
+            clean=often,
+            reason=reason,
+        )
+
+
+def _make_result(
+    example: Example, seed: int, original: Draft, final: Draft, before: Floats, after: Floats, **more: Any
+) -> AttackResult:
+    """The result of an attack that ended with the draft `final` and its scores; `more` is what the attack says."""
+    assert isinstance(example.label, int)
+    edits = align_edits(original, final)
+    words = int(np.count_nonzero(original.editable))
+    return AttackResult(
+        example.id,
+        label=example.label,
+        original=example.texts,
+        perturbed=final.texts if edits else example.texts,
+        prediction_before=int(before.argmax()),
+        prediction_after=int(after.argmax()),
+        score_before=_round_scores(before),
+        score_after=_round_scores(after),
+        words=words,
+        edits=edits,
+        words_changed=len(edits) / words if words else 0.0,
+        seed=seed,
+        **more,
+    )
 
 
 def _similarity(trial: Trial) -> Steps[float]:
@@ -247,7 +271,7 @@ class _AttackProgram:
     def key(self) -> int:
         return derive(self.terms.settings.seed, "victim", self.example.id)
 
-    def start(self, vocabulary: Vocabulary) -> Steps[_Reached]:
+    def start(self, vocabulary: Vocabulary) -> Steps[_Result]:
         return self.attack.attempt(self.terms, self.example, self.label, vocabulary)
 
 
@@ -290,49 +314,31 @@ class AttackRun:
         return self.engine.statistics
 
     def __iter__(self) -> Iterator[AttackResult]:
-        for finished in self.raw():
-            yield self.result(finished)
+        for task in self.raw():
+            if task.value is not None:
+                yield task.value(logical_queries=task.logical, physical_queries=task.physical)
+            else:
+                yield self._without(task)
 
-    def raw(self) -> Iterator[Finished[_Reached]]:
-        """Finished attacks before their results are built (for measuring the engine alone)."""
+    def raw(self) -> Iterator[EngineTask[_Result]]:
+        """The engine's tasks as they end, before results are made of them (for measuring the engine alone)."""
         return self.engine.run(_AttackProgram(self.attack, example, self._terms) for example in self.examples)
 
-    def result(self, finished: Finished[_Reached]) -> AttackResult:
-        """Build the result of a finished attack."""
-        program = finished.program
+    def _without(self, task: EngineTask[_Result]) -> AttackResult:
+        """The result of an attack that ended without one."""
+        program = task.program
         assert isinstance(program, _AttackProgram)
-        example, reached = program.example, finished.value
-        build = partial(
-            AttackResult,
-            id=example.id,
-            label=program.label,
-            logical_queries=finished.logical,
-            physical_queries=finished.physical,
+        texts = texts_of(program.example)
+        return AttackResult(
+            program.example.id,
+            "timed_out" if task.timed_out else "error",
+            program.label,
+            texts,
+            texts,
+            logical_queries=task.logical,
+            physical_queries=task.physical,
             seed=self.settings.seed,
-        )
-        if reached is None:
-            texts = texts_of(example)
-            why: Outcome = "timed_out" if finished.timed_out else "error"
-            return build(outcome=why, original=texts, perturbed=texts, reason=finished.error or "unknown")
-        edits = align_edits(reached.original, reached.draft)
-        words = int(np.count_nonzero(reached.original.editable))
-        return build(
-            outcome=reached.outcome,
-            original=example.texts,
-            perturbed=reached.draft.texts if edits else example.texts,
-            prediction_before=int(reached.before.argmax()),
-            prediction_after=int(reached.after.argmax()),
-            score_before=_round_scores(reached.before),
-            score_after=_round_scores(reached.after),
-            words=words,
-            edits=edits,
-            words_changed=len(edits) / words if words else 0.0,
-            candidates=reached.candidates,
-            similarity=reached.similarity,
-            budget_spent=reached.budget_spent,
-            fresh=reached.fresh,
-            clean=reached.clean,
-            reason=reached.reason,
+            reason=task.error or "unknown",
         )
 
 

@@ -13,8 +13,8 @@ from isthmus.core.errors import ExitCode, UsageError, VictimError
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
     from isthmus.report.view import RunView
-    from isthmus.verbs.attack import AttackReport, AttackRequest
-    from isthmus.verbs.rows_file import RowsDone
+    from isthmus.verbs.attack import AttackRequest
+    from isthmus.verbs.rows_file import RowsDone, RowsReport
 
 _GOAL = "Goal"
 _FEW = 4
@@ -163,7 +163,7 @@ def attack(
         raise typer.Exit(code)
 
 
-def _run(request: AttackRequest, quiet: bool) -> AttackReport:
+def _run(request: AttackRequest, quiet: bool) -> RowsReport[AttackResult]:
     from isthmus.cli.garbage import collect_rarely
     from isthmus.cli.progress import AttackBar, show_rows
 
@@ -186,7 +186,7 @@ def _all_failed(run: RunView) -> VictimError | None:
     return None
 
 
-def _view(report: AttackReport) -> RunView:
+def _view(report: RowsReport[AttackResult]) -> RunView:
     """The run with only the results that this command asked for."""
     from isthmus.report.attack.view import AttackView
     from isthmus.report.view import read_run

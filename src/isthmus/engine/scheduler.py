@@ -34,7 +34,7 @@ from isthmus.engine.requests import Gradient, Request, Score, Similarity
 from isthmus.engine.scoring import AskedScore, Later, Reached, Scorer, ScoreStatistics, derive_judge_key, shared_streams
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, QueryHook
-from isthmus.engine.tasks import BudgetSpent, EngineTask, Finished, Program, Steps, Stop, TimeSpent, Value, no_progress
+from isthmus.engine.tasks import BudgetSpent, EngineTask, Program, Steps, Stop, TimeSpent, Value, no_progress
 from isthmus.engine.text_scoring import TextScorer
 from isthmus.engine.token_scoring import TokenScorer
 from isthmus.text.draft import Draft
@@ -89,8 +89,8 @@ class Engine:
             return TokenScorer(victim, self.vocabulary, cache, reached=reached, statistics=statistics)
         return TextScorer(victim, cache, statistics)
 
-    def run(self, programs: Iterable[Program[Value]]) -> Iterator[Finished[Value]]:
-        """Run programs to their ends, yielding each as it finishes."""
+    def run(self, programs: Iterable[Program[Value]]) -> Iterator[EngineTask[Value]]:
+        """Run programs to their ends, yielding the task of each as it ends."""
         source = iter(programs)
         with _freeze_garbage(), _measure_time(self.statistics):
             while True:
@@ -104,7 +104,7 @@ class Engine:
                         scorer.renew(self.vocabulary)
                 self.services.renew(self.vocabulary)
 
-    def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[Finished[Value], None, bool]:
+    def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[EngineTask[Value], None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
         waiting: deque[tuple[list[EngineTask[Value]], list[EngineTask[Value]], Later]] = deque()
         share = max(1, self.in_flight // self.cohorts)
@@ -180,7 +180,7 @@ class Engine:
 
     def _admit(
         self, source: Iterator[Program[Value]], cohort: list[EngineTask[Value]], share: int
-    ) -> Generator[Finished[Value], None, tuple[list[EngineTask[Value]], bool]]:
+    ) -> Generator[EngineTask[Value], None, tuple[list[EngineTask[Value]], bool]]:
         """Start programs until the cohort is full; True if the source is empty."""
         while len(cohort) < share:
             program = next(source, None)
@@ -190,16 +190,15 @@ class Engine:
             task = EngineTask(
                 program, program.start(self.vocabulary), AskedScore(_NOTHING_YET, program.label, key), program.budget
             )
-            finished = self._advance(task, task.steps.send, None)
-            if finished is None:
-                cohort.append(task)
+            if self._advance(task, task.steps.send, None):
+                yield task
             else:
-                yield finished
+                cohort.append(task)
         return cohort, False
 
     def _resume(
         self, cohort: list[EngineTask[Value]], answers: Sequence[Any]
-    ) -> Generator[Finished[Value], None, list[EngineTask[Value]]]:
+    ) -> Generator[EngineTask[Value], None, list[EngineTask[Value]]]:
         """Give every task its answer; the ones that go on."""
         limit, trace = self.settings.time_limit, self.settings.trace
         unwatched, step = limit is None and trace is None, self._step
@@ -208,13 +207,13 @@ class Engine:
             if unwatched and type(answer) is np.ndarray and not (task.asked.done or task.served or task.unasked):
                 # The usual case: nothing but an answer to all that was asked for.
                 send = task.steps.send
-                finished = step(task, send, answer)
-                while finished is None and (told := self._answer_known(task)) is not None:
-                    finished = step(task, send, told)
-                if finished is None:
-                    going.append(task)
+                ended = step(task, send, answer)
+                while not ended and (told := self._answer_known(task)) is not None:
+                    ended = step(task, send, told)
+                if ended:
+                    yield task
                 else:
-                    yield finished
+                    going.append(task)
                 continue
             # Told once: what an attack asks for to conclude is still answered.
             late = limit is not None and task.seconds > limit and not task.late and not _is_fresh(task)
@@ -234,15 +233,13 @@ class Engine:
             task.unasked = 0
             if late:
                 task.late = True
-                finished = self._advance(task, task.steps.throw, TimeSpent(f"more than {limit:g} s"))
-            elif failed:
-                finished = self._advance(task, task.steps.throw, answer)
+                ended = self._advance(task, task.steps.throw, TimeSpent(f"more than {limit:g} s"))
             else:
-                finished = self._advance(task, task.steps.send, answer)
-            if finished is None:
+                ended = self._advance(task, task.steps.throw if failed else task.steps.send, answer)
+            if ended:
+                yield task
+            else:
                 going.append(task)
-            else:
-                yield finished
         self.statistics.rounds += 1
         return going
 
@@ -265,8 +262,8 @@ class Engine:
         for task, size in zip(cohort, sizes, strict=True):
             task.seconds += seconds * size / total
 
-    def _advance(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
-        """Take a task to its next request, and count its time where that is limited; its result if it ended instead."""
+    def _advance(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> bool:
+        """Take a task to its next request, and count its time where that is limited; True if it ended instead."""
         if self.settings.time_limit is None:
             return self._step(task, step, answer)
         began = time.perf_counter()
@@ -275,7 +272,7 @@ class Engine:
         finally:
             task.seconds += time.perf_counter() - began
 
-    def _step(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> Finished[Value] | None:
+    def _step(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> bool:
         try:
             request = step(answer)
             budget = task.budget
@@ -284,19 +281,15 @@ class Engine:
                     request = task.steps.throw(BudgetSpent())
                 request = task.within(request, budget)
             task.request = request
+            return False
         except StopIteration as ended:
-            return self._finish(task, ended.value, None)
+            task.value = ended.value
         except (TimeSpent, VictimTimeout) as late:  # It did not catch it: not even the clean text was answered in time.
-            return self._finish(task, None, str(late), timed_out=True)
+            task.error, task.timed_out = str(late), True
         except Exception as error:
-            return self._finish(task, None, f"{type(error).__name__}: {error}")
-        return None
-
-    def _finish(
-        self, task: EngineTask[Value], value: Value | None, error: str | None, timed_out: bool = False
-    ) -> Finished[Value]:
+            task.error = f"{type(error).__name__}: {error}"
         self.statistics.examples += 1
-        return Finished(task.program, value, error, task.logical, len(task.asked.seen), timed_out)
+        return True
 
     # ------------------------------------------------------------------ answering
 
@@ -461,7 +454,7 @@ __all__ = [
     "Engine",
     "EngineSettings",
     "EngineStatistics",
-    "Finished",
+    "EngineTask",
     "Program",
     "QueryHook",
     "Steps",

@@ -49,21 +49,9 @@ class Program(Protocol[Value]):
         """The generator to be run."""
 
 
-@dataclass(slots=True)
-class Finished(Generic[Value]):
-    """A program that ended: its value, or why it has none."""
-
-    program: Program[Value]
-    value: Value | None
-    error: str | None
-    logical: int  # queries asked for
-    physical: int  # distinct texts among them
-    timed_out: bool = False  # whether it has none because its time was up, or its victim's
-
-
 @dataclass(slots=True, eq=False)
 class EngineTask(Generic[Value]):
-    """A program that is running."""
+    """A program that is running, or has ended: then with its value, or why it has none."""
 
     program: Program[Value]
     steps: Steps[Value]
@@ -71,11 +59,19 @@ class EngineTask(Generic[Value]):
     budget: int | None = None
     request: Request | None = None
     served: list[Floats] = field(default_factory=list)  # answers to the first candidates of a request served in parts
-    logical: int = 0
+    logical: int = 0  # queries asked for
     seconds: float = 0.0
     late: bool = False  # whether it was told that its time is up
     looks: int = 0  # fresh draws that its judge has seen
     unasked: int = 0  # rows of the present request for which the budget does not reach
+    value: Value | None = None
+    error: str | None = None
+    timed_out: bool = False  # whether it has none because its time was up, or its victim's
+
+    @property
+    def physical(self) -> int:
+        """Distinct texts among those that it asked for."""
+        return len(self.asked.seen)
 
     def beyond(self, request: Request, budget: int) -> bool:
         """Whether the budget does not reach for a single candidate of the request."""

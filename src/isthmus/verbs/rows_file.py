@@ -62,6 +62,8 @@ class RowsReport(Generic[Result]):
     outcomes: tuple[RowsDone[Result], ...]
     probe_queries: int = 0
     """Queries made to check that the model is unchanged."""
+    embeddings: tuple[RowsDone[Result], ...] = ()
+    """Attacks on embeddings of texts, which nobody can send: part of no union."""
 
 
 @dataclass(eq=False)

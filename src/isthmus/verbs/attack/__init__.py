@@ -41,7 +41,7 @@ from isthmus.verbs.attack.trace import Trace, is_traced
 from isthmus.verbs.observer import Observer, Silent
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.request import AttackRequest
-from isthmus.verbs.rows_file import RowsDone, RowsJob, RowsReport
+from isthmus.verbs.rows_file import RowsJob, RowsReport
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackRun
@@ -50,18 +50,10 @@ if TYPE_CHECKING:
 
     Note = Callable[[int, Mapping[str, str], Any], None]
 
-__all__ = ["AttackReport", "AttackRequest", "attack", "moves_embeddings"]
+__all__ = ["AttackRequest", "attack", "moves_embeddings"]
 
 
-@dataclass(frozen=True)
-class AttackReport(RowsReport[AttackResult]):
-    """What the command did."""
-
-    embeddings: tuple[RowsDone[AttackResult], ...] = ()
-    """Attacks on embeddings of texts, which nobody can send: part of no union."""
-
-
-def attack(request: AttackRequest, observer: Observer | None = None) -> AttackReport:
+def attack(request: AttackRequest, observer: Observer | None = None) -> RowsReport[AttackResult]:
     """Run every attack of the request."""
     check_processes(request)
     observer = observer or Silent()
@@ -83,7 +75,7 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> AttackRe
         first = None if of_words is None else _attack_words(of_words, observer)
         outcomes = tuple(_GradientAttack(prepared, suite, name, 0).run() for name in suite.attacks)
         probed = prepared.probe_queries + (0 if first is None else first.probe_queries)
-        return AttackReport(prepared.folder, () if first is None else first.outcomes, probed, outcomes)
+        return RowsReport(prepared.folder, () if first is None else first.outcomes, probed, embeddings=outcomes)
 
 
 def moves_embeddings(request: AttackRequest) -> bool:
@@ -91,22 +83,22 @@ def moves_embeddings(request: AttackRequest) -> bool:
     return not attacks_images(request) and divide(request)[1] is not None
 
 
-def _attack_words(request: AttackRequest, observer: Observer) -> AttackReport:
+def _attack_words(request: AttackRequest, observer: Observer) -> RowsReport[AttackResult]:
     with PreparedAttacks(request, observer) as prepared:
         prepared.check()
         _ = prepared.search_draws  # Refuses a model that has none, before anything is written.
         suite = choose(prepared)
         attacks = [_Attack(prepared, suite, name, search) for name in suite.attacks for search in prepared.searches]
         outcomes = tuple(each.run() for each in attacks)
-        return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
+        return RowsReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
-def _attack_images(request: AttackRequest, observer: Observer) -> AttackReport:
+def _attack_images(request: AttackRequest, observer: Observer) -> RowsReport[AttackResult]:
     with PreparedImageAttacks(request, observer) as prepared:
         prepared.check()
         suite = prepared.suite()
         outcomes = tuple(_ImageAttack(prepared, suite, name, 0).run() for name in suite.attacks)
-        return AttackReport(prepared.folder, outcomes, prepared.probe_queries)
+        return RowsReport(prepared.folder, outcomes, prepared.probe_queries)
 
 
 @dataclass(eq=False)
