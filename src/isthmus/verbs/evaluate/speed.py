@@ -35,7 +35,7 @@ AskModel = Callable[[Sequence[int]], object]
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured."""
+    """The measured times."""
 
     p50: Interval
     p95: Interval
@@ -46,7 +46,7 @@ class Speed:
     second: Interval | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Seconds, and rates; null where there is no number or no bound."""
+        """Seconds and rates; null for NaN and infinity."""
         return {
             "p50_s": _figure(self.p50),
             "p95_s": _figure(self.p95),
@@ -86,7 +86,7 @@ def measure(ask: AskModel, texts: int, *, single: int, device: str = "cpu", mode
 
 
 def cost_of_thousand(speed: Any, price_per_hour: Any) -> float | None:
-    """What 1,000 texts cost at a price for an hour of the machine; None where either is unknown."""
+    """The cost of 1,000 texts at an hourly price of the machine; None if either is unknown."""
     rate = ((speed or {}).get("texts_per_second") or {}).get("estimate")
     if not rate or price_per_hour is None:
         return None
@@ -100,13 +100,13 @@ def _seconds(ask: AskModel, places: Sequence[int]) -> float:
 
 
 def _count_passes(model: Any) -> tuple[int, int, int]:
-    """Passes, answers, and answers that took a second step so far."""
+    """Count passes, answers, and answers of the second step so far."""
     inner = next((each for each in _layers(model) if hasattr(each, "passes")), None)
     return tuple(int(getattr(inner, name, 0)) for name in ("passes", "asked", "second"))  # type: ignore[return-value]
 
 
 def _layers(model: Any) -> list[Any]:
-    """A victim and what it puts its questions to."""
+    """A victim and the victims or models that it calls."""
     return [model, getattr(model, "inner", None), getattr(model, "base", None)]
 
 
