@@ -26,8 +26,8 @@ Of a randomised classifier also, on draws that the attack never saw (`Fresh` and
 
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
 time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
-An example without candidates is robust by the definition of racc though nothing was tried on it, which is why the count
-stands beside it. Rates carry Wilson intervals, means carry bootstrap intervals.
+An example without candidates counts as robust by the definition of racc. So the number of such examples is reported
+beside it. Rates have Wilson intervals, means have bootstrap intervals.
 
 Robust accuracy at a budget of q queries counts an attack that needed more than q as failed, so one run gives the whole
 curve.

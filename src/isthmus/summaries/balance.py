@@ -43,7 +43,7 @@ class ClassCounts:
     correct: int
     robust: int
     no_candidates: int = 0
-    """Robust though nothing was tried."""
+    """Robust examples without candidates."""
 
     @property
     def recall(self) -> Interval:
