@@ -115,7 +115,7 @@ class VariationalWordMask(WordMask):
 
     def _require_table(self) -> nn.Embedding:
         if not self._table:
-            raise UsageError("word masks read a classifier's word embeddings: put them in by Classifier.fill first")
+            raise UsageError("word masks read a classifier's word embeddings: add them with Classifier.fill first")
         return self._table[0]
 
     @torch.no_grad()

@@ -155,6 +155,6 @@ def _say_what_passes(model: ImageClassifier, dev: Resident, size: int) -> None:
     if carried < _NOTHING:
         rate = float(torch.cat([each.rate() for each in latents]).mean())
         work.note(
-            f"the code carries {carried:.3f} nats about the image (rate {rate:.3f}): beta has squeezed everything "
-            "out of it, and the model answers almost without looking. Take a smaller beta"
+            f"the code has only {carried:.3f} nats of information about the image (rate {rate:.3f}), so the prediction "
+            "hardly depends on the image. Use a smaller beta"
         )

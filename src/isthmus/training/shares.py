@@ -100,8 +100,8 @@ class GradientShares:
                 continue
             self._warned.add(name)
             work.note(
-                f"{name} hardly takes part in the training: its gradient is {earlier[1]:.1e} of that of {task} at step "
-                f"{earlier[0]} and {share:.1e} at step {step}. Give it more weight, or leave it out."
+                f"{name} has almost no effect on the training: its gradient is {earlier[1]:.1e} of that of {task} at "
+                f"step {earlier[0]} and {share:.1e} at step {step}. Give it more weight, or remove it."
             )
 
 

@@ -94,8 +94,8 @@ def choose_search_draws(asked: int | None, *, randomised: bool) -> int:
         return SEARCH_DRAWS if randomised else 0
     if asked > 1 and not randomised:
         raise UsageError(
-            f"a search over {asked} draws was asked for, and this model draws nothing: it always answers a text alike. "
-            "Leave --search-draws (search_draws) away"
+            f"--search-draws (search_draws) is {asked}, but this model draws nothing: it gives a text the same scores "
+            "every time. Leave the option out"
         )
     return asked if asked > 1 else 0
 

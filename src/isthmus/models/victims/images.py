@@ -179,8 +179,8 @@ class ArrayVictim:
         """The module for gradient attacks; a function on arrays has no gradients."""
         if not isinstance(self.function, nn.Module):
             raise UsageError(
-                f"gradient attacks need gradients, and {self.name} answers with arrays: give a torch module, or put "
-                "adversarial images made on another model to it: isthmus evaluate MODEL --on runs/x/attacks/pgd.npz"
+                f"gradient attacks need gradients, and {self.name} answers with arrays: give a torch module, or "
+                "evaluate it on adversarial images of another model: isthmus evaluate MODEL --on runs/x/attacks/pgd.npz"
             )
         return self.function
 
