@@ -1,4 +1,4 @@
-"""What the engine runs: programs, and where each of them stands."""
+"""Programs that the engine runs, and their state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Finished(Generic[Value]):
 
 @dataclass(slots=True, eq=False)
 class EngineTask(Generic[Value]):
-    """A program that is running."""
+    """A running program."""
 
     program: Program[Value]
     steps: Steps[Value]

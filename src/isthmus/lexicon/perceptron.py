@@ -200,5 +200,5 @@ def find_tagger_data() -> Path:
                 return found
     raise AssetError(
         f"the data of NLTK's tagger ({_DATA}) is not installed: run `python -m nltk.downloader {_DATA}`, set "
-        "NLTK_DATA to a folder that holds it under taggers/, or use the tagger 'wordnet', which needs no data of its own"
+        "NLTK_DATA to a folder that holds it under taggers/, or use the tagger 'wordnet', which needs no data"
     )
