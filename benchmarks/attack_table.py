@@ -138,10 +138,10 @@ def headers(folder: RunFolder) -> Iterator[dict[str, Any]]:
 
 TITLE = """# Every attack on a fine-tuned MiniLM
 
-One victim per data set, one seed; the test texts are the first n of a seeded stratified order, so that attacks with a
-smaller n saw a part of the same texts. Rates with 95 % Wilson intervals, means with bootstrap intervals. "Nothing
-tried" counts texts for which an attack had no candidate at all: they are not robust, they were not attacked. "All
-together" is the attacker who tries every attack of the table, on the texts that all of them saw.
+One victim per data set, one seed. The test texts are the first n of a seeded stratified order, so attacks with a
+smaller n have a subset of the same texts. Rates with 95 % Wilson intervals, means with bootstrap intervals. "Nothing
+tried" is the number of texts without candidates; they are counted as robust. "All together" is the union of the attacks
+of the table, on their common texts.
 """
 
 

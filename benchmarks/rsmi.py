@@ -114,7 +114,7 @@ def candidates(plan: Plan) -> list[Method]:
 
 
 def chosen(plan: Plan, out: Path) -> Plan:
-    """The plan with the settings that were best on development data; the paper's where nothing was tried."""
+    """The plan with the settings that were best on development data; the paper's if none were tried."""
     scored = [
         (sum(judged(folder)) / 2, -place, method)
         for place, method in enumerate(candidates(plan))

@@ -266,7 +266,7 @@ def test_only_defences_are_composed():
         compose((FreeLB(), "normalise"))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at least one"):
         compose(())
-    with pytest.raises(UsageError, match="one row"):
+    with pytest.raises(UsageError, match="cannot contain another"):
         Composed((compose((Normalise(), FreeLB())), LabelSmoothing()))
 
 

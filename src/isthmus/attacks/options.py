@@ -1,4 +1,4 @@
-"""Options of an attack, each declared once: its default, what it may be, and what the command line says of it.
+"""Options of an attack, each declared once: default, allowed values, and help.
 
 `AttackSettings`, the request of a command, the command line and the functions of Python take them from here, so that a
 new option is a new field and the place that uses it.
@@ -28,7 +28,7 @@ def option(
     above: float | None = None,
     of_words: bool = False,
 ) -> Any:
-    """A field of a dataclass with the words of its help and the numbers it may be.
+    """A dataclass field with its help and the allowed numbers.
 
     `above` is the number that it must exceed and stay finite; an option that is None is not checked. `of_words`: it
     says nothing to attacks on tensors.
@@ -39,7 +39,7 @@ def option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What every search is told, from the command line or from Python."""
+    """Options of every search, from the command line or from Python."""
 
     budget: int | None = option(None, "Maximum queries per example.", LIMITS, least=1, of_words=True)
     """Maximum queries per example."""
@@ -71,7 +71,7 @@ class SearchOptions:
                 _check(self.spell(one.name), value, one.metadata["least"], one.metadata["most"], one.metadata["above"])
 
     def spell(self, name: str) -> str:
-        """How an error names a field."""
+        """A field's name in an error."""
         return name
 
     def values(self, kind: type[SearchOptions]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackOptions(SearchOptions):
-    """What a command says of its attacks besides: time, limits by name, auxiliary models, trace, processes.
+    """Further options of a command's attacks: time, limits by name, auxiliary models, trace, processes.
 
     >>> from isthmus import AttackOptions, attack
     >>> found = attack(lambda texts: [[0.9, 0.1] if "dull" in text else [0.1, 0.9] for text in texts], "deepwordbug",
@@ -112,7 +112,7 @@ class AttackOptions(SearchOptions):
     """Processes that attack, each with the models for itself; None: this one alone. Rows do not depend on it."""
 
     def spell(self, name: str) -> str:
-        """As it is typed."""
+        """A field's name as typed on the command line."""
         return flag(name)
 
 

@@ -1,4 +1,4 @@
-"""One attack by several processes: each has the models for itself, and takes cohorts of examples from this one.
+"""One attack in several processes: each has its own models, and gets cohorts of examples from this process.
 
     this process        hands out cohorts, takes results, starts another process in the place of one that was killed
     the others          open the victim, attack a cohort, send every result as it is found
@@ -60,12 +60,12 @@ class AttackSource(Protocol):
         """The victim, loaded."""
 
     def models(self, names: Any) -> Mapping[str, Any]:
-        """The models beside it, as keyword arguments of an attack."""
+        """The auxiliary models, as keyword arguments of an attack."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """An attack as another process is told of it."""
+    """An attack, as sent to another process."""
 
     attack: WordAttack
     settings: AttackSettings
@@ -77,7 +77,7 @@ class Job:
 
 @dataclass
 class AttackWatch:
-    """What whoever started an attack is told meanwhile, and what it cost."""
+    """Receives events of an attack in several processes, and its cost."""
 
     queries: Callable[[int], None] = lambda count: None
     """The number of queries so far."""
@@ -90,7 +90,7 @@ class AttackWatch:
 
 
 def cohorts_of(examples: Sequence[Example], processes: int, *, on_gpu: bool) -> list[list[Example]]:
-    """Examples as they are handed out.
+    """Split examples into cohorts.
 
     On a GPU always the same ones together, whatever the number of processes; on a CPU, where a result does not depend
     on that, as few as keep all processes busy to the end.
@@ -170,7 +170,7 @@ class Workers:
             worker.finished = 0
 
     def _employ(self, job: Job, waiting: deque[_Cohort], left: int) -> None:
-        """Give everybody something to do; processes are started when there is something for them."""
+        """Give work to idle processes; start one if there is work for it."""
         while len(self._workers) < min(self.processes, left):
             taken = {worker.number for worker in self._workers}
             number = next(number for number in range(1, self.processes + 1) if number not in taken)
@@ -180,7 +180,7 @@ class Workers:
                 worker.take(job, waiting.popleft())
 
     def _replace(self, worker: _WorkerProcess, waiting: deque[_Cohort]) -> None:
-        """Somebody killed it: another one takes its cohort."""
+        """Replace a killed process; another one gets its cohort."""
         self._workers.remove(worker)
         status = worker.end()
         cohort = worker.cohort
@@ -206,7 +206,7 @@ def attack_in_processes(
     on_gpu: bool = False,
     watch: AttackWatch | None = None,
 ) -> Iterator[AttackResult]:
-    """Attack examples by several processes, which are started for it and end with it."""
+    """Attack examples in several processes, which are started for it and end with it."""
     with Workers(source, processes) as workers:
         cohorts = cohorts_of(examples, processes, on_gpu=on_gpu)
         yield from workers.attack(job, cohorts, {example.id for example in examples}, watch)
@@ -235,7 +235,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Begun:
-    """The models are there."""
+    """Message: the models are loaded."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class _Failed:
 
 
 class _WorkerProcess:
-    """Another process, seen from here."""
+    """A handle on another process."""
 
     def __init__(self, number: int, source: AttackSource, inbox: queue.SimpleQueue[tuple[_WorkerProcess, Any]]) -> None:
         self.number, self.finished, self.began = number, 0, False
@@ -295,12 +295,12 @@ class _WorkerProcess:
         return self._process.pid
 
     def take(self, job: Job, cohort: _Cohort) -> None:
-        """Give it something to do."""
+        """Send work."""
         self.cohort = cohort
         self._send(_Task(job, cohort.examples))
 
     def end(self) -> int:
-        """Stop it; what it ended with."""
+        """Stop the process; return its exit status."""
         with contextlib.suppress(OSError):
             self._to.close()
         if self._process.poll() is None:
@@ -331,7 +331,7 @@ def _write(stream: IO[bytes], message: Any) -> None:
 
 
 def _threads() -> int | None:
-    """Threads that torch computes with here: with another number sums may come out in other bits.
+    """Number of torch threads here: another number could change the last bits of sums.
 
     None where nobody has needed torch so far; loading it takes longer than a small attack.
     """
@@ -343,7 +343,7 @@ def _threads() -> int | None:
 
 
 def serve() -> None:
-    """Attack what comes on standard input until it is closed; what is printed meanwhile goes to standard error."""
+    """Attack the examples from standard input until it is closed; prints go to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one.
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""What became of one example, and how the two texts lie beside each other."""
+"""The result of one example, and the differences between its two texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """How the text that an attack ended with fares on draws of a randomised model that the attack never saw.
+    """The final text on fresh draws of a randomised model that the attack never saw.
 
     reached / draws estimates the probability that it fools the model; `low` and `high` are its 95 % Clopper-Pearson
     interval.
@@ -56,7 +56,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """How the unattacked text fares on fresh draws of a randomised model.
+    """The unattacked text on fresh draws of a randomised model.
 
     right / draws estimates the probability that the model is right about it; `low` and `high` are its 95 %
     Clopper-Pearson interval.
@@ -77,7 +77,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """One example's result. `failed` means that the attack failed, and so that the model held.
+    """One example's result. `failed` means that the attack failed: the model withstood it.
 
     Against a randomised model a success counts if more than half of the fresh draws confirm it; where they do not, but
     with those on which the model declines to answer they are more than half, the outcome is `abstained`.
@@ -121,7 +121,7 @@ class AttackResult:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the attack ended with another text than it began with."""
+        """Whether the final text differs from the original."""
         return self.perturbed != self.original
 
     def to_row(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class AttackResult:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> AttackResult:
-        """Read a record back; members of newer versions are ignored, of older ones those are filled in that they lack.
+        """Read a record; keys of newer versions are ignored, keys that older versions lack get defaults.
 
         Rows from before candidates were counted do not say that there were none.
         """

@@ -53,7 +53,7 @@ class Certified:
     """None where the data hold no example."""
     prediction: int | None = None
     strength: float = -1.0
-    """Up to where it holds: a radius, or a number of words (infinite: all of them). Negative: nowhere."""
+    """The largest strength at which it holds: a radius, or a number of words (infinite: all). Negative: none."""
     details: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
 

@@ -14,8 +14,8 @@ Rates of an attack:
     asr                            attack success; a ceiling
     fpr                            false-positive rate of the detector that --from-label evades; a ceiling
 
-Where several attacks ran they are also judged together. A bar that is kept only thanks to examples on which nothing was
-tried, or that have no result or no label, is inconclusive too.
+If several attacks ran, they are also judged together. A limit that is kept only because of examples without candidates,
+without a result or without a label is inconclusive too.
 """
 
 from __future__ import annotations

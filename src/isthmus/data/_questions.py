@@ -73,7 +73,7 @@ def make_questions(table: Table, columns: QuestionColumns, name: str, split: str
         try:
             identity = _identity(row.get(columns.id), split, number)
             if identity in seen:
-                raise _Unusable(f"its id {identity!r} is that of {table.place(seen[identity])} as well")
+                raise _Unusable(f"its id {identity!r} was already used in {table.place(seen[identity])}")
             examples.append(_make_question(identity, row, columns))
             seen[identity] = number
         except _Unusable as reason:

@@ -109,7 +109,7 @@ class Dataset:
         variants of the same one follow each other.
         """
         if n is not None and n < 0:
-            raise UsageError(f"cannot sample {n} examples")
+            raise UsageError(f"the number of examples to sample must be at least 0, not {n}")
         examples, rejected = self.examples, self.rejected
         if only_label is not None:
             wanted = self.label_index(only_label)

@@ -103,7 +103,7 @@ def _load_source(
 ) -> Splits | Dataset:
     if isinstance(source, str) and (extension := find_extension(source)) is not None:
         if any(option is not None for option in (text, label, pair, labels)) or task != "classification":
-            raise UsageError(f"{source} makes its data itself: columns, label names and the task are its own")
+            raise UsageError(f"{source} makes its data itself: leave out columns, label names and task")
         made = from_extension(extension, name)
         return _choose(made, split)
     images = _find_images(source, text, label, pair, labels, name, task)

@@ -93,8 +93,8 @@ class Normalise(Defence):
             return
         if model.task.name != "classification" or not isinstance(data, Dataset):
             raise UsageError(
-                f"{self.name} reads texts of a classifier again; where answers are positions in the text, or there are "
-                "no texts, it cannot"
+                f"{self.name} changes the texts of a classifier. It cannot be used where answers are positions in the "
+                "text, or without texts"
             )
         words: tuple[str, ...] = ()
         if self.leet or self.spelling:

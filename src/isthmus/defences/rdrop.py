@@ -52,9 +52,7 @@ class RDrop(Defence):
     def prepare(self, model: Classifier, data: Labelled) -> None:
         """Check that the model has dropout; nothing is added to it."""
         if self.strength and not drops(model):
-            progress.note(
-                "rdrop: this model has no dropout, so that two passes are one: it is trained as `standard` does"
-            )
+            progress.note("rdrop: this model has no dropout, so both passes are equal: it is trained as by `standard`")
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Compute both passes as one pass over twice the batch."""

@@ -1,4 +1,4 @@
-"""From edits to token rows: the candidates of a whole round, spliced by array operations.
+"""Turns edits into token rows: the candidates of a whole round, spliced by array operations.
 
     edits ─► changes of units (`isthmus.engine.changes`) ─► cuts of tokens ─► rows (`isthmus.engine.rows`)
 
@@ -229,7 +229,7 @@ class Stock:
         self.end = int(self.at[-1] + new_sizes.sum())
 
     def add(self, ids: Sequence[int]) -> tuple[int, int]:
-        """Take in more tokens; where they begin and end."""
+        """Append tokens; return where they begin and end."""
         start, self.end = self.end, self.end + len(ids)
         self._pieces.append(np.array(ids, np.int32))
         return start, self.end

@@ -1,4 +1,4 @@
-"""Answers `Fill` and `Likelihood` requests: what a masked language model finds likely in a blank.
+"""Answers `Fill` and `Likelihood` requests with a masked language model's predictions for blanks.
 
     words          = the k words w of the largest  p(w | text with a blank)
     likelihood     = mean over the sub-words s of a word of  log p(s | text with as many blanks)
@@ -77,7 +77,7 @@ class Blanks:
         return lambda: _put_in_order(started, len(requests))
 
     def _each(self, requests: list[Asked], launch: Callable[[list[Asked]], Waiting]) -> Waiting:
-        """Launch several requests together; where that fails, one by one, so that only the guilty fail."""
+        """Launch several requests together; if that fails, one by one, so that only the faulty one fails."""
 
         wait: Waiting | None = None
 

@@ -47,7 +47,7 @@ class ScoreCache:
         self._place(keys, scores)
 
     def find(self, keys: Keys) -> tuple[NDArray[np.bool_], Floats]:
-        """Which keys are held, and their scores (rows of zeros for the others)."""
+        """Which keys are stored, and their scores (rows of zeros for the others)."""
         places = self._sets(keys)
         match = self.keys[places] == keys[:, None]  # [keys, ways]
         held = match.any(axis=1)
@@ -56,7 +56,7 @@ class ScoreCache:
         return held, scores
 
     def put(self, keys: Keys, scores: Floats) -> None:
-        """Hold these rows; keys must be distinct and not yet held."""
+        """Store these rows; keys must be distinct and not stored yet."""
         if len(keys):
             self._grow(len(keys))
             self._place(keys, scores)

@@ -1,4 +1,4 @@
-"""What edits change in the units of a text.
+"""Changes that edits make to the units of a text.
 
     edit (candidate, position, span, word)  ─►  units first … last - 1 of a row give way to one unit (or two)
 
@@ -27,7 +27,7 @@ ONE_FIELD = np.zeros(1, np.int32)
 
 
 class CandidateEdits(Protocol):
-    """What a request says about its candidates."""
+    """The edits of a request's candidates."""
 
     base: Draft
     edits: Edits
@@ -134,7 +134,7 @@ class Changes:
 
 
 def changes_of(splicer: Splicer, requests: Sequence[CandidateEdits], texts: LaidTexts, counts: Ints) -> Changes:
-    """What the edits of all requests change in their texts."""
+    """The changes that the edits of all requests make to their texts."""
     sizes = np.fromiter((len(request.edits) for request in requests), np.int64, len(requests))
     edits = np.concatenate([request.edits for request in requests])
     of_edit = np.repeat(np.arange(len(requests)), sizes)

@@ -1,4 +1,4 @@
-"""Answers `Gradient` requests: how the victim's loss changes with its word embeddings."""
+"""Answers `Gradient` requests: the gradient of the victim's loss with respect to its word embeddings."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class GradientService:
 
 
 def require_gradients(victim: Victim) -> None:
-    """Refuse a victim that has no gradients to give."""
+    """Refuse a victim without gradients."""
     if not (isinstance(victim, Differentiable) and isinstance(victim, TokenVictim)):
         raise UsageError(
             "this attack needs the victim's gradient, which only a model run in this process gives: attack the model "

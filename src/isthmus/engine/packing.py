@@ -1,4 +1,4 @@
-"""Rows into batches, and batches through a model.
+"""Packs rows into batches, and sends batches through a model.
 
 On a CPU a row's bits must not depend on what it was batched with, so that results are the same whatever the number of
 attacks in flight: rows of equal token length are batched together and nothing is padded, or, for a model whose bits are
@@ -22,7 +22,7 @@ from isthmus.engine.rows import TokenRows, by_size
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a machine prefers."""
+    """The costs of a machine, by which batches are cut."""
 
     launch: int  # padded tokens whose forward pass costs about as much as one more launch
     most: int  # padded tokens in one batch
@@ -189,7 +189,7 @@ def distinct(keys: Keys) -> tuple[Ints, Ints]:
 
 
 def not_finite(values: Floats, failed: Failures) -> None:
-    """Count rows that hold NaN or infinity among the failed."""
+    """Mark rows with NaN or infinity as failed."""
     for index in np.flatnonzero(~np.isfinite(values).all(axis=1)):
         failed.setdefault(int(index), VictimError("the model returned NaN or infinity"))
 

@@ -1,4 +1,4 @@
-"""What an attack may ask of the engine.
+"""The requests of attacks to the engine.
 
 An attack is a generator, written for one text; it *yields* one of these and is resumed with the answer:
 

@@ -148,7 +148,7 @@ def _ranks(keys: Ints) -> Ints:
 
 
 def _trim(starts: Ints, sizes: Ints, kept: Ints, skip: Ints) -> None:
-    """Leave out of every field what lies before the token `skip` or more than `kept` tokens behind it."""
+    """Leave out the tokens of every field before `skip` and more than `kept` after it."""
     ends = np.cumsum(sizes, axis=2)  # [rows, fields, segments]: a segment covers tokens ends - sizes to ends
     left_out = np.clip(skip[:, None, None] - (ends - sizes), 0, sizes)
     stays = np.clip((skip[:, None] + kept)[:, :, None] - (ends - sizes), 0, sizes)

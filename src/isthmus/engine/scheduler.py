@@ -199,7 +199,7 @@ class Engine:
     def _resume(
         self, cohort: list[EngineTask[Value]], answers: Sequence[Any]
     ) -> Generator[EngineTask[Value], None, list[EngineTask[Value]]]:
-        """Give every task its answer; the ones that go on."""
+        """Pass every task its answer; return the tasks that continue."""
         limit, trace = self.settings.time_limit, self.settings.trace
         unwatched, step = limit is None and trace is None, self._step
         going = []
@@ -244,7 +244,7 @@ class Engine:
         return going
 
     def _answer_known(self, task: EngineTask[Value]) -> Floats | None:
-        """The answer to what a task asks for, where no round is needed to know it; it counts as asked."""
+        """The answer to a task's request if no round is needed to know it; it counts as a query."""
         request = task.request
         if type(request) is not Score or request.base.notes is None or task.unasked:
             return None
@@ -263,7 +263,7 @@ class Engine:
             task.seconds += seconds * size / total
 
     def _advance(self, task: EngineTask[Value], step: Callable[[Any], Request], answer: Any) -> bool:
-        """Take a task to its next request, and count its time where that is limited; True if it ended instead."""
+        """Advance a task to its next request, and count its time if it is limited; True if it ended instead."""
         if self.settings.time_limit is None:
             return self._step(task, step, answer)
         began = time.perf_counter()
@@ -294,7 +294,7 @@ class Engine:
     # ------------------------------------------------------------------ answering
 
     def _launch(self, cohort: list[EngineTask[Value]]) -> Later:
-        """Start answering what the cohort asks for; the result waits for one answer per task."""
+        """Launch the answers to the cohort's requests; the result waits for one answer per task."""
         scores, scoring = list[int](), list[int]()
         rows_at_once, tokens, always = self.scorer.rows_at_once, self.tokens_at_once, self.always
         for index, task in enumerate(cohort):
@@ -340,7 +340,7 @@ class Engine:
         return partial(_gather_answers, started, [None] * len(cohort))
 
     def _look(self, task: EngineTask[Value]) -> AskedScore:
-        """What the judge of a task asks for, with randomness of its own."""
+        """The request of a task for confirmation, with its own randomness."""
         request = task.request
         assert isinstance(request, Score)
         first, task.looks = task.looks, task.looks + request.count
@@ -358,7 +358,7 @@ class Engine:
         ]
 
     def _next_request(self, task: EngineTask[Value]) -> Request:
-        """What a task asks for in this round."""
+        """The request of a task in this round."""
         assert task.request is not None
         return task.turn(self._rows_of) if type(task.request) is Similarity else task.request
 
@@ -368,7 +368,7 @@ class Engine:
 
 
 def _weigh_request(request: Request | None) -> int:
-    """What a request weighs where several share the time of a round."""
+    """The weight of a request when several share the time of a round."""
     if isinstance(request, Score):
         return request.rows
     if isinstance(request, Gradient):
@@ -377,12 +377,12 @@ def _weigh_request(request: Request | None) -> int:
 
 
 def _is_fresh(task: EngineTask[Value]) -> bool:
-    """Whether it is the judge of a task who asks."""
+    """Whether a task asks for fresh draws to confirm a success."""
     return isinstance(task.request, Score) and task.request.fresh
 
 
 def _climbs(task: EngineTask[Value]) -> bool:
-    """Whether a search asks that wants to know where it gets on."""
+    """Whether a task is a search that needs to know which candidates make progress."""
     request = task.request
     return isinstance(request, Score) and request.draws > 0 and not request.as_deployed
 
@@ -395,7 +395,7 @@ def _tell(trace: QueryHook, key: int, request: Score, scores: Floats) -> None:
 
 
 def _gather_answers(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:
-    """Wait for answers of several kinds; where a second look was started, that is to be waited for next."""
+    """Wait for answers of several kinds; if a confirmation was started, it is waited for next."""
     again: list[tuple[list[int], Later]] = []
     for chosen, wait in started:
         served = wait()
@@ -428,7 +428,7 @@ _collected = time.monotonic()
 
 @contextmanager
 def _freeze_garbage() -> Iterator[None]:
-    """Let the collector leave alone what exists now: walking it again and again would cost more than the attacks.
+    """Exclude existing objects from garbage collection: scanning them repeatedly would cost more than the attacks.
 
     What was frozen goes to the oldest generation afterwards, which is hardly ever collected: a process that attacks
     again and again would keep its garbage. So that of a run is collected at its end, that of before at its beginning,

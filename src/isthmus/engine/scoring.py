@@ -44,7 +44,7 @@ _SHARED = 0x7368617265645F6B
 
 @dataclass(slots=True)
 class ScoreStatistics:
-    """What scoring cost."""
+    """The cost of scoring."""
 
     logical: int = 0  # rows asked for
     forwarded: int = 0  # rows the victim really saw
@@ -74,7 +74,7 @@ class ScoreStatistics:
 
 @dataclass(slots=True)
 class AskedScore:
-    """A `Score` request, and what the engine must know of whoever asked."""
+    """A `Score` request, and what the engine must know of its task."""
 
     request: Score
     label: int = 0  # true class of its text
@@ -94,7 +94,7 @@ class AskedScore:
 
 @dataclass(slots=True)
 class ScoringPlan:
-    """Which rows must really be scored, and which row answers which."""
+    """The rows that must be scored, and which row answers which."""
 
     fresh: Ints  # one row of each set of equal rows
     inverse: Ints  # [rows] index into `fresh`
@@ -110,7 +110,7 @@ class ScoringPlan:
 
 
 class Scorer(ABC):
-    """Shared steps: cut into parts, de-duplicate, look up, hand out."""
+    """Shared steps of scoring: cut into parts, de-duplicate, look up, distribute."""
 
     ahead = 0
     """Parts that may be launched before an earlier one is waited for."""
@@ -260,7 +260,7 @@ def _number_rows(item: AskedScore) -> Keys:
 
 
 def at_last(wait: Later) -> ScoreAnswers:
-    """The answers, however often they have to be waited for."""
+    """The final answers, however often they must be waited for."""
     answers = wait()
     while callable(answers):
         answers = answers()
@@ -268,7 +268,7 @@ def at_last(wait: Later) -> ScoreAnswers:
 
 
 def hand_out(asked: Sequence[AskedScore], scores: Floats, failures: Failures) -> list[ScoreAnswer]:
-    """Each request's own rows; a request one of whose rows failed is answered with the failure."""
+    """Each request's own rows; if one of its rows failed, the request gets the failure."""
     ends = list(accumulate([item.request.rows for item in asked]))
     answers: list[ScoreAnswer] = [scores[at:stop] for at, stop in zip([0, *ends], ends, strict=False)]
     if failures:

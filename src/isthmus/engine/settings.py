@@ -1,4 +1,4 @@
-"""How the engine works, and what a run cost."""
+"""Settings of the engine, and the cost of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QueryHook = Callable[[int, Mapping[str, str], Floats], None]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How the engine works; none of this changes a result on a CPU, except the limits."""
+    """Settings of the engine; none of them changes a result on a CPU, except the limits."""
 
     in_flight: int | None = None
     """Attacks run at once; by default 256 on a CPU and 8,192 on a GPU."""
@@ -42,7 +42,7 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """What a run cost."""
+    """The cost of a run."""
 
     scores: ScoreStatistics
     examples: int = 0

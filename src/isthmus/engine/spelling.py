@@ -1,4 +1,4 @@
-"""What the tokens of a tokenizer spell: which are whole words, and which word each of them is.
+"""Maps the tokens of a tokenizer to words: which are whole words, and which word each of them is.
 
 A WordPiece tokenizer marks the tokens that continue a word (``##ing``); byte-level BPE and SentencePiece mark those
 that start one (``Ġfilm``, ``▁film``).

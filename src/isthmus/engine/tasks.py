@@ -1,4 +1,4 @@
-"""What the engine runs: programs, and where each of them stands."""
+"""Programs that the engine runs, and their state."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Program(Protocol[Value]):
 
 @dataclass(slots=True, eq=False)
 class EngineTask(Generic[Value]):
-    """A program that is running, or has ended: then with its value, or why it has none."""
+    """A program that is running or has ended, then with its value or the reason why it has none."""
 
     program: Program[Value]
     steps: Steps[Value]

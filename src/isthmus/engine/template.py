@@ -1,4 +1,4 @@
-"""What a tokenizer puts around the content of a row: ``prefix A suffix``, or ``prefix A middle B suffix``.
+"""The special tokens of a tokenizer around a row's content: ``prefix A suffix``, or ``prefix A middle B suffix``.
 
 It is learnt by asking the tokenizer; so is the number of content tokens that fit.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Template:
-    """What a tokenizer puts before, between and after the content of a row."""
+    """The special tokens before, between and after the content of a row."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, fields: int, max_tokens: int) -> None:
         texts = ("a b", "c d")[:fields]

@@ -1,4 +1,4 @@
-"""Scores for victims that take texts only: a function, a service, somebody else's pipeline."""
+"""Scores for victims that only take texts: a function, a service, another library's pipeline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TextScorer(Scorer):
         return int(getattr(self.victim, "texts_at_once", 64))
 
     def renew(self, vocabulary: Vocabulary) -> None:
-        """Nothing is kept by word."""
+        """Do nothing: no state is kept per word."""
 
     def rows_at_once(self, base: Draft) -> int:
         """Few, if the text is long: every candidate is written out and read whole."""

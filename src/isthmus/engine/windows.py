@@ -1,4 +1,4 @@
-"""The part of a text that is compared when its meaning is to be kept: a number of words around an edit.
+"""The part of a text that is compared for its meaning: a number of words around an edit.
 
     position - (size - 1) / 2  …  position + (size - 1) / 2         moved inwards at either end of the text
 

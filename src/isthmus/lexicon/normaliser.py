@@ -74,7 +74,7 @@ class NormaliserSteps:
         if self.form not in get_args(Form):
             raise UnknownName("normal form", str(self.form), get_args(Form))
         if self.deletion not in get_args(Deletion):
-            raise UnknownName("way with deletions", str(self.deletion), get_args(Deletion))
+            raise UnknownName("treatment of deletions", str(self.deletion), get_args(Deletion))
 
 
 class Normaliser:

@@ -199,6 +199,6 @@ def find_tagger_data() -> Path:
             if found.exists():
                 return found
     raise AssetError(
-        f"the data of NLTK's tagger ({_DATA}) is not here: run `python -m nltk.downloader {_DATA}`, set NLTK_DATA to a "
-        "folder that holds it under taggers/, or use the tagger 'wordnet', which needs no data of its own"
+        f"the data of NLTK's tagger ({_DATA}) is not installed: run `python -m nltk.downloader {_DATA}`, set "
+        "NLTK_DATA to a folder that holds it under taggers/, or use the tagger 'wordnet', which needs no data"
     )

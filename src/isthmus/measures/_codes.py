@@ -181,7 +181,7 @@ class PixelBatch:
         return self.model, None
 
     def token_length(self) -> float:
-        """1 for images; embeddings have a scale of their own."""
+        """Raise: images have no tokens."""
         raise AssertionError("images have no tokens")
 
     def read(self, inputs: Tensor) -> dict[str, Tensor]:

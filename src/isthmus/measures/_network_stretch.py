@@ -218,7 +218,7 @@ def jacobian_norms(function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tens
 
 
 def log_density_constant(latent: int, least: float, mean: float, deviation: float) -> float:
-    """ln of the sound constant of p(t | x): `least` the smallest deviation, and the constants of mean and deviation."""
+    """ln of the sound constant of p(t | x), from the smallest deviation and the constants of mean and deviation."""
     _check_least(least)
     slope = deviation + math.exp(-0.5) * mean
     return _log(latent * slope) - latent / 2 * math.log(2 * math.pi) - (latent + 1) * math.log(least)

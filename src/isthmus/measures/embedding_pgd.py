@@ -37,8 +37,8 @@ class EmbeddingPGD(Measure):
         g = 1/k Σ_j ∂ (f_c - f_y)(e + δ, ω_j) / ∂ δ        k draws ω_j of the noise and the masks of a randomised model
 
     e is the sequence of word embeddings of all tokens, flattened: ε is the radius of the certificate `gaussian`. The
-    gradient goes through the whole defence, and straight through to words that are masked. Whether the model is turned
-    is judged on draws that the attack never saw: by more than half of them. Random directions of the same length show
+    gradient goes through the whole defence, and straight through to words that are masked. A success is
+    confirmed on draws that the attack never saw: on more than half of them. Random directions of the same length show
     what the gradient is worth.
 
     References:
@@ -48,7 +48,7 @@ class EmbeddingPGD(Measure):
 
     Where we depart:
         L2 balls and steps of a fixed length; the margin of two logits in place of the cross-entropy, so that restarts
-        aim at one class after the other and a linear model is turned exactly at its distance. The ascent in a ball
+        aim at one class after the other and a linear model is fooled exactly at its distance. The ascent in a ball
         begins where that in the next smaller ball ended.
 
     Relations:

@@ -1,4 +1,4 @@
-"""Backbones, the slots a defence fills, and everything that can be attacked.
+"""Backbones, the slots that a defence fills, and all kinds of victims.
 
 Nothing heavy is imported until a name is used.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with a folder of transformers, by the name of the file and the entry.
+"""Checks a transformers folder; errors name the file and the entry.
 
 transformers reads a folder on trust: a damaged one ends in whatever its classes, torch or safetensors stumble over.
 These checks come first and say which file to mend.
@@ -25,7 +25,7 @@ _STRANGE = "☃ qxzzv"
 
 
 def check_config(folder: Path) -> None:
-    """Refuse a config.json whose entries cannot be right."""
+    """Refuse a config.json with invalid entries."""
     file = folder / "config.json"
     if not file.exists():
         return
@@ -49,7 +49,7 @@ def check_config(folder: Path) -> None:
 
 
 def label_names(file: Path, config: Mapping[str, Any] | None = None) -> tuple[str, ...] | None:
-    """The class names that a config.json gives, in the order of the outputs; None where it gives none."""
+    """The class names in a config.json, in the order of the outputs; None if it has none."""
     names = (_json_object(file) if config is None else config).get("id2label")
     if names is None:
         return None
@@ -66,7 +66,7 @@ def label_names(file: Path, config: Mapping[str, Any] | None = None) -> tuple[st
 
 
 def check_tokenizer_files(folder: Path) -> None:
-    """Refuse a tokenizer whose files are no JSON objects."""
+    """Refuse a tokenizer whose files are not JSON objects."""
     for name in _OF_THE_TOKENIZER:
         if (folder / name).exists():
             _json_object(folder / name)
@@ -79,7 +79,7 @@ def check_tokenizer_files(folder: Path) -> None:
 
 
 def check_vocabulary(tokenizer: Any, source: str, folder: Path) -> None:
-    """Refuse a tokenizer that knows no word: transformers makes one where the file of its vocabulary is missing.
+    """Refuse a tokenizer without words: transformers makes one if the vocabulary file is missing.
 
     One whose vocabulary lacks the token for unknown words stumbles over the first of them.
     """
@@ -106,7 +106,7 @@ def check_vocabulary(tokenizer: Any, source: str, folder: Path) -> None:
 
 
 def _knows(tokenizer: Any, words: Sequence[str]) -> bool:
-    """Whether it reads some of these words as anything but unknown."""
+    """Whether the tokenizer knows any of these words."""
     unknown = tokenizer.unk_token_id
     return any(
         any(token != unknown for token in tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words
@@ -114,7 +114,7 @@ def _knows(tokenizer: Any, words: Sequence[str]) -> bool:
 
 
 def find_damaged_weights(folder: Path) -> str | None:
-    """The first file of weights that cannot be read, and why; None where all can."""
+    """The first unreadable file of weights, and the reason; None if all can be read."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(folder.glob("*.safetensors")):

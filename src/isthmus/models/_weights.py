@@ -1,4 +1,4 @@
-"""Which files of a model folder may be read as weights: safetensors that lie in it, and nothing else.
+"""Checks which files of a model folder may be read as weights: only safetensors inside the folder.
 
 transformers looks for ``model.safetensors``, or for an index of several files by name. It opens whatever the index
 names: files outside the folder, and pickles, whose reading can run code. So names are checked before it looks.
@@ -53,7 +53,7 @@ def check_name_in(config: Any, source: str) -> None:
 
 
 def is_adapter(source: str) -> str:
-    """Why an adapter is refused."""
+    """The error for an adapter."""
     return (
         f"{source} holds an adapter ({ADAPTER}), which names a model elsewhere: merge the two and save the result, "
         "model.merge_and_unload().save_pretrained(...)"
@@ -76,7 +76,7 @@ def shards(index: Path) -> list[str]:
 
 
 def is_bare(name: str) -> bool:
-    """Whether it is the name of a file, not a path."""
+    """Whether a name is a file name, not a path."""
     return name not in ("", ".", "..") and all(kind(name).name == name for kind in (PurePosixPath, PureWindowsPath))
 
 
@@ -102,7 +102,7 @@ def _is_pickled(source: Path | str, found: str) -> str:
 
 
 def check_inside(file: Path, folder: Path) -> None:
-    """Refuse a file that a link leads out of the folder; the hub's own cache links snapshots to its blobs."""
+    """Refuse a link that leads out of the folder; the hub's own cache may link snapshots to its blobs."""
     real, home = file.resolve(), folder.resolve()
     places = [home]
     if home.parent.name == "snapshots":

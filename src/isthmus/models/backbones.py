@@ -1,4 +1,4 @@
-"""What a classifier is built on, behind one interface: ids or embeddings in, one vector per text out.
+"""The networks under a classifier, with one interface: ids or embeddings in, one vector per text out.
 
 For question answering there is one vector per token instead (`SpanBackbone`, `SpanEncoderBackbone`).
 
@@ -39,7 +39,7 @@ class Encoded(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a new classifier is put together from."""
+    """The parts of a new classifier."""
 
     backbone: Backbone
     tokenizer: PreTrainedTokenizerBase
@@ -71,12 +71,12 @@ class Backbone(nn.Module, ABC):
         """The word embeddings."""
 
     def entrances(self) -> list[nn.Module]:
-        """The modules that look words up: T5 and its kin hold the same table several times."""
+        """The modules that look up words: T5 and similar models hold the same table several times."""
         shared = self.table.weight
         return [module for module in self.modules() if isinstance(module, nn.Embedding) and module.weight is shared]
 
     def embedding_block(self) -> nn.Module | None:
-        """The module that makes the encoder's input of ids or word embeddings, if there is one of its own."""
+        """The module that makes the encoder's input from ids or word embeddings, if there is one."""
         return None
 
     @abstractmethod
@@ -87,22 +87,22 @@ class Backbone(nn.Module, ABC):
     def forward(
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
     ) -> Encoded:
-        """Encode ids, or embeddings where given."""
+        """Encode ids, or embeddings if given."""
 
     def encoder(self) -> tuple[PreTrainedModel, str] | None:
-        """The part that transformers can write and read by itself, and the prefix of its parameters' names."""
+        """The part that transformers can save and load, and the prefix of its parameter names."""
         return None
 
     def options(self) -> dict[str, Any]:
-        """JSON-able sizes, where no config.json holds them."""
+        """JSON-ready sizes, if no config.json holds them."""
         return {}
 
     def own_head(self) -> nn.Linear:
-        """The linear layer that makes the logits, where the backbone has one."""
+        """The linear layer that computes the logits, if the backbone has one."""
         raise ModelError(f"the {self.form} backbone has no head of its own")
 
     def take_head_away(self) -> None:
-        """Make `forward` return pooled vectors from now on."""
+        """Let `forward` return pooled vectors from now on."""
         raise ModelError(f"the {self.form} backbone has no head of its own")
 
 
@@ -131,7 +131,7 @@ class StockBackbone(Backbone):
         return encoder_blocks(self.model.base_model, self.model.config)
 
     def embedding_block(self) -> nn.Module | None:
-        """What BERT and its kin call their embeddings: words, positions, normalisation."""
+        """The embedding module of BERT and similar models: words, positions, normalisation."""
         block, table = getattr(self.model.base_model, "embeddings", None), self.table
         if self.tokens_first or not isinstance(block, nn.Module) or block is table:
             return None
@@ -149,14 +149,14 @@ class StockBackbone(Backbone):
         return head
 
     def take_head_away(self) -> None:
-        """Put the identity in the place of the last linear layer."""
+        """Replace the last linear layer by the identity."""
         self.model.set_submodule(self._head_path, nn.Identity())
         self.has_head = False
 
     def forward(
         self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, types: Tensor | None, hidden: bool
     ) -> Encoded:
-        """Logits, or the pooled vector once the head is taken away."""
+        """Logits, or the pooled vector once the head is removed."""
         if self.tokens_first and embeddings is None:
             # It would look words up as [token, text], and whoever listens at the table would see them so.
             embeddings = self.table(ids)
@@ -177,7 +177,7 @@ class StockBackbone(Backbone):
         )
 
     def _logits(self, output: Any, back: Tensor | None = None) -> Tensor:
-        """What the head says; `back` puts what is said of single tokens in the order they were given in."""
+        """Logits of the head; `back` restores the original order of tokens."""
         logits: Tensor = output.logits
         return logits
 
@@ -186,7 +186,7 @@ class SpanBackbone(StockBackbone):
     """A stock question answerer of transformers."""
 
     def take_head_away(self) -> None:
-        """Nothing could take its place: what follows it reads one vector per text."""
+        """Raise: the span head reads all tokens, and a bottleneck needs one vector per text."""
         raise ModelError(f"the span head of {type(self.model).__name__} cannot be taken away")
 
     def _logits(self, output: Any, back: Tensor | None = None) -> Tensor:
@@ -218,7 +218,7 @@ class EncoderBackbone(Backbone):
         return encoder_blocks(self.model, self.model.config)
 
     def encoder(self) -> tuple[PreTrainedModel, str]:
-        """All of it."""
+        """The whole encoder."""
         return self.model, "model."
 
     def forward(
@@ -242,13 +242,13 @@ class SpanEncoderBackbone(EncoderBackbone):
 
 
 def _reorder(values: Tensor, order: Tensor) -> Tensor:
-    """Rows [batch, length, ...] with their tokens in another order."""
+    """Reorder the tokens of rows [batch, length, ...]."""
     places = order if values.dim() == 2 else order.unsqueeze(-1).expand(-1, -1, values.shape[-1])
     return values.gather(1, places)
 
 
 def _inputs(ids: Tensor | None, embeddings: Tensor | None, types: Tensor | None, hidden: bool) -> dict[str, Any]:
-    """What transformers calls them, without what is not given."""
+    """Keyword arguments for transformers, without those that are None."""
     inputs: dict[str, Any] = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
     if types is not None:
         inputs["token_type_ids"] = types

@@ -1,4 +1,4 @@
-"""A stochastic bottleneck: the pooled vector becomes a Gaussian, and the head classifies a draw from it.
+"""A stochastic bottleneck: it turns the pooled vector into a Gaussian, and the head classifies a draw.
 
 hidden = relu(W₂ relu(W₁ h))            two layers as wide as the pooled vector; the last relu is optional, and so is
                                         the first layer (of images the network before has enough)
@@ -24,19 +24,19 @@ Inference = Literal["mean", "sample"]
 
 @dataclass(slots=True)
 class GaussianLatent:
-    """The Gaussian of every text, and what the head reads of it."""
+    """The Gaussian code of every text, and the sample that the head reads."""
 
     mean: Tensor  # [batch, latent]
     deviation: Tensor  # [batch, latent]
     sample: Tensor  # [batch, latent]
 
     def rate(self) -> Tensor:
-        """KL to the standard normal of every text, in nats."""
+        """KL divergence of every text's code from the standard normal, in nats."""
         return rate(self.mean, self.deviation)
 
 
 class GaussianBottleneck(Bottleneck):
-    """The bottleneck of VIB and VUB."""
+    """The Gaussian bottleneck of VIB and VUB."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class GaussianBottleneck(Bottleneck):
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
-        """Whether it draws outside training too."""
+        """Whether it also draws samples outside training."""
         return self.inference == "sample"
 
     def config(self) -> dict[str, Any]:
-        """How to build it again."""
+        """The arguments that build it again."""
         return {**self._config, "inference": self.inference}
 
     def forward(self, pooled: Tensor) -> GaussianLatent:
-        """The Gaussian of each pooled vector; a draw in training and where samples are asked for, else the mean."""
+        """The code of each pooled vector; a draw in training or if samples are requested, else the mean."""
         # Two small layers, in the precision of their weights: casting these would cost more than it saves.
         with torch.autocast(pooled.device.type, enabled=False):
             hidden = pooled.to(self.second.weight.dtype)
@@ -93,7 +93,7 @@ class GaussianBottleneck(Bottleneck):
 
 
 class LabelEntropy(nn.Module):
-    """Keeps the entropy of the training labels beside the model."""
+    """Stores the entropy of the training labels in the model."""
 
     value: Tensor
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Classifier(nn.Module):
-    """A text classifier that defences can reach into.
+    """A text classifier with slots for defences.
 
     Attributes:
         tokenizer: turns texts into ids.
@@ -86,7 +86,7 @@ class Classifier(nn.Module):
         texts: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Classifier:
-        """A new, untrained classifier: of `labels`, or for a `task`, such as ``QuestionAnswering()``.
+        """Make a new, untrained classifier for `labels`, or for a `task` such as ``QuestionAnswering()``.
 
         `backbone` is ``minilm``, ``mpnet``, ``lstm``, ``cnn``, a folder of an encoder, or a hub name. ``lstm`` and
         ``cnn`` build their vocabulary from `texts` and take `options` (see `isthmus.models.words`).
@@ -110,7 +110,7 @@ class Classifier(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of its parameters."""
         return self.table.weight.device
 
     @property
@@ -130,12 +130,12 @@ class Classifier(nn.Module):
 
     @property
     def is_stock(self) -> bool:
-        """Whether it is exactly a stock transformers classifier, or question answerer."""
+        """Whether it equals a stock transformers classifier or question answerer."""
         return self.backbone.has_head and not self.slots.by_name()
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same input may be scored differently twice outside training."""
+        """Whether the same input may get different scores outside training."""
         return self.slots.stochastic
 
     def fill(
@@ -145,7 +145,7 @@ class Classifier(nn.Module):
         noise: Noise | None = None,
         bottleneck: Bottleneck | None = None,
     ) -> Classifier:
-        """Fill slots; a bottleneck comes with a new head of its own width, and is refused where nothing is pooled."""
+        """Fill slots; a bottleneck gets a new head of its width, and is refused if the model pools nothing."""
         if bottleneck is not None and self.answers_questions:
             raise UsageError(
                 f"{type(bottleneck).__name__} squeezes one vector per text, but a model that answers questions reads a "
@@ -184,7 +184,7 @@ class Classifier(nn.Module):
         return embeddings
 
     def read_table(self) -> Tensor:
-        """The word embeddings as the encoder reads them outside training: scaled, where a word mask does that."""
+        """The word embeddings as the encoder reads them outside training; a word mask may scale them."""
         weight, mask = self.table.weight.detach(), self.slots.word_mask
         if mask is None or not mask.scales_words:
             return weight
@@ -205,7 +205,7 @@ class Classifier(nn.Module):
         hidden: bool = False,
         copies: Copies = 1,
     ) -> Output:
-        """Logits and what led to them. `inputs_embeds` takes the place of the table's rows for `input_ids`.
+        """Logits and intermediate results. `inputs_embeds` replaces the table's rows for `input_ids`.
 
         `Output.embeddings` is the tensor that entered (before noise and word mask); `Output.hidden` is there if asked
         for. With `copies` every row is drawn `copies` times (copy j of row r is row r * copies + j and has a key of its
@@ -243,7 +243,7 @@ class Classifier(nn.Module):
     def _enter(
         self, input_ids: Tensor | None, attention_mask: Tensor | None, given: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The word embeddings as they entered, and after noise and word mask; None leaves them to the backbone."""
+        """The input word embeddings, before and after noise and word mask; None leaves them to the backbone."""
         noise, word_mask = self.slots.noise, self.slots.word_mask
         on_words = noise is not None and EMBEDDINGS in noise.layers
         if word_mask is not None and word_mask.after_block:
@@ -260,7 +260,7 @@ class Classifier(nn.Module):
         return entered, embeddings
 
     def _share(self, copies: Copies, given: Tensor | None, attention_mask: Tensor | None) -> bool:
-        """Whether these copies can share what precedes the first noisy block."""
+        """Whether these copies can share the layers before the first noisy block."""
         if isinstance(copies, int) or given is None:
             return self._copies_share
         # With as many copies as rows nobody could tell which of the two he is handed; and where the backbone itself
@@ -270,7 +270,7 @@ class Classifier(nn.Module):
 
     @property
     def _copies_share(self) -> bool:
-        """Whether copies of a row may share what precedes the first noisy block."""
+        """Whether copies of a row may share the layers before the first noisy block."""
         noise, word_mask = self.slots.noise, self.slots.word_mask
         on_words = noise is not None and noise.stochastic and EMBEDDINGS in noise.layers
         early = on_words or (word_mask is not None and word_mask.stochastic)
@@ -278,7 +278,7 @@ class Classifier(nn.Module):
 
     @contextlib.contextmanager
     def _watch(self, input_ids: Tensor | None, attention_mask: Tensor | None, copies: Copies = 1) -> Iterator[Watch]:
-        """Catch what leaves the embedding table, and put noise on the outputs of the chosen blocks."""
+        """Inside, record the output of the embedding table, and add noise to the outputs of the chosen blocks."""
         watch = Watch(self.slots.noise, attention_mask, copies)
         hooks = self.on_embeddings(watch.enter)
         word_mask, block = self.slots.word_mask, self.backbone.embedding_block()
@@ -298,12 +298,12 @@ class Classifier(nn.Module):
                 handle.remove()
 
     def on_embeddings(self, hook: Callable[[Any, Any, Any], Any], **how: Any) -> list[RemovableHandle]:
-        """Call `hook` with the word embeddings whenever they are looked up, until the handles are removed."""
+        """Call `hook` with the word embeddings at every look-up, until the handles are removed."""
         return [module.register_forward_hook(hook, **how) for module in self._entrances]
 
     @contextlib.contextmanager
     def use_keys(self, keys: Tensor | None) -> Iterator[None]:
-        """Inside the block each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
+        """Inside, each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
         with use_keys(self, keys):
             yield
 
@@ -315,7 +315,7 @@ class Classifier(nn.Module):
         return self.tokenise(texts if self.deployment is None else self.deployment.read(texts))
 
     def tokenise(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
-        """The same of texts that were read already."""
+        """Token ids and masks of texts that went through the front end already."""
         encoded = self.tokenizer(
             *columns_of(texts, self.task.fields),
             truncation="longest_first",
@@ -328,7 +328,7 @@ class Classifier(nn.Module):
         return {name: encoded[name] for name in wanted if name in encoded}
 
     def save(self, folder: str | Path) -> None:
-        """Write the classifier to `folder`, from which `load_model` reads it back to the last bit."""
+        """Save the classifier to `folder`; `load_model` reads it back bit for bit."""
         from isthmus.models.saving import save
 
         save(self, Path(folder))

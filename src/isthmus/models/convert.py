@@ -1,4 +1,4 @@
-"""Weights that were saved as a pickle, written as safetensors.
+"""Converts weights saved as a pickle to safetensors.
 
 A pickle is read with ``weights_only``: torch makes tensors and plain containers of it, and refuses everything else
 before it runs. What shares memory in it (tied weights, views) is written out in full, name by name.
@@ -27,7 +27,7 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written."""
+    """The converted model: its new folder, and what was converted and copied."""
 
     folder: Path
     sources: tuple[str, ...]
@@ -37,7 +37,7 @@ class Converted:
 
 
 def convert(source: Path | str, out: Path | str) -> Converted:
-    """Write the model folder `source` to the new folder `out`, with its weights as safetensors."""
+    """Convert the model folder `source` to the new folder `out`, with safetensors weights."""
     source, out = Path(source), Path(out)
     if not source.is_dir():
         raise ModelError(f"no model folder {source}")
@@ -51,7 +51,7 @@ def convert(source: Path | str, out: Path | str) -> Converted:
 
 
 def _pickles(folder: Path) -> list[Path]:
-    """The pickles that hold the weights, in the order of their names."""
+    """The pickles with the weights, sorted by name."""
     indices = [folder / name for name in (PICKLE_INDEX, SAFE_INDEX) if (folder / name).is_file()]
     if (folder / PICKLE).is_file():
         names = [PICKLE]
@@ -78,7 +78,7 @@ def _pickles(folder: Path) -> list[Path]:
 
 
 def _write_files(files: list[Path], out: Path) -> tuple[int, int]:
-    """One file of safetensors for each pickle, and an index of several. The number of tensors, and of their bytes."""
+    """Write one safetensors file per pickle, and an index if there are several; return tensors and bytes."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -104,7 +104,7 @@ def _write_files(files: list[Path], out: Path) -> tuple[int, int]:
 
 
 def _read_pickle(file: Path) -> Mapping[str, Tensor]:
-    """The tensors of a pickle by name."""
+    """Read the tensors of a pickle by name."""
     import torch
 
     try:
@@ -130,7 +130,7 @@ def _read_pickle(file: Path) -> Mapping[str, Tensor]:
 
 
 def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
-    """Copy what belongs to a model beside its weights; links that lead out of the folder, and code, stay behind."""
+    """Copy the other files of a model, but neither links that lead out of the folder nor code."""
     copied = []
     for file in sorted([*source.glob("*"), *source.glob("*/config.json")]):
         name = file.relative_to(source)

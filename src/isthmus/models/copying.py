@@ -1,4 +1,4 @@
-"""Several draws of one row in one pass: the copies share everything up to the first noise layer, and part there.
+"""Several draws of a row in one pass: its copies share all layers up to the first noise.
 
     embeddings, blocks 0 … l   [rows]          l the first block with noise
     blocks l + 1 …             [rows · copies] copy j of row r is row r · copies + j
@@ -23,7 +23,7 @@ Copies = int | Tensor
 
 
 class Watch:
-    """One pass through an encoder: what entered, which block is at work, and whether rows have become copies.
+    """The state of one pass through an encoder: inputs, current block, and whether rows are copied yet.
 
     Blocks are counted as they are called (ALBERT calls one block many times).
     """
@@ -36,20 +36,20 @@ class Watch:
 
     @property
     def entered(self) -> Tensor:
-        """The first word embeddings that were looked up (encoder-decoders look twice)."""
+        """The first word embeddings that were looked up (encoder-decoders look up twice)."""
         return self._entered[0]
 
     @property
     def split(self) -> bool:
-        """Whether rows have become copies."""
+        """Whether rows have been copied."""
         return self.rows > 0
 
     def enter(self, _module: nn.Module, _given: Any, output: Tensor) -> None:
-        """Note word embeddings."""
+        """Record the word embeddings."""
         self._entered.append(output)
 
     def before(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Repeat what belongs to the rows as they were before they were split."""
+        """Repeat the block's inputs that still belong to uncopied rows."""
         if not self.split or self.rows == 1:  # What belongs to a single row is broadcast.
             return None
         return tuple(self._repeat(value) for value in given), {
@@ -67,7 +67,7 @@ class Watch:
         return repeat_rows(value, self.copies) if per_row else value
 
     def after(self, _module: nn.Module, _given: Any, output: Any) -> Any:
-        """Perturb the output of a chosen block."""
+        """Add noise to the output of a chosen block."""
         self.layer += 1
         if self.noise is None or self.layer not in self.noise.layers:
             return output
@@ -88,22 +88,22 @@ class Watch:
 
 
 def are_several(copies: Copies) -> bool:
-    """Whether there is anything to copy."""
+    """Whether there is more than one copy."""
     return not isinstance(copies, int) or copies > 1
 
 
 def number_of(copies: Copies, rows: int) -> int:
-    """Copies of all rows together."""
+    """Number of copies of all rows together."""
     return rows * copies if isinstance(copies, int) else len(copies)
 
 
 def repeat_rows(value: Tensor | None, copies: Copies) -> Any:
-    """Every row as many times as it has copies; nothing of nothing."""
+    """Repeat every row as often as it has copies; None stays None."""
     if value is None:
         return None
     return value.repeat_interleave(copies, dim=0) if isinstance(copies, int) else value[copies]
 
 
 def rows_of(mask: Tensor, hidden: Tensor) -> Tensor:
-    """The mask of rows that may have become copies since, as many of each."""
+    """The mask, repeated if its rows have been copied."""
     return mask if len(mask) == len(hidden) else torch.repeat_interleave(mask, len(hidden) // len(mask), dim=0)

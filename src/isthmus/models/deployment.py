@@ -1,4 +1,4 @@
-"""How a trained classifier answers when it is put to work, if not by a single pass.
+"""Deployments: predictions of a trained classifier that take more than a single pass.
 
 A defence that votes or smooths sets ``model.deployment``; it is written with the model, so that whoever loads the
 folder gets the classifier as it was meant to be used. A folder is data: it names a kind of deployment, and only kinds
@@ -32,7 +32,7 @@ _registered: dict[str, type[Deployment]] = {}
 
 @dataclass(frozen=True)
 class Deployment(ABC):
-    """Base of all; fields are JSON-able settings, but for those marked `BESIDE`, which have files of their own."""
+    """Base class of deployments; fields are JSON-ready settings, but those marked `BESIDE` have files of their own."""
 
     kind: ClassVar[str]
     """Its name in a model's folder."""
@@ -41,22 +41,22 @@ class Deployment(ABC):
 
     @abstractmethod
     def victim(self, model: Classifier, precision: Any = "fp32", **options: Any) -> Victim:
-        """The classifier as it answers. `options` are changes to the settings for this use alone."""
+        """The deployed classifier as a victim. `options` change settings for this use alone."""
 
     def read(self, texts: Sequence[Texts]) -> Sequence[Texts]:
-        """The texts as the model reads them, in training too; as they are, unless a front end changes them."""
+        """The texts as the model reads them, also in training; unchanged without a front end."""
         return texts
 
     def write_beside(self, folder: Path) -> None:
-        """Write what is too large for the description into files of its own in the model's folder."""
+        """Write large settings into files of their own in the model's folder."""
         del folder
 
     def read_beside(self, folder: Path) -> Deployment:
-        """The same with what `write_beside` wrote."""
+        """The deployment with the files that `write_beside` wrote."""
         return self
 
     def change(self, options: Mapping[str, Any]) -> Self:
-        """The same with other settings; one it does not have is an error."""
+        """The deployment with other settings; an unknown one is an error."""
         known = [field.name for field in dataclasses.fields(self) if not field.metadata.get("beside")]
         for name in options:
             if name not in known:
@@ -65,13 +65,13 @@ class Deployment(ABC):
 
 
 def register_deployment(cls: type[Deployment]) -> type[Deployment]:
-    """Let saved classifiers name `cls`, a deployment outside this package; use it as a decorator."""
+    """Allow saved classifiers to name `cls`, a deployment outside this package; use it as a decorator."""
     _registered[cls.kind] = cls
     return cls
 
 
 def describe_deployment(deployment: Deployment) -> dict[str, Any]:
-    """What a folder says about a deployment."""
+    """Describe a deployment for the model's folder."""
     if deployment.kind not in _HOMES and deployment.kind not in _registered:
         raise UsageError(
             f"a classifier deployed as {deployment.kind!r} cannot be saved: it could not be loaded again. "
@@ -89,7 +89,7 @@ BESIDE = {"beside": True}
 
 
 def build_deployment(description: Any) -> Deployment:
-    """The deployment a folder describes."""
+    """Build the deployment that a folder describes."""
     config = description.get("config") if isinstance(description, Mapping) else None
     if not isinstance(config, dict):
         raise ModelError(f"a deployment must be described by its kind and config, not by {description!r}")

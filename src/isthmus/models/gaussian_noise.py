@@ -1,4 +1,4 @@
-"""Gaussian noise on hidden states, always on: in training and afterwards.
+"""Gaussian noise on hidden states, in training and afterwards.
 
     h_l <- h_l + σ ε,   ε ~ N(0, I),    for the blocks l = 0, m, 2m, … of the encoder, or any that are named
 
@@ -33,15 +33,15 @@ class GaussianNoise(Noise):
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
-        """Whether it draws at all."""
+        """Whether it draws any noise."""
         return self.sigma > 0 and bool(self.layers)
 
     def config(self) -> dict[str, Any]:
-        """How to build it again."""
+        """The arguments that build it again."""
         return {"sigma": self.sigma, "layers": list(self.layers)}
 
     def forward(self, layer: int, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The output of a block with noise; what lies behind padding reaches nobody, so it need not be spared."""
+        """The output of a block plus noise; padding gets noise too, since no token attends to it."""
         del attention_mask
         if self.sigma == 0:
             return hidden

@@ -25,17 +25,17 @@ from isthmus.models.image_names import LIBRARIES
 
 
 class ImageBackbone(nn.Module):
-    """Base of all; `options` must return what builds it again."""
+    """Base class of image networks; `options` must return the arguments that build it again."""
 
     form: ClassVar[str]
     pooled_size: int
 
     def options(self) -> dict[str, Any]:
-        """JSON-able keyword arguments of the constructor, beside the shape."""
+        """JSON-ready keyword arguments of the constructor, besides the shape."""
         return {}
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """One vector an image [batch, pooled_size]."""
+        """One vector per image [batch, pooled_size]."""
         vectors: Tensor = self.layers(2 * pixels - 1)
         return vectors
 
@@ -55,7 +55,7 @@ class MLP(ImageBackbone):
         self.layers = nn.Sequential(nn.Flatten(), *_make_linear(math.prod(shape), self.widths))
 
     def options(self) -> dict[str, Any]:
-        """The widths."""
+        """Widths of the layers."""
         return {"widths": list(self.widths)}
 
 
@@ -85,12 +85,12 @@ class CNNMLP(ImageBackbone):
         self.layers = nn.Sequential(*parts, nn.Flatten(), *_make_linear(channels * height * width, self.widths))
 
     def options(self) -> dict[str, Any]:
-        """Filters and widths."""
+        """Filters and widths of the layers."""
         return {"filters": list(self.filters), "widths": list(self.widths)}
 
 
 class AllCNN(ImageBackbone):
-    """Convolutions alone (Springenberg et al., 2015); the mean over places takes the place of pooling layers."""
+    """Convolutions only (Springenberg et al., 2015); the mean over places replaces pooling layers."""
 
     form = "allcnn"
 
@@ -113,7 +113,7 @@ class AllCNN(ImageBackbone):
 
 
 class FeatureBackbone(ImageBackbone):
-    """Vectors as they are."""
+    """Returns vectors unchanged."""
 
     form = "features"
 
@@ -124,7 +124,7 @@ class FeatureBackbone(ImageBackbone):
         self.pooled_size = int(shape[0])
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The vectors."""
+        """The input vectors."""
         return pixels
 
 
@@ -144,7 +144,7 @@ class LibraryNetwork(ImageBackbone):
         self.layers, self.pooled_size = build(own, channels)
 
     def options(self) -> dict[str, Any]:
-        """The name."""
+        """Name of the network."""
         return {"name": self.name}
 
 
@@ -155,7 +155,7 @@ NAMES = tuple(name for name in FORMS if name != LibraryNetwork.form)
 
 
 def create_backbone(name: str, shape: Sequence[int]) -> ImageBackbone:
-    """An untrained network by the name a user gives it."""
+    """Make an untrained network by its name."""
     if name.split(":")[0] in LIBRARIES:
         return LibraryNetwork(shape, name)
     if name not in NAMES:
@@ -164,7 +164,7 @@ def create_backbone(name: str, shape: Sequence[int]) -> ImageBackbone:
 
 
 def build_backbone(form: str, shape: Sequence[int], options: Mapping[str, Any]) -> ImageBackbone:
-    """An untrained network as a folder describes it."""
+    """Make an untrained network from a folder's description."""
     if form not in FORMS:
         raise ModelError(f"this version of isthmus has no network for images called {form!r}")
     try:
@@ -186,7 +186,7 @@ def _make_convolution(channels: int, filters: int, size: int, stride: int = 1) -
 
 
 def initialise(layer: nn.Linear | nn.Conv2d) -> nn.Module:
-    """Xavier's weights and no bias, as the reference code of VIB begins."""
+    """Initialise with Xavier's weights and zero bias, as VIB's reference code does."""
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -225,7 +225,7 @@ def _torchvision(name: str, channels: int) -> tuple[nn.Module, int]:
 
 
 def _take_channels(network: nn.Module, channels: int, name: str) -> None:
-    """Let the first convolution read as many channels as the images have."""
+    """Replace the first convolution by one with the images' number of channels."""
     place, first = next((item for item in network.named_modules() if isinstance(item[1], nn.Conv2d)), ("", None))
     if first is None:
         raise UsageError(f"{name} does not begin with a convolution: choose another network")

@@ -1,4 +1,4 @@
-"""Names of the networks for images, and folders that hold one, known without loading any of them."""
+"""Names of image networks, and folders that hold one, without loading any of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DESCRIPTION = "isthmus.json"
 
 
 def is_image_model(folder: Path) -> bool:
-    """Whether a folder holds a classifier of images."""
+    """Whether a folder holds an image classifier."""
     if not (folder / DESCRIPTION).is_file():
         return False
     described = read_json(folder / DESCRIPTION)
@@ -27,5 +27,5 @@ def is_image_model(folder: Path) -> bool:
 
 
 def is_image_backbone(name: object) -> bool:
-    """Whether a name is that of a network for images."""
+    """Whether a name is that of an image network."""
     return isinstance(name, str) and (name in IMAGE_BACKBONES or name.split(":")[0] in LIBRARIES)

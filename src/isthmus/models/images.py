@@ -1,4 +1,4 @@
-"""A classifier of images with the slots that defences fill.
+"""An image classifier with slots for defences.
 
     pixels in [0, 1] -> [noise] -> rescaled -> network -> vector -> [bottleneck] -> head -> logits
 
@@ -29,7 +29,7 @@ PIXELS = EMBEDDINGS
 
 
 class ImageClassifier(nn.Module):
-    """A classifier of images, or of vectors, that defences can reach into.
+    """A classifier of images, or of vectors, with slots for defences.
 
     Attributes:
         task: label names and the shape of an input.
@@ -49,7 +49,7 @@ class ImageClassifier(nn.Module):
 
     @staticmethod
     def create(backbone: str, task: ImageClassification, *, seed: int = 0) -> ImageClassifier:
-        """A new, untrained classifier; `backbone` is one of `image_backbones.NAMES`, torchvision:NAME or timm:NAME."""
+        """Make a new, untrained classifier; `backbone` is in `image_backbones.NAMES`, torchvision:NAME or timm:NAME."""
         if len(task.labels) < 2:
             raise UsageError(f"a classifier needs at least two classes, not {', '.join(task.labels) or 'none'}")
         with seed_initialisation(seed, "backbone"):
@@ -69,7 +69,7 @@ class ImageClassifier(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of its parameters."""
         return self.head.weight.device
 
     @property
@@ -79,7 +79,7 @@ class ImageClassifier(nn.Module):
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same input may be scored differently twice outside training."""
+        """Whether the same input may get different scores outside training."""
         return self.slots.stochastic
 
     def fill(
@@ -89,7 +89,7 @@ class ImageClassifier(nn.Module):
         noise: Noise | None = None,
         bottleneck: Bottleneck | None = None,
     ) -> ImageClassifier:
-        """Fill slots; a bottleneck comes with a new head of its own width."""
+        """Fill slots; a bottleneck gets a new head of its width."""
         if word_mask is not None:
             raise UsageError(f"{type(word_mask).__name__} masks words, and an image has none")
         if noise is not None and set(noise.layers) - {PIXELS}:
@@ -102,7 +102,7 @@ class ImageClassifier(nn.Module):
         return self
 
     def forward(self, pixels: Tensor) -> Output:
-        """Logits, and the latent code where there is a bottleneck."""
+        """Logits, and the latent code if there is a bottleneck."""
         if tuple(pixels.shape[1:]) != self.task.shape:
             raise UsageError(f"this model reads inputs of shape {self.task.shape}, not {tuple(pixels.shape[1:])}")
         if self.slots.noise is not None:
@@ -110,7 +110,7 @@ class ImageClassifier(nn.Module):
         return self.decode(self.backbone(pixels))
 
     def decode(self, vector: Tensor) -> Output:
-        """What the bottleneck and the head make of the network's vector."""
+        """The output of bottleneck and head for the network's vector."""
         latent = None
         if self.slots.bottleneck is not None:
             latent = self.slots.bottleneck(vector)
@@ -119,16 +119,16 @@ class ImageClassifier(nn.Module):
 
     @contextlib.contextmanager
     def use_keys(self, keys: Tensor | None) -> Iterator[None]:
-        """Inside the block each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
+        """Inside, each row's randomness comes from its own key (see `isthmus.arithmetic.randomness`)."""
         with use_keys(self, keys):
             yield
 
     def save(self, folder: str | Path) -> None:
-        """Write the classifier to `folder`, from which `load_model` reads it back to the last bit."""
+        """Save the classifier to `folder`; `load_model` reads it back bit for bit."""
         from isthmus.models.saving import save_images
 
         save_images(self, Path(folder))
 
     def describe(self) -> dict[str, Any]:
-        """How to build it again, untrained."""
+        """The arguments that build it again, untrained."""
         return {"form": self.backbone.form, "options": self.backbone.options(), "shape": list(self.task.shape)}

@@ -1,4 +1,4 @@
-"""How important a model with variational word masks (the defence `flat`) takes each word to be.
+"""The importance of each word in a model with variational word masks (the defence `flat`).
 
     phi(word) = max over its sub-words of phi(sub-word),     0 < phi < 1
 
@@ -52,7 +52,7 @@ def word_importance(model: Classifier) -> WordImportance:
 
 
 def importance_of(model: Classifier, words: Sequence[str]) -> Floats:
-    """The importance of words: the maximum over their sub-words; NaN where the tokenizer makes nothing of a word."""
+    """The importance of words: the maximum over their sub-words; NaN if the tokenizer returns none."""
     values, found = _factors(model).float().cpu(), np.full(len(words), np.nan, np.float32)
     for number, pieces in enumerate(pieces_of(model, words)):
         if pieces:
@@ -61,7 +61,7 @@ def importance_of(model: Classifier, words: Sequence[str]) -> Floats:
 
 
 def pieces_of(model: Classifier, words: Sequence[str]) -> list[list[int]]:
-    """The sub-words of each word as it stands in the middle of a text; special tokens are none."""
+    """The sub-words of each word in the middle of a text, without special tokens."""
     if not words:
         return []
     tokenizer: PreTrainedTokenizerBase = model.tokenizer
@@ -79,7 +79,7 @@ def pieces_of(model: Classifier, words: Sequence[str]) -> list[list[int]]:
 
 
 def fold_word_mask(model: Classifier) -> Classifier:
-    """A copy of the model whose embedding table holds the importance, and that has no word masks any more.
+    """A copy of the model without word masks, whose embedding table includes the importance.
 
     It answers as `model` does outside training. Of a transformers classifier the copy is a stock one, so that
     `Classifier.save` writes a folder that transformers, and tools that export such folders, read without isthmus.

@@ -1,4 +1,4 @@
-"""Which words matter to a classifier, and the text with some of them masked.
+"""Finds the words that matter to a classifier, and masks some of them.
 
     saliency    s_t = ‖g_t‖,   g = ∂ cross-entropy / ∂ word embeddings, each row's own
     candidates  the N positions of largest saliency; special and padding tokens are none
@@ -31,7 +31,7 @@ _CHOICE = derive(0, "masked positions")
 
 
 class MaskGradient(NamedTuple):
-    """A gradient with respect to word embeddings, and the logits it was taken at."""
+    """A gradient with respect to word embeddings, and the logits at that point."""
 
     values: Tensor  # [rows, length, width], float32
     logits: Tensor  # [rows, classes], detached
@@ -109,24 +109,24 @@ def mask_of_words(model: Classifier, ids: Tensor, mask: Tensor | None) -> Tensor
 
 
 def most_salient(saliency: Tensor, words: Tensor, count: int) -> MaskCandidates:
-    """The `count` most salient words of each row; of equals the first, and what is not a number comes last."""
+    """The `count` most salient words of each row; among equals the first, and NaN last."""
     ranked = torch.nan_to_num(saliency, nan=-1.0).masked_fill(~words, -2.0)
     order = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
     return MaskCandidates(order, words.gather(1, order))
 
 
 def draw_candidates(candidates: MaskCandidates, keys: Tensor, count: int) -> MaskCandidates:
-    """`count` of each row's candidates, without replacement; the draw comes from the row's key."""
+    """Draw `count` of each row's candidates without replacement, by the row's key."""
     return pick_candidates(candidates, _choice(candidates, keys, count))
 
 
 def pick_candidates(candidates: MaskCandidates, chosen: Tensor) -> MaskCandidates:
-    """Of each row the candidates with these numbers [rows, count]."""
+    """Select each row's candidates by their numbers [rows, count]."""
     return MaskCandidates(candidates.positions.gather(1, chosen), candidates.valid.gather(1, chosen))
 
 
 def _choice(candidates: MaskCandidates, keys: Tensor, count: int) -> Tensor:
-    """Numbers of the candidates that keys draw [rows, count]."""
+    """Draw numbers of candidates by keys [rows, count]."""
     order = draw_uniform(keys, candidates.positions.shape, _CHOICE).masked_fill(~candidates.valid, -1.0)
     return order.sort(dim=-1, descending=True, stable=True).indices[:, :count]
 
@@ -143,7 +143,7 @@ def subsets(width: int, count: int, device: torch.device) -> Tensor:
 
 
 def draw_subset(candidates: MaskCandidates, keys: Tensor, count: int) -> Tensor:
-    """Which of the `subsets` a row's key draws [rows], as `draw_candidates`; of at most `MOST_NUMBERED` candidates."""
+    """Draw one of the `subsets` by each row's key [rows], as `draw_candidates`; at most `MOST_NUMBERED` candidates."""
     if candidates.positions.shape[1] > MOST_NUMBERED:
         raise ValueError(f"sets of more than {MOST_NUMBERED} candidates have no number of 64 bits")
     every = subsets(candidates.positions.shape[1], count, keys.device)
@@ -152,13 +152,13 @@ def draw_subset(candidates: MaskCandidates, keys: Tensor, count: int) -> Tensor:
 
 
 def draw_from_all(words: Tensor, keys: Tensor, count: int) -> MaskCandidates:
-    """`count` of each row's words, without replacement."""
+    """Draw `count` of each row's words without replacement."""
     places = torch.arange(words.shape[1], device=words.device).expand_as(words)
     return draw_candidates(MaskCandidates(places, words), keys, count)
 
 
 def first(candidates: MaskCandidates, count: int) -> MaskCandidates:
-    """The `count` most salient."""
+    """The `count` most salient candidates."""
     return MaskCandidates(candidates.positions[:, :count], candidates.valid[:, :count])
 
 
@@ -176,7 +176,7 @@ class Masked(NamedTuple):
 
 
 def mask_rows(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: Tensor | None = None) -> Masked:
-    """The rows with the chosen positions masked; read them with ``model(ids, mask, types, embeddings)``.
+    """Mask the chosen positions of the rows; read them with ``model(ids, mask, types, embeddings)``.
 
     `embeddings` are what stands at the other positions, if not the table's rows.
     """
@@ -194,7 +194,7 @@ def mask_embeddings(model: Classifier, ids: Tensor, chosen: Tensor, embeddings: 
 
 
 def mask_id(model: Classifier) -> int:
-    """The token that stands for a masked word."""
+    """The id of the mask token."""
     tokenizer: Any = model.tokenizer
     if tokenizer.mask_token_id is not None:
         return int(tokenizer.mask_token_id)
@@ -208,11 +208,11 @@ def mask_id(model: Classifier) -> int:
 
 
 def _by_zeros(model: Classifier) -> bool:
-    """Word-level networks: what they learn for their mask token must not replace the zero vector."""
+    """Whether masked words become zero vectors: so for word-level networks, whose mask token is trained."""
     return model.backbone.form in ("lstm", "cnn")
 
 
 def check(model: Classifier) -> None:
-    """Refuse a model none of whose words could be masked."""
+    """Refuse a model whose words cannot be masked."""
     if not _by_zeros(model):
         mask_id(model)

@@ -1,4 +1,4 @@
-"""What a new classifier is made of: a backbone, which transformers reads or which we build, and its tokenizer."""
+"""Finds backbone and tokenizer of a new classifier: from transformers, or our own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find_parts(
     texts: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Parts:
-    """What `Classifier.create` puts together."""
+    """Find the parts that `Classifier.create` assembles."""
     if isinstance(task, Classification) and len(task.labels) < 2:
         raise UsageError(f"a classifier needs at least two labels, not {list(task.labels)}")
     if str(backbone) in words.FORMS:
@@ -58,7 +58,7 @@ def find_parts(
 
 
 def _refuse_other_folders(folder: Path) -> None:
-    """Say what a folder is that holds no encoder, but something else of ours."""
+    """Refuse a folder that holds something else of isthmus, and say what."""
     if (folder / "config.json").is_file():
         return
     if (folder / "model" / "config.json").is_file():
@@ -76,14 +76,14 @@ def outputs_of(task: Task) -> tuple[str, ...]:
 
 
 def has_decoder(config: PretrainedConfig) -> bool:
-    """Whether the stock classifier has a decoder, which reads no embeddings; an encoder's folder does not say so."""
+    """Whether the stock classifier has a decoder, which reads no embeddings; an encoder's folder does not tell."""
     return bool(config.is_encoder_decoder or type(config)().is_encoder_decoder)
 
 
 def stock_backbone(
     source: str | Path, config: PretrainedConfig, task: Task, *, complete: bool = False
 ) -> StockBackbone:
-    """A stock model with its head, which is new where the folder has none; `complete` refuses that."""
+    """Load a stock model with its head, which is new if the folder has none; `complete` refuses that."""
     from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
 
     answers = isinstance(task, QuestionAnswering)
@@ -98,7 +98,7 @@ def stock_backbone(
 
 
 def encoder_backbone(source: str | Path, config: PretrainedConfig, task: Task) -> Backbone:
-    """An encoder alone, under a head of ours."""
+    """Load an encoder without a head; we add ours."""
     from transformers import AutoModelForTextEncoding
 
     model, missing = read_weights(AutoModelForTextEncoding, source, config)

@@ -1,4 +1,4 @@
-"""Writing classifiers of texts and of images to a folder, from which `load_model` reads them (`storage.py`)."""
+"""Writes classifiers of texts and of images to a folder, from which `load_model` reads them (`storage.py`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WEIGHTS = "isthmus.safetensors"
 
 
 def save(model: Classifier, folder: Path) -> None:
-    """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
+    """Write `model` beside `folder` and rename it there, so that the folder is complete or absent."""
     if folder.exists() and any(folder.iterdir()) and not is_model(folder):
         raise RunError(f"{folder} holds other files, and saving a model would replace them: choose another folder")
     with replacing_folder(folder) as fresh:
@@ -70,7 +70,7 @@ def _write_model(model: Classifier, folder: Path) -> None:
 
 
 def _write_backbone(model: Classifier, folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
-    """Write what transformers can write, and return the tensors that are left."""
+    """Write what transformers can write, and return the remaining tensors."""
     if isinstance(model.backbone, StockBackbone) and model.is_stock:
         model.backbone.model.save_pretrained(folder)
         return {}
@@ -84,25 +84,25 @@ def _write_backbone(model: Classifier, folder: Path, description: dict[str, Any]
 
 
 def own_names(model: Classifier) -> list[str]:
-    """The tensors that lie in `WEIGHTS`, not in the encoder's file."""
+    """Names of the tensors in `WEIGHTS`, not in the encoder's file."""
     encoder = model.backbone.encoder()
     elsewhere = ("companions.",) if encoder is None else ("companions.", f"backbone.{encoder[1]}")
     return [name for name in model.state_dict() if not name.startswith(elsewhere)]
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds a classifier of texts, ours or a stock one."""
+    """Whether a folder holds a text classifier, ours or a stock one."""
     return (folder / DESCRIPTION).is_file() or (folder / "config.json").is_file()
 
 
 def version() -> str:
-    """That of the package."""
+    """Version of the package."""
     # Looked up when needed: the package's front page names rooms above this one.
     return str(importlib.import_module(__name__.split(".", 1)[0]).__version__)
 
 
 def save_images(model: ImageClassifier, folder: Path) -> None:
-    """Write `model` beside `folder` and rename it there, so that the folder is whole or not there."""
+    """Write `model` beside `folder` and rename it there, so that the folder is complete or absent."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

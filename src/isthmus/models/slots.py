@@ -1,4 +1,4 @@
-"""The three places of a classifier that a defence may fill.
+"""The three slots of a classifier that a defence may fill.
 
     ids -> word embeddings -> [word mask] -> encoder block 0 -> [noise] -> block 1 ... -> pooled -> [bottleneck] -> head
 
@@ -29,7 +29,7 @@ _registered: dict[str, type[Slot]] = {}
 
 
 class Slot(nn.Module):
-    """Base of what fills a slot. `config` must return the keyword arguments that build it again."""
+    """Base class of slots. `config` must return the keyword arguments that build it again."""
 
     place: ClassVar[str]
     """Which slot it fills: ``word_mask``, ``noise`` or ``bottleneck``."""
@@ -55,7 +55,7 @@ class WordMask(Slot):
     """Whether it reads what the encoder's embedding block makes of the words, and not the words' own embeddings."""
 
     def attach(self, backbone: Backbone) -> None:
-        """Called with what the classifier is built on when the slot is filled."""
+        """Called with the backbone when the slot is filled."""
         if self.after_block and backbone.embedding_block() is None:
             raise UsageError(
                 f"this {backbone.form} backbone has no block of its own that embeds words, so a word mask cannot be "
@@ -63,16 +63,16 @@ class WordMask(Slot):
             )
 
     def behind(self, attention_mask: Tensor | None, special_mask: Tensor, input_ids: Tensor) -> ConsoleHook:
-        """A hook that masks what the embedding block hands on."""
+        """A hook that masks the output of the embedding block."""
         return lambda _module, _given, output: self(output, attention_mask, special_mask, input_ids)
 
     @property
     def scales_words(self) -> bool:
-        """Whether all it does outside training is to multiply each word by its own `factors`."""
+        """Whether outside training it only multiplies each word by its own `factors`."""
         return False
 
     def factors(self) -> Tensor:
-        """What each entry of the vocabulary is multiplied by [vocabulary]; special tokens are left alone."""
+        """The factor of each entry of the vocabulary [vocabulary]; special tokens are left alone."""
         raise NotImplementedError(f"{type(self).__name__} has no factor for each word")
 
     def forward(
@@ -101,7 +101,7 @@ class Noise(Slot):
 
 
 class Latent(Protocol):
-    """What a bottleneck makes of the pooled vector; the head reads `sample`."""
+    """A bottleneck's output for the pooled vector; the head reads `sample`."""
 
     @property
     def sample(self) -> Tensor:
@@ -109,7 +109,7 @@ class Latent(Protocol):
 
 
 class Bottleneck(Slot):
-    """Squeezes the pooled vector into a latent code that the head classifies."""
+    """Compresses the pooled vector to a latent code that the head classifies."""
 
     place = "bottleneck"
     latent_size: int
@@ -142,7 +142,7 @@ class Slots(nn.Module):
         return any(slot.stochastic for slot in self.by_name().values())
 
     def put(self, name: str, slot: Slot, seed: int) -> None:
-        """Fill one slot; its draws come from (seed, its class name)."""
+        """Fill one slot; its draws depend on (seed, its class name)."""
         if not isinstance(slot, Slot) or slot.place != name:
             raise UsageError(f"the slot {name!r} takes a {_BASES[name].__name__}, not a {type(slot).__name__}")
         for module in slot.modules():
@@ -155,13 +155,13 @@ _BASES: dict[str, type[Slot]] = {"word_mask": WordMask, "noise": Noise, "bottlen
 
 
 def register_slot(cls: type[Slot]) -> type[Slot]:
-    """Let saved classifiers name `cls`, a slot class outside this package; use it as a decorator."""
+    """Allow saved classifiers to name `cls`, a slot class outside this package; use it as a decorator."""
     _registered[f"{cls.__module__}:{cls.__qualname__}"] = cls
     return cls
 
 
 def describe_slot(slot: Slot) -> dict[str, Any]:
-    """What a folder says about a slot."""
+    """Describe a slot for the model's folder."""
     path = f"{type(slot).__module__}:{type(slot).__qualname__}"
     if path not in _registered and not _CLASS_PATH.fullmatch(path):
         raise UsageError(
@@ -172,7 +172,7 @@ def describe_slot(slot: Slot) -> dict[str, Any]:
 
 
 def build_slot(description: Mapping[str, Any]) -> Slot:
-    """The slot a folder describes; nothing outside this package is imported, and nothing but a slot is called."""
+    """Build the slot that a folder describes; nothing outside this package is imported, only slots are called."""
     path, config = description.get("class"), description.get("config")
     if not isinstance(path, str) or not isinstance(config, dict):
         raise ModelError(f"a slot must be described by its class and config, not by {dict(description)!r}")

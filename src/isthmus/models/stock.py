@@ -1,4 +1,4 @@
-"""Stock transformers models as classifiers: a folder, a hub name, or a model that is in memory already."""
+"""Stock transformers models as classifiers: a folder, a hub name, or a model in memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def load_stock(source: str | Path) -> Classifier:
-    """A stock sequence classifier or question answerer: a transformers folder or a hub name."""
+    """Load a stock sequence classifier or question answerer from a folder or a hub name."""
     config = read_config(source)
     task = _stock_task(config, str(source), (getattr(config, "architectures", None) or ["?"])[0])
     return _of_stock(stock_backbone(source, config, task, complete=True), read_tokenizer(source), task)
 
 
 def from_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Classifier:
-    """A stock sequence classifier or question answerer that is in memory already, and its tokenizer."""
+    """Wrap a stock sequence classifier or question answerer in memory, with its tokenizer."""
     task = _stock_task(model.config, type(model).__name__, type(model).__name__)
     kind = SpanBackbone if isinstance(task, QuestionAnswering) else StockBackbone
     return _of_stock(kind(model), tokenizer, task)
@@ -39,7 +39,7 @@ def _of_stock(body: StockBackbone, tokenizer: PreTrainedTokenizerBase, task: Tas
 
 
 def _stock_task(config: PretrainedConfig, source: str, architecture: str) -> Task:
-    """What a stock model is for, by the name of its class."""
+    """The task of a stock model, by the name of its class."""
     if "ForQuestionAnswering" in architecture and not has_decoder(config):
         return QuestionAnswering()
     if "ForSequenceClassification" not in architecture:

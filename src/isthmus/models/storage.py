@@ -1,4 +1,4 @@
-"""Reading classifiers, which `saving.py` writes.
+"""Reads the classifiers that `saving.py` writes.
 
 A classifier's folder holds
 

@@ -1,4 +1,4 @@
-"""Reading transformers folders and hub names: quietly, in float32, from safetensors, and running nobody's code."""
+"""Reads transformers folders and hub names: silently, in float32, from safetensors, without running their code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ATTENTION = (None, "eager", "sdpa")
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' loading bars and reports, and put its verbosity back afterwards."""
+    """Inside, transformers shows no progress bars and reports; its verbosity is restored afterwards."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(source: str | Path) -> Iterator[None]:
-    """Turn whatever transformers raises about `source` into one `ModelError`."""
+    """Inside, whatever transformers raises about `source` becomes one `ModelError`."""
     try:
         with quiet():
             yield
@@ -80,7 +80,7 @@ def _complaint(source: str, error: Exception) -> str:
 
 @functools.cache
 def hub_answers() -> bool:
-    """Whether the hub can be reached; asked once, since its library tries for half a minute before it says no."""
+    """Whether the hub can be reached; asked once, since its library tries for half a minute before it fails."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -97,14 +97,14 @@ def hub_answers() -> bool:
 
 
 def _access(source: str | Path) -> dict[str, Any]:
-    """How transformers may get at `source`: without anybody's code, and without the hub where it is not needed."""
+    """Options for transformers to load `source`: without foreign code, and without the hub if it is not needed."""
     place = locate(source)
     local = Path(place).is_dir() or not hub_answers()
     return {"pretrained_model_name_or_path": place, "trust_remote_code": False, "local_files_only": local}
 
 
 def locate(source: str | Path) -> str:
-    """The folder of an asset backbone, a local folder, or the hub name as it is."""
+    """The folder of an asset backbone, a local folder, or the unchanged hub name."""
     if str(source) in ASSET_BACKBONES and not Path(source).is_dir():
         from isthmus import assets
 
@@ -113,7 +113,7 @@ def locate(source: str | Path) -> str:
 
 
 def read_config(source: str | Path, labels: Sequence[str] | None = None) -> PretrainedConfig:
-    """The configuration, with class names where given; one that would fetch foreign kernels is refused."""
+    """Read the configuration, with class names if given; one that would fetch foreign kernels is refused."""
     from transformers import AutoConfig
 
     folder = Path(locate(source))
@@ -136,7 +136,7 @@ def read_config(source: str | Path, labels: Sequence[str] | None = None) -> Pret
 
 
 def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub name."""
+    """Read the tokenizer of a folder or hub name."""
     from transformers import AutoTokenizer
 
     folder = Path(locate(source))
@@ -162,7 +162,7 @@ def read_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def _check_hub_files(source: str | Path) -> None:
-    """Refuse a hub model whose weights are not safetensors of its own; a folder was looked at before."""
+    """Refuse a hub model whose weights are not its own safetensors; folders are checked before."""
     from transformers.utils.hub import cached_file
 
     access = _access(source)
@@ -191,7 +191,7 @@ def _check_hub_files(source: str | Path) -> None:
 
 @contextlib.contextmanager
 def _no_foreign_conversion() -> Iterator[None]:
-    """Inside, transformers does not ask a service on the hub to convert a pickle."""
+    """Inside, transformers does not ask a hub service to convert a pickle."""
     name = "DISABLE_SAFETENSORS_CONVERSION"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -205,7 +205,7 @@ def _no_foreign_conversion() -> Iterator[None]:
 
 
 def read_weights(auto: Any, source: str | Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str]]:
-    """The model of class family `auto`, in float32, and the names of parameters the folder did not hold."""
+    """Load the model of class family `auto` in float32, and the names of parameters missing in the folder."""
     import torch
 
     if Path(locate(source)).is_dir():

@@ -1,4 +1,4 @@
-"""Variational word masks: every word is kept with a probability that the model learns, its importance.
+"""Variational word masks: every word is kept with a learned probability, its importance.
 
     φ(w) = softmax(W₂ tanh(W₁ e(w) + b₁) + b₂)[1]        e(w): the word's row of the embedding table
     in training      x_i ← W_i x_i,  W_i ~ Bernoulli(φ(w_i)), straight through a Gumbel-softmax sample
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class VariationalWordMask(WordMask):
-    """Learns how important each word is; draws from its own stream, so that dropout is not shifted."""
+    """Learns the importance of each word; its own random stream leaves dropout masks as they are."""
 
     def __init__(
         self, width: int, vocabulary: int, hidden: int = 400, temperature: float = 1.0, after_block: bool = False
@@ -44,12 +44,12 @@ class VariationalWordMask(WordMask):
         self._table: tuple[nn.Embedding, ...] = ()
 
     def config(self) -> dict[str, Any]:
-        """How to build it again."""
+        """The arguments that build it again."""
         names = ("width", "vocabulary", "hidden", "temperature", "after_block")
         return {name: getattr(self, name) for name in names}
 
     def attach(self, backbone: Backbone) -> None:
-        """Read the rows of its table."""
+        """Use the rows of the model's embedding table."""
         super().attach(backbone)
         table = backbone.table
         if not self.after_block and (table.num_embeddings, table.embedding_dim) != (self.vocabulary, self.width):
@@ -61,7 +61,7 @@ class VariationalWordMask(WordMask):
 
     @torch.no_grad()
     def begin_at(self, importance: float) -> None:
-        """Let all words start with about this importance."""
+        """Initialise all words with about this importance."""
         half = math.log(importance / (1 - importance)) / 2
         self.second.bias.add_(torch.tensor([-half, half], device=self.second.bias.device))
 
@@ -81,33 +81,33 @@ class VariationalWordMask(WordMask):
         return embeddings * factor.unsqueeze(-1).to(embeddings.dtype)
 
     def gap(self, vectors: Tensor) -> Tensor:
-        """log φ / (1 - φ) of vectors that the network reads, in float32 whatever surrounds it."""
+        """log φ / (1 - φ) of the network's input vectors, in float32 also under autocast."""
         with torch.autocast(vectors.device.type, enabled=False):
             outputs = self.second(torch.tanh(self.first(vectors.to(self.first.weight.dtype)))).float()
         gap: Tensor = outputs[..., 1] - outputs[..., 0]
         return gap
 
     def gap_of(self, ids: Tensor) -> Tensor:
-        """The same of words by id, with the graph to the network's weights."""
+        """The same for words by id, differentiable with respect to the network's weights."""
         # Not by calling the table: whoever listens there would take it for the words of a text.
         return self.gap(nn.functional.embedding(ids, self._require_table().weight.detach()))
 
     def factors(self) -> Tensor:
-        """φ of every entry of the vocabulary, as it is used outside training."""
+        """φ of every entry of the vocabulary, as used outside training."""
         if not self._is_current:
             self._refresh()
         return self.importance
 
     @property
     def scales_words(self) -> bool:
-        """Unless it depends on more than the word."""
+        """True, unless it depends on more than the word."""
         return not self.after_block
 
     def _gap_at(self, embeddings: Tensor, input_ids: Tensor) -> Tensor:
         return self.gap(embeddings) if self.after_block else self.gap_of(input_ids)
 
     def _sample(self, gap: Tensor) -> Tensor:
-        """0 or 1, with the gradient of the Gumbel-softmax sample; of two classes that is a logistic draw."""
+        """Draw 0 or 1 with the gradient of the Gumbel-softmax sample; with two classes that is a logistic draw."""
         uniform = self.stream.uniform(gap.detach()).clamp(min=2.0**-24, max=1 - 2.0**-24)
         soft = torch.sigmoid((gap + uniform.log() - (-uniform).log1p()) / self.temperature)
         hard = (soft.detach() > 0.5).to(soft.dtype)
@@ -115,7 +115,7 @@ class VariationalWordMask(WordMask):
 
     def _require_table(self) -> nn.Embedding:
         if not self._table:
-            raise UsageError("word masks read a classifier's word embeddings: put them in by Classifier.fill first")
+            raise UsageError("word masks read a classifier's word embeddings: add them with Classifier.fill first")
         return self._table[0]
 
     @torch.no_grad()

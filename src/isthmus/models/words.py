@@ -36,7 +36,7 @@ PAD, UNKNOWN, SEPARATOR, MASK = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What `options` of `Classifier.create` may set for ``lstm`` and ``cnn``."""
+    """Valid `options` of `Classifier.create` for ``lstm`` and ``cnn``."""
 
     vectors: str | None = "glove"
     """Asset or file of word vectors; None starts from random ones."""
@@ -73,7 +73,7 @@ class Sizes:
 
 
 class WordBackbone(Backbone):
-    """What the two networks share: the embedding table and dropout."""
+    """Shared by both networks: the embedding table and dropout."""
 
     def __init__(self, vocabulary: int, sizes: Sizes) -> None:
         super().__init__()
@@ -198,12 +198,12 @@ FORMS: dict[str, type[WordBackbone]] = {"lstm": LSTMBackbone, "cnn": CNNBackbone
 
 
 def build(form: str, vocabulary: int, options: Mapping[str, Any]) -> WordBackbone:
-    """An untrained backbone of the given sizes."""
+    """Make an untrained backbone of the given sizes."""
     return FORMS[form](vocabulary, sizes_of(options))
 
 
 def sizes_of(options: Mapping[str, Any]) -> Sizes:
-    """Check options and turn them into sizes."""
+    """Check options and convert them to sizes."""
     known = {field.name for field in fields(Sizes)}
     for name in options:
         if name not in known:
@@ -227,7 +227,7 @@ def find_parts(
     texts: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> Parts:
-    """An untrained word-level network whose vocabulary is that of `texts`."""
+    """Make an untrained word-level network with the vocabulary of `texts`."""
     if not texts:
         raise UsageError(f"the backbone {form!r} builds its vocabulary from the training texts: pass texts=")
     sizes = sizes_of(options)
@@ -250,7 +250,7 @@ def find_parts(
 def word_tokenizer(
     texts: Iterable[str], size: int, least: int, others: Sequence[str] = (), more: int = 0
 ) -> PreTrainedTokenizerBase:
-    """Lower-cased words and punctuation marks; the most frequent first, ties in alphabetical order.
+    """Make a tokenizer of lower-case words and punctuation marks; the most frequent first, ties in alphabetical order.
 
     Behind them come the first `more` of the `others` that are not there yet.
     """
@@ -281,12 +281,12 @@ def word_tokenizer(
 
 
 def _is_one(word: str, normalizer: Any, splitter: Any) -> bool:
-    """Whether a text can hold this word as it is spelled."""
+    """Whether the tokenizer can produce this word."""
     return [found for found, _ in splitter.pre_tokenize_str(normalizer.normalize_str(word))] == [word]
 
 
 def _word_vectors(sizes: Sizes) -> WordVectors | None:
-    """The vectors to begin with; None, with a warning, where the asset cannot be had."""
+    """The initial word vectors; None, with a warning, if the asset is not available."""
     from isthmus.lexicon.vectors import WordVectors
 
     if sizes.vectors is None:
@@ -305,6 +305,6 @@ def _more(vectors: WordVectors | None, count: int) -> Sequence[str]:
 
 
 def _read_table(vectors: WordVectors, tokenizer: PreTrainedTokenizerBase, seed: int) -> Tensor:
-    """Vectors of the vocabulary."""
+    """Read the vectors of the vocabulary."""
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     return torch.from_numpy(vectors.matrix_for(words, seed=seed))

@@ -42,7 +42,7 @@ def percent_axis(axes: Axes, which: str, upto: float = 1.0) -> None:
 
 
 def spread(heights: Sequence[float], gap: float = 0.075) -> list[float]:
-    """Heights moved apart so that labels do not overlap, and not above the top."""
+    """Move heights apart so that labels do not overlap, and not above the top."""
     order = sorted(range(len(heights)), key=lambda index: heights[index])
     placed = list(heights)
     for before, index in itertools.pairwise(order):
@@ -55,7 +55,7 @@ def spread(heights: Sequence[float], gap: float = 0.075) -> list[float]:
 
 
 def series_colour(number: int) -> str:
-    """The colour of a series by its number; after the last comes the first again."""
+    """The colour of a series by its number; after the last colour comes the first again."""
     return SERIES[number % len(SERIES)]
 
 
@@ -103,7 +103,7 @@ def inline_svg(name: str, description: str, draw: Callable[[Figure], None], heig
 
 
 def _dress(svg: str, description: str) -> str:
-    """The bare SVG in the page's colours and font, with a description for screen readers."""
+    """Add the page's colours and font to a bare SVG, and a description for screen readers."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

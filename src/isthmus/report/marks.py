@@ -140,7 +140,7 @@ def _shorten(piece: Piece, context: int, first: bool, last: bool) -> Piece:
 
 
 def odd_ones(text: str, most: int = 8) -> str:
-    """Non-ASCII characters in a word with ASCII letters: mostly look-alikes that a reader cannot see."""
+    """Non-ASCII characters in a word with ASCII letters: mostly look-alikes that a reader does not see."""
     if not re.search("[A-Za-z]", text):
         return ""
     found = dict.fromkeys(character for character in text if ord(character) > 0x7E)

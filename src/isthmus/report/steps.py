@@ -1,4 +1,4 @@
-"""Commands to copy: those that made a run, and what to run next.
+"""Commands to copy: those that made a run, and useful next ones.
 
 A folder can be named as a model only where a training has put one there. Of any other model only the commands that were
 given know how it is reached, so that what comes next is one of them with more examples.

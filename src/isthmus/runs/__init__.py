@@ -1,1 +1,1 @@
-"""The run folder: files on disk, and what may be read back from them."""
+"""The run folder: its files, and the values read from them."""

@@ -1,4 +1,4 @@
-"""What a piece of work cost, over all the sessions it took."""
+"""The cost of a piece of work, over all sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def measure_effort(effort: dict[str, float]) -> Iterator[None]:
-    """Add the seconds that the block takes to `effort`, where it may note those of other processes."""
+    """Add the seconds of the block to `effort`, which may also collect those of other processes."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
     effort["wall_s"] += time.perf_counter() - wall
@@ -18,7 +18,7 @@ def measure_effort(effort: dict[str, float]) -> Iterator[None]:
 
 
 def sum_effort(before: Any, effort: Mapping[str, float]) -> dict[str, float]:
-    """Effort of all sessions that ended; one that was killed is not known."""
+    """Sum the effort of all sessions that ended; that of a killed session is unknown."""
     total = dict(before) if isinstance(before, Mapping) else {}
     for key, value in effort.items():
         added = total.get(key, 0) + value

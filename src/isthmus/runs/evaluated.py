@@ -1,4 +1,4 @@
-"""What became of one example of a set: the model's answer in every way, or why it has none."""
+"""The result for one example of a set: the model's prediction in every way, or why it has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ScoresByWay = Mapping[str, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class OriginalText:
-    """The text that an adversarial text was made from, and the model's answer to it."""
+    """The original of an adversarial text, and the model's prediction for it."""
 
     texts: Mapping[str, str]
     scores: ScoresByWay | None = None
@@ -27,7 +27,7 @@ class OriginalText:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One example of a set. `error`: the model has no answer, or there is no example."""
+    """The result for one example of a set. `error`: the model has no prediction, or there is no example."""
 
     id: str
     outcome: str
@@ -41,7 +41,7 @@ class Evaluated:
     original: OriginalText | None = None
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON-ready record; what was never asked for has no scores."""
+        """A JSON-ready record; an example that was never scored has no scores."""
         row: dict[str, Any] = {"id": self.id, "outcome": self.outcome, "label": self.label, "texts": dict(self.texts)}
         if self.label is None:
             return {**row, "reason": self.reason}
@@ -72,7 +72,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """One question, and the model's answer beside those of the data."""
+    """One question, with the model's answer and the true answers."""
 
     id: str
     outcome: str

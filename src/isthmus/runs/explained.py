@@ -1,4 +1,4 @@
-"""What was explained, and how a run folder keeps it, in explanations.json.
+"""Explanations, and the file explanations.json that keeps them in a run folder.
 
     {"pwws": {"settings": …, "hash": …, "command": …, "explained": […]}, "pwws@1a2b3c4d": …}
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """One text as one model reads it, and what an attack made of the text."""
+    """One model's explanation of one text, and of its attacked version."""
 
     model: str
     original: Explanation
@@ -33,7 +33,7 @@ class Reading:
 
     @property
     def sides(self) -> tuple[tuple[str, Explanation], ...]:
-        """The texts with their names; a text alone has none."""
+        """The texts with their names; a single text has none."""
         if self.attacked is None:
             return (("", self.original),)
         return ("original", self.original), ("attacked", self.attacked)
@@ -45,7 +45,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made."""
+        """Read an explanation that `to_json` made."""
         from isthmus.explanations.base import Explanation
 
         attacked = value.get("attacked")
@@ -58,7 +58,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Explained:
-    """One text, or a text and what an attack made of it, as one model or two read it."""
+    """One text, or a text and its attacked version, explained for one model or two."""
 
     title: str
     readings: tuple[Reading, ...]
@@ -68,23 +68,23 @@ class Explained:
 
     @property
     def explanation(self) -> Explanation:
-        """Of the text, by the first model."""
+        """The explanation of the text for the first model."""
         return self.readings[0].original
 
     @property
     def attacked(self) -> Explanation | None:
-        """Of what the attack made of it, by the first model."""
+        """The explanation of the attacked text for the first model."""
         return self.readings[0].attacked
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready: the first model's reading, and the other's under `against`."""
+        """JSON-ready: the first model's explanation, and the other's under `against`."""
         first, *others = self.readings
         found = {**first.to_json(), "truth": self.truth, "title": self.title}
         return found if not others else {**found, "against": [other.to_json() for other in others]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made."""
+        """Read an explanation that `to_json` made."""
         readings = [Reading.from_json(value), *(Reading.from_json(each) for each in value.get("against") or ())]
         truth = value.get("truth")
         return cls(str(value["title"]), tuple(readings), None if truth is None else str(truth))
@@ -101,7 +101,7 @@ class KeptExplanations:
 
     @property
     def title(self) -> str:
-        """What was explained, and how."""
+        """The explained texts and the method, as a title."""
         found = f"{self.key.split('@')[0]} by {self.settings.get('method')}"
         return f"{found}, beside {self.settings['against']}" if self.settings.get("against") else found
 
@@ -109,7 +109,7 @@ class KeptExplanations:
 def keep(
     folder: RunFolder, name: str, settings: Mapping[str, Any], explained: Sequence[Explained], command: str | None
 ) -> KeptExplanations:
-    """Write explanations into a run folder; those of the same settings are replaced."""
+    """Write explanations into a run folder; those with the same settings are replaced."""
     folder.record()
     code = short_hash(settings)
     entry = {
@@ -132,7 +132,7 @@ def check_kept(folder: RunFolder) -> None:
 
 
 def read_explanations(folder: RunFolder) -> list[KeptExplanations]:
-    """What a run folder holds, by name."""
+    """Read the explanations in a run folder, by name."""
     found = []
     for key, entry in sorted(_read_entries(folder).items()):
         try:
@@ -156,7 +156,7 @@ def _read_entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no such number."""
+    """Replace NaN by None: JSON has no NaN."""
     if isinstance(value, Mapping):
         return {key: _without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

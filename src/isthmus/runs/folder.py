@@ -1,4 +1,4 @@
-"""The run folder: everything about one model on one data set, and nothing that can execute.
+"""The run folder: everything about one model on one data set, and nothing executable.
 
     run.json                    names, parameters, data fingerprints, seed, versions, machine
     model/                      the classifier (absent where a foreign model was attacked)
@@ -49,7 +49,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True)
 class DataRecord:
-    """Which data, and a fingerprint of each split that was used."""
+    """The data, and a fingerprint of each split that was used."""
 
     source: str
     name: str
@@ -63,7 +63,7 @@ class DataRecord:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """Which model: the backbone that was trained, or the victim that was given."""
+    """The model: the trained backbone, or the given victim."""
 
     spec: str
     labels: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class MethodRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What run.json holds."""
+    """The content of run.json."""
 
     model: ModelRecord
     data: DataRecord
@@ -100,7 +100,7 @@ class RunRecord:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides the model: two trainings that agree in it end with the same weights.
+        """The settings that decide the model: equal settings give equal weights.
 
         For a foreign model that was only attacked it names the model and the data; each attack has its own settings.
         """
@@ -153,17 +153,17 @@ class AttackFile:
 
     @property
     def rows_path(self) -> Path:
-        """One JSON line per example."""
+        """The file of rows: one JSON line per example."""
         return self.folder / f"{self.key}.jsonl"
 
     @property
     def header_path(self) -> Path:
-        """Settings, effort and summary."""
+        """The header: settings, effort and summary."""
         return self.folder / f"{self.key}.json"
 
     @property
     def challenges_path(self) -> Path:
-        """One JSON line per adversarial text that was checked against a certificate."""
+        """One JSON line per adversarial text checked against a certificate."""
         return self.folder / f"{self.key}.challenges.jsonl"
 
     @property
@@ -173,7 +173,7 @@ class AttackFile:
 
     @property
     def trace_path(self) -> Path:
-        """One JSON line per query."""
+        """The trace: one JSON line per query."""
         return self.folder / f"{self.key}.trace.jsonl"
 
     @property
@@ -182,11 +182,11 @@ class AttackFile:
         return self.key.split("@")[0]
 
     def header(self) -> dict[str, Any]:
-        """What the header holds, checked for its version."""
+        """The header's content; a newer format version is an error."""
         return _read_versioned(self.header_path)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows written so far, as the journal holds them."""
+        """The rows so far, as the journal holds them."""
         return read_rows(self.rows_path)
 
     def results(self) -> list[AttackResult]:
@@ -196,7 +196,7 @@ class AttackFile:
         return self.read(AttackResult.from_row, "an attack")
 
     def read(self, reader: Callable[[Mapping[str, Any]], Read], verb: str) -> list[Read]:
-        """Every row as `reader` reads it; one that is none of `verb` is an error that names its line."""
+        """Read every row with `reader`; a row of another kind than `verb` is an error that names its line."""
         found = []
         for number, row in enumerate(self.rows(), start=1):
             try:
@@ -234,7 +234,7 @@ class RunFolder:
 
     @property
     def record_path(self) -> Path:
-        """run.json."""
+        """The path of run.json."""
         return self.path / "run.json"
 
     @property
@@ -244,57 +244,57 @@ class RunFolder:
 
     @property
     def train_log_path(self) -> Path:
-        """train.jsonl."""
+        """The path of train.jsonl."""
         return self.path / "train.jsonl"
 
     @property
     def attacks_path(self) -> Path:
-        """The folder of the attacks' rows."""
+        """The folder of the rows of attacks."""
         return self.path / "attacks"
 
     @property
     def embeddings_path(self) -> Path:
-        """The folder of the rows of attacks on embeddings: nobody can send one, so they are kept apart."""
+        """The folder of the rows of attacks on embeddings, apart from texts because nobody can send an embedding."""
         return self.path / "embeddings"
 
     @property
     def evaluations_path(self) -> Path:
-        """The folder of the evaluations' rows."""
+        """The folder of the rows of evaluations."""
         return self.path / "evaluations"
 
     @property
     def certificates_path(self) -> Path:
-        """The folder of the certificates' rows."""
+        """The folder of the rows of certificates."""
         return self.path / "certificates"
 
     @property
     def snapshots_path(self) -> Path:
-        """The weights of single epochs."""
+        """The folder of the weights of single epochs."""
         return self.path / "snapshots"
 
     @property
     def probes_path(self) -> Path:
-        """By which a model without files of its own is known again."""
+        """The file by which a model without files of its own is recognised."""
         return self.path / "probes.json"
 
     @property
     def measures_path(self) -> Path:
-        """What was measured."""
+        """The file of measurements."""
         return self.path / "measures.json"
 
     @property
     def explanations_path(self) -> Path:
-        """What was explained."""
+        """The file of explanations."""
         return self.path / "explanations.json"
 
     @property
     def figures_path(self) -> Path:
-        """Figures of measures and explanations."""
+        """The folder of figures of measures and explanations."""
         return self.path / "figures"
 
     @property
     def report_path(self) -> Path:
-        """The page."""
+        """The file of the report page."""
         return self.path / "report.html"
 
     @property
@@ -303,7 +303,7 @@ class RunFolder:
         return self.record_path.is_file()
 
     def record(self) -> RunRecord:
-        """What run.json says."""
+        """Read run.json."""
         if not self.path.exists():
             raise RunError(f"no run folder {self.path}: make one with `isthmus train --out {self.path}`")
         if not self.exists:
@@ -311,7 +311,7 @@ class RunFolder:
         return RunRecord.from_json(_read_versioned(self.record_path), self.record_path)
 
     def write(self, record: RunRecord) -> None:
-        """Write run.json; the folder is made if need be."""
+        """Write run.json; the folder is made if missing."""
         make_folder(self.path)
         write_record(self.record_path, to_plain(record))
 
@@ -320,7 +320,7 @@ class RunFolder:
         return hold(self.path, verb, exclusive=exclusive)
 
     def claim(self, record: RunRecord) -> RunRecord:
-        """Write run.json, or continue the run that is there if it is the same one.
+        """Write run.json, or continue the existing run if its settings are the same.
 
         The first record stays, so that a continued run names the moment and the machine it began on.
         """
@@ -341,7 +341,7 @@ class RunFolder:
         return there
 
     def train_log(self) -> list[dict[str, Any]]:
-        """The rows of the training log; empty where nothing was trained."""
+        """The rows of the training log; empty if nothing was trained."""
         return read_rows(self.train_log_path, "its step is then missing from the curves")
 
     def attack_files(self) -> tuple[AttackFile, ...]:
@@ -353,7 +353,7 @@ class RunFolder:
         return _list_files(self.evaluations_path)
 
     def attack_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
-        """Where rows of `attack` with these settings belong.
+        """The file for rows of `attack` with these settings.
 
         The first settings used take the plain name; others get their hash. A name without any row is free, unless
         another process is about to write it.
@@ -365,11 +365,11 @@ class RunFolder:
         return _list_files(self.embeddings_path)
 
     def embedding_file(self, attack: str, settings: Mapping[str, Any]) -> AttackFile:
-        """Where rows of an attack on embeddings with these settings belong, by the same rule."""
+        """The file for rows of an attack on embeddings with these settings, by the same rule."""
         return _file(self.embeddings_path, attack, settings)
 
     def evaluation_file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
-        """Where rows of the set `name` with these settings belong, by the same rule."""
+        """The file for rows of the set `name` with these settings, by the same rule."""
         return _file(self.evaluations_path, name, settings)
 
     def certificate_files(self) -> tuple[AttackFile, ...]:
@@ -377,7 +377,7 @@ class RunFolder:
         return _list_files(self.certificates_path)
 
     def certificate_file(self, certificate: str, settings: Mapping[str, Any]) -> AttackFile:
-        """Where rows of `certificate` with these settings belong, by the same rule."""
+        """The file for rows of `certificate` with these settings, by the same rule."""
         return _file(self.certificates_path, certificate, settings)
 
 
@@ -402,7 +402,7 @@ def _file(folder: Path, name: str, settings: Mapping[str, Any]) -> AttackFile:
 
 
 def _owner(file: AttackFile) -> str | None:
-    """Whose rows a file holds: the hash of the settings in its header, None where there is no header."""
+    """The settings hash in a file's header, which owns the rows; None without a header."""
     return str(file.header().get("hash")) if file.header_path.exists() else None
 
 
@@ -421,7 +421,7 @@ def _read_versioned(path: Path) -> dict[str, Any]:
 
 
 def default_path(model: str, data: str, defence: str | None = None) -> Path:
-    """``runs/<model>-<data>``, with the defence between them where there is one."""
+    """The default folder ``runs/<model>-<data>``, with the defence between them if there is one."""
     parts = [model, defence if defence not in (None, "standard") else None, data]
     return Path("runs") / "-".join(short_name(part) for part in parts if part)
 

@@ -1,4 +1,4 @@
-"""A file of JSON lines that survives being killed.
+"""A file of JSON lines that survives a killed process.
 
 Each finished piece of work is one line, handed to the system in one write before the next begins, so a killed process
 loses at most the work in flight. A line torn by the kill is dropped when the journal is opened again. Each line carries
@@ -36,7 +36,7 @@ class BusyError(RunError):
 
 
 def read_rows(path: Path, remedy: str = "") -> list[dict[str, Any]]:
-    """The rows of a journal, without touching it: each once, and without a torn last line; a damaged one is an error.
+    """Read a journal without changing it: each row once, without an incomplete last line; damage is an error.
 
     Rows of the same ``id``, and lines that are equal, are one. `remedy` says what follows from deleting a damaged line.
     """
@@ -47,12 +47,12 @@ def read_rows(path: Path, remedy: str = "") -> list[dict[str, Any]]:
 
 
 def read_every_row(path: Path) -> list[dict[str, Any]]:
-    """The rows of a journal as they stand, those that repeat an id too."""
+    """Read all rows of a journal, also those that repeat an id."""
     return [row for row, _ in _scan(path)]
 
 
 def _scan(path: Path, remedy: str = "") -> Iterator[tuple[dict[str, Any], PlacedLine]]:
-    """Each whole row with its line; a damaged line is an error."""
+    """Yield each complete row with its line; a damaged line is an error."""
     try:
         content = read_whole(path)
     except FileNotFoundError:
@@ -114,14 +114,14 @@ class Journal:
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows by their ids: what was written is what a resumed run would read."""
+        """The rows by id: what a resumed run would read."""
         if self._unread:
             self._rows |= {key: json.loads(line) for key, line in self._unread.items()}
             self._unread = {}
         return self._rows
 
     def append(self, row: JournalRow) -> None:
-        """Write one row; it is safe from a kill when this returns, and from a power cut half a second later."""
+        """Append one row; it survives a kill when this returns, and a power cut half a second later."""
         if not self._is_sealed:  # Written before there were checksums: all of its lines get theirs now.
             self._rewrite(list(self.rows))
         plain = encode(row)
@@ -152,13 +152,13 @@ class Journal:
         self._rewrite(list(self.rows))
 
     def finish(self, order: Sequence[str]) -> None:
-        """Rewrite the file in the order of `order`; rows it does not name follow in the order they have."""
+        """Rewrite the file in the order of `order`; rows that are not in it follow in their old order."""
         first = [key for key in order if key in self.rows]
         named = set(first)
         self._rewrite([*first, *(key for key in self.rows if key not in named)])
 
     def close(self) -> None:
-        """Flush to the disk and let go of the file."""
+        """Flush to the disk and release the file."""
         if self._handle >= 0:
             with contextlib.suppress(OSError):
                 self._sync()
@@ -192,7 +192,7 @@ class Journal:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether another process, or another journal of this one, holds the file open."""
+    """Whether another process, or another journal of this one, has the file open."""
     while True:
         try:
             handle = os.open(path, os.O_RDWR)
@@ -210,7 +210,7 @@ def is_being_written(path: Path) -> bool:
 
 
 def _open_locked(path: Path) -> int:
-    """A handle on the file, which is made if need be, while nobody else holds it."""
+    """Open the file, made if missing, while nobody else has it open."""
     while True:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _lock_again(handle: int, path: Path) -> int:
-    """A second handle on a new open file, which keeps its lock when the first is closed; -1 without such locks."""
+    """A second handle that keeps the lock when the first is closed; -1 without such locks."""
     try:
         import fcntl
     except ImportError:
@@ -245,7 +245,7 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _lock(handle: int, path: Path, *, shared: bool = False) -> None:
-    """The system frees the lock when the process ends, however it ends."""
+    """Lock the file; the system releases the lock when the process ends."""
     try:
         import fcntl
     except ImportError:  # Windows: two writers at once are then the user's care.

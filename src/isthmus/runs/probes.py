@@ -1,4 +1,4 @@
-"""A model without files of its own is known by its answers to eight texts of the data.
+"""Recognises a model without files of its own by its answers to eight texts of the data.
 
 A function, a pipeline, a service or a hub name can be retrained under the same name. When it first enters a run folder
 it is asked for eight texts twice, and its scores are kept in ``probes.json``, rounded to 1e-3. Every later command asks
@@ -52,7 +52,7 @@ ProbeScores = tuple[tuple[float, ...] | None, ...]
 
 
 def choose_probes(data: Dataset) -> tuple[Texts, ...]:
-    """Eight texts of a split: classes in turn, each in the order of its texts' hashes.
+    """Choose eight texts of a split: classes in turn, each in the order of its texts' hashes.
 
     They depend on the texts and labels alone: not on the order of the file, on a seed, or on how many are asked for.
     """
@@ -68,7 +68,7 @@ def choose_probes(data: Dataset) -> tuple[Texts, ...]:
 
 @dataclass(frozen=True)
 class ProbeAnswers:
-    """What a model said to the probes."""
+    """A model's answers to the probes."""
 
     scores: ProbeScores
     queries: int
@@ -77,7 +77,7 @@ class ProbeAnswers:
 
 
 def ask(victim: Victim, probes: Sequence[Texts]) -> ProbeAnswers:
-    """The scores of every probe. A model that answers none of the first, the middle and the last is down: its error.
+    """Ask for the scores of every probe. If the first, the middle and the last fail, the model is down: its error.
 
     A randomised model draws the same numbers each time, where it takes a key for them.
     """
@@ -116,7 +116,7 @@ def ask(victim: Victim, probes: Sequence[Texts]) -> ProbeAnswers:
 
 
 def change(before: ProbeScores, after: ProbeScores) -> float:
-    """The largest difference of two scores; infinite where one of them is missing or has other classes."""
+    """The largest difference of two scores; infinite if one is missing or has other classes."""
     worst = 0.0
     for old, new in itertools.zip_longest(before, after):
         if old is None and new is None:
@@ -129,7 +129,7 @@ def change(before: ProbeScores, after: ProbeScores) -> float:
 
 @dataclass(frozen=True)
 class Probed:
-    """One entry of ``probes.json``: a model asked in one way."""
+    """One entry of ``probes.json``: a model with certain inference options."""
 
     asked: Mapping[str, Any]
     """Fields, class names, options and precision: other ones are another way of asking, with an entry of its own."""
@@ -142,18 +142,18 @@ class Probed:
 
     @property
     def is_labels_only(self) -> bool:
-        """Whether it answers with labels and no scores, which hide most changes."""
+        """Whether it answers with labels without scores, which hide most changes."""
         rows = [row for row in self.scores if row is not None]
         return bool(rows) and all(set(row) <= {0.0, 1.0} for row in rows)
 
     @property
     def key(self) -> str:
-        """Names the way of asking."""
+        """Names the inference options."""
         return short_hash(self.asked)
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that stand for the model in the settings of its results."""
+        """16 hex digits that identify the model in the settings of its results."""
         known = [self.asked, self.source, self.texts, self.scores if self.repeats else None]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -169,7 +169,7 @@ class Probed:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
+        """JSON-ready, for `from_json`."""
         return {
             "asked": self.asked,
             "texts": self.texts,
@@ -180,12 +180,12 @@ class Probed:
 
 
 def round_scores(scores: ProbeScores) -> ProbeScores:
-    """As scores are kept."""
+    """Round scores as they are stored."""
     return tuple(None if row is None else tuple(round(score, _DIGITS) for score in row) for row in scores)
 
 
 def read_probes(path: Path) -> dict[str, Probed]:
-    """The entries of a ``probes.json`` by their keys; none where there is no file."""
+    """The entries of a ``probes.json`` by their keys; empty if there is no file."""
     if not path.is_file():
         return {}
     try:
@@ -198,7 +198,7 @@ def read_probes(path: Path) -> dict[str, Probed]:
 
 
 def keep(path: Path, entry: Probed) -> Probed:
-    """Write an entry; where another process has just written one for the same model, that one stays."""
+    """Write an entry; if another process has just written one for the same model, that one stays."""
     with serialise(path, "probes"):
         known = read_probes(path)
         there = known.get(entry.key)
@@ -213,13 +213,13 @@ def keep(path: Path, entry: Probed) -> Probed:
 
 
 def is_same(kept: Probed, now: Probed) -> bool:
-    """Whether two entries, both rounded, are of one model."""
+    """Whether two rounded entries belong to the same model."""
     alike = kept.source == now.source and kept.repeats == now.repeats and kept.texts == now.texts
     return alike and (not kept.repeats or change(kept.scores, now.scores) < 1.5 * TOLERANCE)
 
 
 def source_hash(given: str) -> str | None:
-    """Of the module of a ``module:attribute`` and what it imported from beside it; None for anything else."""
+    """Hash of the module of a ``module:attribute`` and of its imports from the same folder; None for anything else."""
     from isthmus.models.victims import names_python_object
 
     top, sources = given.split(":")[0].split(".")[0], dict(_sources())
@@ -238,7 +238,7 @@ def source_hash(given: str) -> str | None:
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
-    """Every module that was read from a file of Python's."""
+    """Every module that was read from a Python file."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__dict__", {}).get("__file__")  # Some modules import more when they are asked.
         if isinstance(file, str) and file.endswith(".py"):
@@ -247,7 +247,7 @@ def _sources() -> Iterator[tuple[str, Path]]:
 
 @dataclass(frozen=True)
 class Recognised:
-    """The model's entry, which `keep` writes, and how often it was asked for that."""
+    """The model's entry, which `keep` writes, and the number of queries for it."""
 
     entry: Probed
     queries: int

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions of what computed it, and the machine, without anything personal."""
+"""The origin of a result: versions of the software, and the machine, without anything personal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def machine(device: str | None = None) -> dict[str, Any]:
 
 
 def processor_name() -> str:
-    """The processor's marketing name where the system tells it."""
+    """The processor's marketing name, if the system tells it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -75,7 +75,7 @@ def usable_cores() -> int:
 
 
 def memory_gib() -> float | None:
-    """Physical memory, where the system tells it."""
+    """Physical memory, if the system tells it."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
@@ -83,12 +83,12 @@ def memory_gib() -> float | None:
 
 
 def now() -> str:
-    """The present moment in UTC, to the second."""
+    """The current time in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
 
 
 def fingerprint(path: Path) -> str | None:
-    """16 hex digits over the content of the files that make up a local model, so that rows of two are never mixed.
+    """16 hex digits over the files of a local model, so that rows of two models are never mixed.
 
     Of a folder: weights, tokenizer and configuration. Of an ONNX file: the files it keeps its tensors in, and the
     tokenizer and configuration beside it. None where `path` is not a local file or folder.
@@ -111,7 +111,7 @@ def fingerprint(path: Path) -> str | None:
 
 
 def hash_named_files(method: Any, *more: str | None) -> dict[str, str]:
-    """The local files and model folders that the fields of a method name, and `more`, each by its content."""
+    """Hash the local files and model folders named by the fields of a method, and `more`, each by its content."""
     values = [getattr(method, each.name) for each in dataclasses.fields(method)] + list(more)
     found = {}
     for value in values:
@@ -123,7 +123,7 @@ def hash_named_files(method: Any, *more: str | None) -> dict[str, str]:
 
 
 def _onnx_files(file: Path) -> dict[str, Path]:
-    """An ONNX file with everything that decides its answers, by name."""
+    """An ONNX file with all files that decide its answers, by name."""
     found = {file.name: file}
     for place in (file.parent, file.parent.parent):
         beside = {each.name: each for each in place.iterdir() if each.is_file() and _is_beside_onnx(each)}
@@ -142,7 +142,7 @@ def _is_beside_onnx(file: Path) -> bool:
 
 
 def _tensor_files(file: Path) -> set[str]:
-    """The files that hold tensors of an ONNX file, by the names it gives them."""
+    """The files with the tensors of an ONNX file, by their names in it."""
     if not file.stat().st_size:
         return set()
     found = set()

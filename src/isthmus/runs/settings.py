@@ -1,4 +1,4 @@
-"""What decides a result, as plain JSON values, and the short name of it.
+"""The settings that decide a result, as plain JSON values, and their short hash.
 
     hash = first 8 hex digits of sha256(canonical JSON of the settings)
 
@@ -21,7 +21,7 @@ import numpy as np
 
 
 def to_plain(value: Any) -> Any:
-    """`value` as JSON would hold it."""
+    """`value` as plain JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -47,13 +47,13 @@ def to_plain(value: Any) -> Any:
 
 
 def short_hash(settings: Mapping[str, Any]) -> str:
-    """Eight hex digits that name these settings, whatever the order of their keys."""
+    """Eight hex digits that name these settings; the order of keys does not matter."""
     canonical = json.dumps(to_plain(settings), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """What changed between two settings, one line each: ``seed: 0 -> 1``."""
+    """The changes between two settings, one line each: ``seed: 0 -> 1``."""
     found: list[str] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)

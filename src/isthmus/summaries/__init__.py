@@ -1,1 +1,1 @@
-"""Rates and other figures with their intervals, computed from results and from nothing else."""
+"""Rates and other figures with their intervals, computed from results alone."""

@@ -1,4 +1,4 @@
-"""Figures of an attack, computed from its results and from nothing else.
+"""Figures of an attack, computed from its results alone.
 
 With N examples asked for, of which every one has a result:
 
@@ -26,8 +26,8 @@ Of a randomised classifier also, on draws that the attack never saw (`Fresh` and
 
 An example the classifier gets wrong unattacked is skipped and counts as wrong in both accuracies. An error or a
 time-out is its own outcome: it stays in N and is never robust. Without either, asr = 1 - racc / sacc (untargeted).
-An example without candidates is robust by the definition of racc though nothing was tried on it, which is why the count
-stands beside it. Rates carry Wilson intervals, means carry bootstrap intervals.
+An example without candidates counts as robust by the definition of racc. So the number of such examples is reported
+beside it. Rates have Wilson intervals, means have bootstrap intervals.
 
 Robust accuracy at a budget of q queries counts an attack that needed more than q as failed, so one run gives the whole
 curve.
@@ -65,7 +65,7 @@ _DRAWS = 2_000
 
 @dataclass(frozen=True)
 class FreshSummary:
-    """What fresh draws of a randomised classifier say about clean texts, and about those that seemed to fool it."""
+    """The figures of a randomised classifier on fresh draws: for clean texts, and for those that seemed to fool it."""
 
     claimed: int
     held: int
@@ -76,7 +76,7 @@ class FreshSummary:
     """Not a number in rows of a version that did not look at clean texts."""
 
     def to_json(self) -> dict[str, Any]:
-        """Flat figures, and their bounds."""
+        """Figures without nesting, and their bounds."""
         rates = {name: getattr(self, name) for name in ("success_probability", "expected_racc", "expected_sacc")}
         return {
             "claimed": self.claimed,
@@ -126,42 +126,42 @@ class Summary:
 
     @property
     def balanced_sacc(self) -> Interval:
-        """Mean over classes of the share that is right unattacked."""
+        """Mean over classes of the share that is right without attack."""
         return self.balance.sacc
 
     @property
     def balanced_racc(self) -> Interval:
-        """Mean over classes of the share that is right and that the attack failed on."""
+        """Mean over classes of the share that is right and withstood the attack."""
         return self.balance.racc
 
     @property
     def robust(self) -> int:
-        """Examples that were right and that the attack failed on."""
+        """Examples that were right and withstood the attack."""
         return round(self.racc.estimate * self.n) if self.n else 0
 
     @property
     def abstained(self) -> int:
-        """Examples that the classifier declined to answer, unattacked or at the end."""
+        """Examples that the classifier declined to answer, before the attack or at its end."""
         return self.abstained_before + self.abstained_after
 
     @property
     def attacked(self) -> int:
-        """Examples whose attack ended one way or the other."""
+        """Examples whose attack succeeded or failed."""
         return self.succeeded + self.failed
 
     @property
     def proven(self) -> Interval:
-        """Robust accuracy without the examples for which nothing was tried: what the attack shows at least."""
+        """Robust accuracy without the examples that had no candidates: a lower bound."""
         return wilson(self.robust - self.no_candidates, self.n)
 
     @property
     def asr_at_most(self) -> Interval:
-        """Attack success if every example without a result were one, of those on which something was tried."""
+        """Attack success if every example without a result were fooled, of those that had candidates."""
         undecided = self.timed_out + self.errors + self.abstained_after
         return wilson(self.succeeded + undecided, self.attacked + undecided - self.no_candidates)
 
     def to_json(self) -> dict[str, Any]:
-        """Flat figures, and the bounds of each under ``intervals``."""
+        """Figures without nesting, and the bounds of each under ``intervals``."""
         rates = {name: getattr(self, name) for name in _FIGURES}
         figures: dict[str, Any] = {
             "n": self.n,
@@ -242,7 +242,7 @@ def summarise(results: Sequence[AttackResult], threshold: float | None = None) -
 
 
 def _mean_moved(results: Sequence[AttackResult], distances: Sequence[float | None]) -> Interval | None:
-    """Mean distance between image and adversarial image over the successes; None where the results are of texts."""
+    """Mean distance between image and adversarial image over the successes; None for texts."""
     if all(distance is None for distance in distances):
         return None
     pairs = zip(results, distances, strict=True)
@@ -270,7 +270,7 @@ def _fresh(results: Sequence[AttackResult], correct: Sequence[bool]) -> FreshSum
 
 
 def _holding(result: AttackResult, right: bool = True) -> float:
-    """Probability that the classifier is right on the text the attack ended with."""
+    """Probability that the classifier is right on the attack's final text."""
     fresh, clean = result.fresh, result.clean
     if fresh is not None:
         return 1.0 - (fresh.reached + fresh.abstained) / fresh.draws
@@ -280,32 +280,32 @@ def _holding(result: AttackResult, right: bool = True) -> float:
 
 
 def _is_claimed(result: AttackResult) -> bool:
-    """Whether it seemed to fool a randomised classifier, and was looked at again."""
+    """Whether the text seemed to fool a randomised classifier, and was scored again."""
     return result.fresh is not None and result.fresh.claimed
 
 
 def success_probabilities(results: Sequence[AttackResult]) -> list[float]:
-    """For each text that seemed to fool a randomised classifier the share of fresh draws on which it does."""
+    """For each text that seemed to fool a randomised classifier, the share of fresh draws on which it does."""
     return [result.fresh.reached / result.fresh.draws for result in results if result.fresh and result.fresh.claimed]
 
 
 def clean_probabilities(results: Sequence[AttackResult]) -> list[float]:
-    """For each unattacked text the share of fresh draws on which a randomised classifier is right about it."""
+    """For each unattacked text, the share of fresh draws on which a randomised classifier is right."""
     return [result.clean.right / result.clean.draws for result in results if result.clean]
 
 
 def holding_probabilities(results: Sequence[AttackResult]) -> list[float]:
-    """For each text that seemed to fool a randomised classifier the share of fresh draws on which it holds."""
+    """For each text that seemed to fool a randomised classifier, the share of fresh draws on which it does not."""
     return [_holding(result) for result in results if _is_claimed(result)]
 
 
 def without_candidates(result: AttackResult) -> bool:
-    """Whether the attack failed without having tried anything: it had no candidate, or no query beyond the first."""
+    """Whether the attack failed without candidates: it found none, or asked nothing after the first query."""
     return result.outcome == "failed" and (result.candidates == 0 or result.logical_queries <= 1)
 
 
 def is_correct(result: AttackResult, threshold: float | None = None) -> bool:
-    """Whether the classifier got the example right before it was attacked; False where it never answered."""
+    """Whether the classifier was right before the attack; False if it never answered."""
     if threshold is None:
         return result.prediction_before is not None and result.prediction_before == result.label
     if not result.score_before or result.label is None:
@@ -326,7 +326,7 @@ def similarities(results: Sequence[AttackResult]) -> list[float]:
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """Robust accuracy against the number of queries an attacker may spend on one example."""
+    """Robust accuracy against the attacker's query budget per example."""
 
     budgets: tuple[int, ...]
     racc: tuple[float, ...]
@@ -335,7 +335,7 @@ class BudgetCurve:
 
 
 def budget_curve(results: Sequence[AttackResult], threshold: float | None = None) -> BudgetCurve:
-    """The exact step curve: it falls at each number of queries with which some attack succeeded."""
+    """The exact step curve: it falls at each number of queries at which an attack succeeded."""
     right = [result for result in results if is_correct(result, threshold)]
     robust = sum(result.outcome == "failed" for result in right)
     needed = np.sort([result.logical_queries for result in right if result.outcome == "succeeded"]).astype(int)

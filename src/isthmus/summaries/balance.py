@@ -1,4 +1,4 @@
-"""Figures that a classifier cannot earn by always giving the same answer.
+"""Figures by class, which a constant prediction cannot raise.
 
 With n_c examples of class c in the sample, of which k_c are right (clean) or right and not fooled (robust):
 
@@ -43,22 +43,22 @@ class ClassCounts:
     correct: int
     robust: int
     no_candidates: int = 0
-    """Robust though nothing was tried."""
+    """Robust examples without candidates."""
 
     @property
     def recall(self) -> Interval:
-        """Share that is right unattacked: the true-positive rate of a detector of this class."""
+        """Share that is right without attack: the true-positive rate of a detector of this class."""
         return wilson(self.correct, self.n)
 
     @property
     def robust_recall(self) -> Interval:
-        """Share that is right and stays so under attack."""
+        """Share that is right and withstood the attack."""
         return wilson(self.robust, self.n)
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What the classes of a sample say beside its accuracy."""
+    """Figures of the classes of a sample, besides its accuracy."""
 
     classes: tuple[ClassCounts, ...]
     unlabelled: int = 0
@@ -68,7 +68,7 @@ class Balance:
 
     @classmethod
     def of(cls, examples: Iterable[BalanceRow]) -> Balance:
-        """Count examples."""
+        """Count examples by class."""
         counts: dict[int, list[int]] = {}
         predictions: list[int] = []
         unlabelled = 0
@@ -91,7 +91,7 @@ class Balance:
 
     @property
     def majority_share(self) -> float:
-        """Accuracy of a classifier that always answers the most frequent class."""
+        """Accuracy of always predicting the most frequent class."""
         return self.majority.n / sum(each.n for each in self.classes) if self.majority else math.nan
 
     @property
@@ -111,16 +111,16 @@ class Balance:
 
     @property
     def racc_at_least(self) -> Interval:
-        """The same of robust accuracy, where examples for which nothing was tried do not count as robust."""
+        """Balanced robust accuracy by the same rule, where examples without candidates do not count as robust."""
         return with_misses([(each.robust - each.no_candidates, each.n) for each in self.classes], self.unlabelled)
 
     @property
     def weakest(self) -> ClassCounts | None:
-        """The class of which the smallest share withstands."""
+        """The class with the smallest share of examples that withstood the attack."""
         return min(self.classes, key=lambda each: each.robust / each.n, default=None)
 
     def of_class(self, label: int) -> ClassCounts | None:
-        """The examples of one class; None where the sample has none."""
+        """The examples of one class; None if the sample has none."""
         return next((each for each in self.classes if each.label == label), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Balance:
 
 
 def mean_rate(counts: Sequence[tuple[int, int]], level: float = 0.95) -> Interval:
-    """Mean of rates k / n of independent groups, each weighing the same, with its interval; empty groups are left out.
+    """Mean of rates k / n of independent groups with equal weight, with its interval; empty groups are left out.
 
     Without any group the estimate is NaN and the interval (0, 1).
     """
@@ -160,7 +160,7 @@ def with_misses(counts: Sequence[tuple[int, int]], misses: int) -> Interval:
 
 
 def majority_warning(only: str | None, accuracy: float, majority: str, share: float, instead: str) -> str:
-    """A constant answer, or an accuracy that one would reach, in words; empty where there is neither."""
+    """A warning about a constant prediction, or about an accuracy no better than one; else empty."""
     judge = f"Judge {instead} instead."
     if only is not None:
         return f"Every prediction is {only}: the model does not separate the classes. {judge}"

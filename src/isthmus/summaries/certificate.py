@@ -1,4 +1,4 @@
-"""Figures of a certificate, computed from its results and from nothing else.
+"""Figures of a certificate, computed from its results alone.
 
 With N examples asked for, of which every one has a result:
 
@@ -50,7 +50,7 @@ class Level:
 
 @dataclass(frozen=True)
 class DeployedVote:
-    """What the finite vote that is deployed does where the vote of all draws is certified, in the worst case."""
+    """The worst case of the deployed finite vote where the vote of all draws is certified."""
 
     draws: int | None
     """Of the deployed model; None where it is not deployed as this vote."""
@@ -64,7 +64,7 @@ class DeployedVote:
 
 @dataclass(frozen=True)
 class SubstituteCounts:
-    """How much there was to substitute in the certified texts."""
+    """The number of substitutes in the certified texts."""
 
     none: int
     """Texts without a word that can be substituted: certified for any classifier that classifies them correctly."""
@@ -102,7 +102,7 @@ class CertificateSummary:
 
     @property
     def nothing(self) -> int:
-        """Certified though there was nothing to substitute: protected words only, or none in the table."""
+        """Number certified without anything to substitute: only protected words, or none in the table."""
         return 0 if self.substitutes is None else self.substitutes.none
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def accuracy_at(results: Sequence[Certified], strength: float) -> Interval:
 
 
 def is_fooled(challenge: Mapping[str, Any]) -> bool:
-    """Whether the certified classifier answers a text otherwise; inside a certificate a bare majority may be chance."""
+    """Whether the certified classifier predicts another class; inside a certificate a bare majority may be chance."""
     return bool(challenge["refutes"]) or (challenge["prediction"] != challenge["certified"] and not challenge["inside"])
 
 
@@ -142,7 +142,7 @@ def summarise_certificate(
     challenges: ChallengeRows = (),
     attacks: Mapping[str, Iterable[str]] | None = None,
 ) -> CertificateSummary:
-    """The figures of `results`; `attacks` says which examples each attack that counts has a result for."""
+    """Compute the figures of `results`; `attacks` holds the examples that each counted attack has a result for."""
     certain = [result for result in results if result.outcome == "certified"]
     return CertificateSummary(
         n=len(results),
@@ -194,7 +194,7 @@ _DRAWN = ("n", "n0", "alpha", "sigma")
 
 
 def alternatives(folder: RunFolder, file: AttackFile, settings: Mapping[str, Any]) -> list[str]:
-    """Other certificates of the same classifier on the same data that differ in their draws or noise alone.
+    """Other certificates of the same classifier on the same data that differ only in their draws or noise.
 
     Whoever takes the best of them, or one for one example and another for the next, has no certificate at alpha.
     """
@@ -219,7 +219,7 @@ def levels(
     challenges: ChallengeRows,
     attacks: Mapping[str, Iterable[str]] | None,
 ) -> list[Level]:
-    """The rates at each strength; the empirical one where every example was attacked within the threat model."""
+    """The rates at each strength; the empirical rate if every example was attacked within the threat model."""
     attacked = {key for found in (attacks or {}).values() for key in found}
     compared = bool(attacks) and {result.id for result in results} <= attacked
     turned: dict[str, float] = {}
@@ -240,7 +240,7 @@ def _level(results: Sequence[Certified], strength: float, turned: Mapping[str, f
 
 
 def grid(results: Sequence[Certified], unit: str) -> list[float]:
-    """Strengths at which rates are given: a round step of radii, or numbers of words up to all of them."""
+    """Strengths at which rates are given: rounded radii, or numbers of words up to all of them."""
     found = [result.strength for result in results if result.outcome == "certified"]
     finite = [strength for strength in found if not math.isinf(strength)]
     if unit == "words":

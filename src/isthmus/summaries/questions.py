@@ -227,7 +227,7 @@ def _make_figures(scores: Sequence[AnswerScore], groups: Sequence[int], seed: in
 
 
 def _share(totals: ArrayLike, sizes: Doubles, seed: int) -> Interval:
-    """A mean of figures from 0 to 1; where all are 0, or all are 1, a bootstrap has nothing to vary."""
+    """A mean of figures from 0 to 1; a bootstrap has nothing to vary if all are 0, or all are 1."""
     found = bootstrap_ratio(totals, sizes, seed)
     if found.estimate not in (0.0, 1.0):
         return found

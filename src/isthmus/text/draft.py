@@ -23,7 +23,7 @@ from isthmus.text.words import Words, split
 
 @dataclass(slots=True)
 class Units:
-    """How a text whose gaps are plain falls into units (see `isthmus.text.splice`): words and gaps, each by itself.
+    """The units of a text with plain gaps (see `isthmus.text.splice`): each word and each gap is one.
 
     This is so for every tokenizer that cuts around spaces and punctuation, so it is worked out once for all that cut
     around the same marks.
@@ -39,7 +39,7 @@ NOT_PLAIN = Units(np.zeros(0, np.int32), np.zeros(0, np.int32), "")
 
 
 class Structure:
-    """What drafts share: the fields, and the gaps between their words."""
+    """Shared by drafts: the fields, and the gaps between their words."""
 
     __slots__ = ("fields", "gaps", "starts", "units", "vocabulary")
 
@@ -73,18 +73,18 @@ class Draft:
         self.notes: dict[Any, Any] | None = None  # what services found out about it, for as long as it lives
 
     def note(self, key: Any) -> Any:
-        """What was noted under a key, or None."""
+        """The note under a key, or None."""
         return None if self.notes is None else self.notes.get(key)
 
     def keep_note(self, key: Any, value: Any) -> None:
-        """Note something about this draft."""
+        """Store a note about this draft."""
         if self.notes is None:
             self.notes = {}
         self.notes[key] = value
 
     @classmethod
     def of(cls, texts: Mapping[str, str], vocabulary: Vocabulary, editable: Bools | None = None) -> Draft:
-        """The first draft: the original text."""
+        """Make the first draft: the original text."""
         fields = [_number_words(text, vocabulary) for text in texts.values()]
         ids = fields[0][0] if len(fields) == 1 else np.concatenate([_NO_WORDS, *(own for own, _ in fields)])
         starts = (0, *accumulate(len(own) for own, _ in fields))
@@ -105,7 +105,7 @@ class Draft:
         return self.structure.vocabulary.strings[int(self.ids[position])]
 
     def field_of(self, position: int) -> int:
-        """Index of the field in which a position lies."""
+        """Index of the field of a position."""
         return bisect_right(self.structure.starts, position) - 1
 
     def to_words(self) -> list[Words]:
@@ -147,7 +147,7 @@ class Draft:
         return self._insert(field, text, position, word)
 
     def add(self, field: int, word: int, *, front: bool = False) -> Draft:
-        """The draft with a new word behind (or in front of) everything in a field."""
+        """The draft with a new word after (or before) everything in a field."""
         words = self.to_words()[field]
         text = words.prepend("") if front else words.append("")
         position = self.structure.starts[field if front else field + 1]
@@ -206,7 +206,7 @@ class Draft:
 
 
 def _number_words(text: str, vocabulary: Vocabulary) -> tuple[Int32, tuple[str, ...]]:
-    """The words of a text as numbers, and the gaps around them."""
+    """Number the words of a text and the gaps around them."""
     if compiled.part is not None:
         found = compiled.part.words_of(text, vocabulary.table, vocabulary.strings)
         if found is not None:

@@ -59,7 +59,7 @@ _PROBE_WORDS = ("a", "film", "zzq", "Don't", "re-do", "qx7", "unbelievable", "I"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one field falls into units. The first unit is an empty sentinel, so that no layout is empty."""
+    """The units of one field. The first unit is an empty sentinel, so that no layout is empty."""
 
     units: Int32  # [units] unit ids
     unit_of: Int32  # [words] the unit in which each word lies; -1: an edit of it needs the whole text tokenised
@@ -69,7 +69,7 @@ class Layout:
 
 
 class _Gaps(dict[str, int]):
-    """The unit of a plain gap (DELETE for mere space), or -1 for a gap that has to be looked at in its place."""
+    """The unit of a plain gap (DELETE for spaces only), or -1 for a gap that depends on its place."""
 
     def __init__(self, units: Vocabulary, separators: str) -> None:
         super().__init__({" ": DELETE, "": DELETE})
@@ -97,12 +97,12 @@ class Splicer:
 
     @classmethod
     def shared(cls, tokenizer: PreTrainedTokenizerBase, vocabulary: Vocabulary) -> Splicer:
-        """The splicer of a vocabulary for this tokenizer, or for one that is its like: words are tokenised once."""
+        """The splicer of a vocabulary for this tokenizer, or for an equal one: words are tokenised once."""
         known: Splicer | None = vocabulary.memory.get(cls, {}).get(identity(tokenizer))
         return known or cls(tokenizer, vocabulary)
 
     def clear(self, vocabulary: Vocabulary) -> None:
-        """Forget every unit (the vocabulary is new, or the mode is)."""
+        """Forget every unit; for a new vocabulary or mode."""
         vocabulary.memory.setdefault(Splicer, {})[self.identity] = self
         self.vocabulary = vocabulary
         # In bare mode a unit is a word: both share one numbering. Otherwise units are numbered on their own.
@@ -131,7 +131,7 @@ class Splicer:
         return Layout(np.zeros(1, np.int32), np.full(len(text), -1, np.int32), whole=True)
 
     def plain_layout(self, words: Int32, gaps: tuple[str, ...]) -> Layout | None:
-        """Bare mode, gaps of spaces and plain marks only: every word and every gap is a unit of its own.
+        """The layout in bare mode with gaps of spaces and plain marks: every word and every gap is a unit.
 
         This is the usual case, and takes words that are interned already. None where a gap holds anything else.
         """
@@ -139,7 +139,7 @@ class Splicer:
         return None if units is None else Layout(units, every_other(len(words)))
 
     def plain_units(self, words: Int32, gaps: tuple[str, ...]) -> Int32 | None:
-        """The units alone: an empty one, then gap, word, gap, …, gap."""
+        """The units without the layout: an empty one, then gap, word, gap, …, gap."""
         if compiled.part is not None:
             found = compiled.part.units_of(words, gaps, self._gaps)
             return None if found is None else np.frombuffer(found, np.int32)
@@ -151,7 +151,7 @@ class Splicer:
         return units
 
     def _cut(self, text: Words) -> Layout:
-        """Any text: cut wherever the mode allows it, and note what surrounds each word in its unit."""
+        """Lay out any text: cut it wherever the mode allows, and note what surrounds each word in its unit."""
         string, spans = str(text), text.offsets()
         bounds = [0, *self._cuts(string, spans), len(string)]
         units, unit_of, frames = [DELETE], list[int](), list[tuple[str, str] | None]()
@@ -193,7 +193,7 @@ class Splicer:
     # ------------------------------------------------------------------ units and their ids
 
     def find_framed(self, frame: tuple[str, str], word: int) -> int:
-        """The unit that holds `word` in `frame`, or -1 where only tokenising the whole text will do."""
+        """The unit that holds `word` in `frame`, or -1 if the whole text must be tokenised."""
         table = self._framed.setdefault(frame, {})
         unit = table.get(word)
         if unit is None:
@@ -213,7 +213,7 @@ class Splicer:
         return self.units.id(before + string + after)
 
     def flush(self) -> None:
-        """Tokenise every unit that has no ids yet, all in one call."""
+        """Tokenise every unit without ids, all in one call."""
         known, total = self._known, len(self.units)
         if known == total:
             return
@@ -234,7 +234,7 @@ class Splicer:
         self._known = total
 
     def _tokenise(self, strings: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many tokens each unit has, and all of them in a row."""
+        """The number of tokens of each unit, and all tokens in a row."""
         if self.mode == "spaced":
             pieces = self._tokenise_spaced(strings)
             counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
@@ -242,7 +242,7 @@ class Splicer:
         return self.subwords.count_words(strings)
 
     def _tokenise_spaced(self, strings: Sequence[str]) -> list[list[int]]:
-        """Units that do not start a field are read behind an anchor, whose own ids are then taken off."""
+        """Tokenise units that do not start a field after an anchor, whose own ids are then removed."""
         anchor = self.subwords.encode(["a"])[0]
         texts = [string[1:] if string.startswith(_FIRST) else "a" + string for string in strings]
         return [
@@ -251,7 +251,7 @@ class Splicer:
         ]
 
     def ids_of(self, layout: Layout) -> list[int]:
-        """The ids of a laid-out text."""
+        """The token ids of a laid-out text."""
         self.flush()
         return [
             int(token)

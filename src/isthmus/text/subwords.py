@@ -1,4 +1,4 @@
-"""A tokenizer as splicing needs it: bare ids of many texts at once, and where it always cuts.
+"""A tokenizer for splicing: sub-words of many texts at once, and where it always cuts.
 
 Neither padding nor truncation nor special tokens come into it. Where a tokenizer cuts is found out by trying, with
 neighbours of every kind (`_ANCHORS`) on both sides.
@@ -51,7 +51,7 @@ class SubWords:
         return pieces
 
     def count_words(self, strings: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What `encode_words` gives, as arrays: how many sub-words each string has, and all of them in a row."""
+        """The result of `encode_words` as arrays: the number of sub-words of each string, and all of them in a row."""
         if self._pieces is None:
             return _flatten_pieces(self.encode_words(strings))
         counts, ids = (
@@ -88,7 +88,7 @@ class SubWords:
         return separators
 
     def separating_spaces(self) -> str:
-        """The spaces before which this tokenizer always cuts, whatever stands on either side."""
+        """The spaces before which this tokenizer always cuts, whatever is on either side."""
         alone = self.encode(_ANCHORS)
         texts = [left + space + right for space in SPACES for left in _ANCHORS for right in _ANCHORS]
         joined = iter(self.encode(texts))
@@ -103,7 +103,7 @@ class SubWords:
 
 
 def _find_case_folding(backend: Any) -> bool | None:
-    """What a WordPiece tokenizer does to plain letters before it splits them: True folds case, False nothing.
+    """Whether a WordPiece tokenizer lower-cases plain letters.
 
     None where it is not WordPiece, or does anything else.
     """
@@ -120,7 +120,7 @@ def _flatten_pieces(pieces: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64],
 
 
 def _compile_pieces(backend: Any) -> object | None:
-    """The pieces of a WordPiece model for the compiled part; None where there is no such part, or no unknown piece."""
+    """The pieces of a WordPiece model for the compiled part; None without that part, or without an unknown piece."""
     model = backend.model
     unknown = model.token_to_id(model.unk_token)
     if compiled.part is None or unknown is None:
@@ -133,7 +133,7 @@ def _compile_pieces(backend: Any) -> object | None:
 
 
 def identity(tokenizer: PreTrainedTokenizerBase) -> int:
-    """A number that is the same for tokenizers that do the same."""
+    """A number that is equal for tokenizers with equal results."""
     description = tokenizer.backend_tokenizer.to_str()
     # What comes first, padding and truncation, is changed by every call that asks for some.
     return hash((description[description.find('"added_tokens"') :], tokenizer.unk_token_id))

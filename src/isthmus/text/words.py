@@ -35,7 +35,7 @@ _ASCII_WORD = re.compile(r"([A-Za-z0-9]+(?:[_'\-*@]+[A-Za-z0-9]+)*)")
 
 
 def split(text: str) -> list[str]:
-    """Gap, word, gap, …, word, gap."""
+    """Split a text into gap, word, gap, …, word, gap."""
     return (_ASCII_WORD if text.isascii() else _WORD).split(text)
 
 
@@ -48,7 +48,7 @@ class Words:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Split a text; nothing of it is lost."""
+        """Split a text; nothing is lost."""
         pieces = split(text)
         return cls(tuple(pieces[1::2]), tuple(pieces[::2]))
 
@@ -76,47 +76,47 @@ class Words:
         return pieces
 
     def replace(self, replacements: Mapping[int, str]) -> Self:
-        """Other words at the given positions."""
+        """The text with other words at the given positions."""
         words = list(self.words)
         for position, word in replacements.items():
             words[position] = word
         return type(self)(tuple(words), self.gaps)
 
     def insert(self, position: int, word: str) -> Self:
-        """A new word before the word at `position`, set off by a space."""
+        """The text with a new word before the word at `position`, separated by a space."""
         words = (*self.words[:position], word, *self.words[position:])
         return type(self)(words, (*self.gaps[: position + 1], " ", *self.gaps[position + 1 :]))
 
     def append(self, word: str) -> Self:
-        """A new word behind everything, set off by a space."""
+        """The text with a new word at the end, separated by a space."""
         last = self.gaps[-1]
         between = last if last.endswith(tuple(SPACES)) or not str(self) else last + " "
         return type(self)((*self.words, word), (*self.gaps[:-1], between, ""))
 
     def prepend(self, word: str) -> Self:
-        """A new word in front of everything, set off by a space."""
+        """The text with a new word at the beginning, separated by a space."""
         first = self.gaps[0]
         between = first if first.startswith(tuple(SPACES)) or not str(self) else " " + first
         return type(self)((word, *self.words), ("", between, *self.gaps[1:]))
 
     def merge(self, position: int, word: str) -> Self:
-        """One word in place of the words at `position` and `position + 1`; punctuation between them stays."""
+        """The text with one word in place of those at `position` and `position + 1`; punctuation between them stays."""
         return self.replace({position: word}).delete(position + 1)
 
     def delete(self, position: int) -> Self:
-        """The text without a word and without the space before it (behind it, where it is the first)."""
+        """The text without a word and the space before it (after it, if it is the first)."""
         between = close_gap(self.gaps[position], self.gaps[position + 1], first=not position)
         words = self.words[:position] + self.words[position + 1 :]
         return type(self)(words, (*self.gaps[:position], between, *self.gaps[position + 2 :]))
 
 
 def close_gap(before: str, after: str, *, first: bool) -> str:
-    """The gap that a deleted word leaves, of those before and behind it."""
+    """The gap that replaces a deleted word and the gaps before and after it."""
     if before.endswith(tuple(SPACES)):
         return before.rstrip(SPACES) + after
     return before + (after.lstrip(SPACES) if first else after)
 
 
 def has_words(example: Example) -> bool:
-    """Whether any field of an example holds a word."""
+    """Whether any field of an example has a word."""
     return any(len(Words.of(text)) for text in example.texts.values())

@@ -1,4 +1,4 @@
-"""Walks a defence's losses: the Hugging Face Trainer, or a loop over resident tensors."""
+"""Trains on a defence's losses: with the Hugging Face Trainer, or a loop over resident tensors."""
 
 from __future__ import annotations
 

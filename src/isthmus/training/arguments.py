@@ -1,4 +1,4 @@
-"""What the Hugging Face Trainer is told, and what it is kept from saying.
+"""Arguments of the Hugging Face Trainer, and what it must not print.
 
 This module is imported only to train: the Trainer takes seconds to load.
 """
@@ -21,7 +21,7 @@ from isthmus.training.settings import TrainingSettings
 def make_arguments(
     settings: TrainingSettings, folder: Path, device: str | None, *, epochs: int = 1, seed: int = 0
 ) -> TrainingArguments:
-    """What the Trainer is told; making this joins the process group where there is one."""
+    """Make the Trainer's arguments; this joins the process group if there is one."""
     present = torch.accelerator.current_accelerator(check_available=True)
     offered = ["cpu"] if present is None else ["cpu", present.type]
     if device is not None and device.split(":")[0] not in offered:
@@ -62,7 +62,7 @@ def make_arguments(
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Hold back what the libraries would say, and put transformers' verbosity, which the Trainer sets, back."""
+    """Inside, messages of the libraries are hidden; transformers' verbosity is restored afterwards."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()

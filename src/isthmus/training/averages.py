@@ -30,13 +30,13 @@ class AveragedWeights:
         self.values = {name: value.detach().clone() for name, value in self.own.items()}
 
     def update(self) -> None:
-        """Take in the weights as they are after a step."""
+        """Update the average with the current weights, after a step."""
         with torch.no_grad():
             torch._foreach_lerp_(list(self.values.values()), list(self.own.values()), 1 - self.decay)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside the block the model has its averaged weights; buffers are those of the last step."""
+        """Inside, the model has its averaged weights; buffers are those of the last step."""
         kept = {name: value.detach().clone() for name, value in self.own.items()}
         self._put(self.values)
         try:
@@ -50,11 +50,11 @@ class AveragedWeights:
                 value.copy_(values[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint must remember."""
+        """The state that a checkpoint stores."""
         return {f"{_PREFIX}{name}": value for name, value in self.values.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from what a checkpoint remembers."""
+        """Continue from a checkpoint's state."""
         for name, value in self.values.items():
             if (key := f"{_PREFIX}{name}") not in tensors:
                 raise RunError(f"the checkpoint has no average of {name}: delete the folder of checkpoints")

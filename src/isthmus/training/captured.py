@@ -1,4 +1,4 @@
-"""Training steps recorded once as a CUDA graph and replayed, so that the GPU does not wait for the host.
+"""Records training steps as a CUDA graph and replays them, so that the GPU does not wait for the host.
 
     first sight of a shape      an ordinary step, which warms up
     second                      an ordinary step in which torch reports every wait for the GPU, then the recording
@@ -47,7 +47,7 @@ ordinary steps in bfloat16 can be a percent apart."""
 
 
 class Taken(NamedTuple):
-    """What a step leaves behind."""
+    """The results of a step."""
 
     names: tuple[str, ...]
     terms: Tensor  # [names]
@@ -55,7 +55,7 @@ class Taken(NamedTuple):
 
 
 def is_recordable(model: nn.Module, defence: Defence, device: torch.device, accumulation: int) -> bool:
-    """Whether steps of this training may be recorded."""
+    """Whether the steps of this training may be recorded."""
     if not ENABLED or device.type != "cuda" or accumulation != 1:
         return False
     if defence.asks_evaluated and getattr(model, "stochastic", False):
@@ -64,7 +64,7 @@ def is_recordable(model: nn.Module, defence: Defence, device: torch.device, accu
 
 
 def has_steady_passes(model: nn.Module) -> bool:
-    """Whether a forward pass of `model` is the same work on the device every time."""
+    """Whether every forward pass of `model` is the same work on the device."""
     from isthmus.arithmetic.transfer import takes_final_masks
     from isthmus.models import Classifier
     from isthmus.models.backbones import StockBackbone
@@ -91,7 +91,7 @@ def has_steady_passes(model: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def own_stream(device: torch.device, wanted: bool) -> Iterator[None]:
-    """Compute on a stream of one's own, which is what can be recorded; elsewhere nothing changes."""
+    """Compute on a stream of our own, which can be recorded; without a GPU nothing changes."""
     if not wanted:
         yield
         return
@@ -116,7 +116,7 @@ class _Recording:
 
 @dataclass
 class _Seen:
-    """A shape on its way to a recording."""
+    """A batch shape before its recording."""
 
     times: int = 0
     recording: _Recording | None = None
@@ -125,7 +125,7 @@ class _Seen:
 
 @dataclass
 class RecordedSteps:
-    """Takes whole optimiser steps over rows of resident data, recorded where that is possible."""
+    """Runs whole optimiser steps over rows of resident data, recorded if possible."""
 
     model: nn.Module
     defence: Defence
@@ -145,7 +145,7 @@ class RecordedSteps:
         self._rates_set: list[float] = []
 
     def take(self, shape: Hashable, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
-        """One step over `rows`, of which `make` makes the batch, with one step size per group of parameters."""
+        """Run one step over `rows`, whose batch `make` makes, with one step size per parameter group."""
         if not self.records:
             return self.ordinary(make(rows), rates)
         seen = self._seen.setdefault(shape, _Seen())
@@ -157,7 +157,7 @@ class RecordedSteps:
         return self._replay(seen.recording, rows, rates)
 
     def ordinary(self, batch: Batch, rates: Sequence[float]) -> Taken:
-        """A step as it is without recordings."""
+        """Run a step without recordings."""
         self.optimizer.zero_grad()
         names, terms, norm = self._walk(batch)
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -173,7 +173,7 @@ class RecordedSteps:
     # From ordinary steps to a recording.
 
     def _approach(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
-        """An ordinary step; the second of a shape is watched, and the shape recorded after it."""
+        """Run an ordinary step; the second of a shape is observed, and the shape is recorded after it."""
         if seen.times == 1 or sum(each.recording is not None for each in self._seen.values()) >= LARGEST:
             return self.ordinary(make(rows), rates)
         before = _Passed(self)
@@ -221,7 +221,7 @@ class RecordedSteps:
 
     @contextlib.contextmanager
     def _capturable(self) -> Iterator[None]:
-        """The optimiser reads its step sizes from the device inside."""
+        """Inside, the optimiser reads its step sizes from the device."""
         kept = [(group["lr"], group["capturable"]) for group in self.optimizer.param_groups]
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"], group["capturable"] = rate, True
@@ -244,7 +244,7 @@ class RecordedSteps:
         return Taken(recording.names, values[:-1], values[-1])
 
     def _compare(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
-        """The recording's step, taken back, then an ordinary one, which counts."""
+        """Run the recording's step and undo it, then an ordinary step, which counts."""
         assert seen.recording is not None
         before = _Stepped(self)
         replayed = self._replay(seen.recording, rows, rates)
@@ -270,7 +270,7 @@ class RecordedSteps:
 
 
 class _Passed:
-    """What a forward pass changes: where all streams stand, and the model's buffers."""
+    """The state that a forward pass changes: positions of all streams, and the model's buffers."""
 
     def __init__(self, steps: RecordedSteps) -> None:
         self.streams, self.device = steps._streams, steps.device
@@ -288,7 +288,7 @@ class _Passed:
 
 
 class _Stepped(_Passed):
-    """Everything a step changes."""
+    """The state that a step changes."""
 
     def __init__(self, steps: RecordedSteps) -> None:
         super().__init__(steps)
@@ -300,7 +300,7 @@ class _Stepped(_Passed):
 
 @contextlib.contextmanager
 def _noting(streams: Sequence[Stream], draws: list[Draw]) -> Iterator[None]:
-    """Inside, what the streams draw is also written down."""
+    """Inside, the draws of the streams are recorded too."""
     for stream in streams:
         stream.listener = draws.append
     try:
@@ -312,7 +312,7 @@ def _noting(streams: Sequence[Stream], draws: list[Draw]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handing_out(streams: Sequence[Stream], places: Sequence[tuple[Draw, Tensor]]) -> Iterator[None]:
-    """Inside, the streams hand out these tensors instead of drawing."""
+    """Inside, the streams return these tensors instead of drawing."""
     left = iter(places)
 
     def hand_out(asked: Draw) -> Tensor:
@@ -332,7 +332,7 @@ def _handing_out(streams: Sequence[Stream], places: Sequence[tuple[Draw, Tensor]
 
 @contextlib.contextmanager
 def _refusing_waits() -> Iterator[None]:
-    """Inside, torch raises where the host would wait for the GPU."""
+    """Inside, torch raises an error if the host would wait for the GPU."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -342,7 +342,7 @@ def _refusing_waits() -> Iterator[None]:
 
 
 def _renew_generator(device: torch.device) -> None:
-    """Free torch's stream on the GPU from a recording that broke off."""
+    """Free torch's random stream on the GPU after an interrupted recording."""
     with contextlib.suppress(Exception):
         generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
         generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())

@@ -1,4 +1,4 @@
-"""The folder a training run continues from after it was killed.
+"""The folder from which an interrupted training continues.
 
     checkpoints/
         settings.json                   what is being trained; another run cannot continue in this folder
@@ -36,7 +36,7 @@ _CHECKSUMS = "checksums.json"
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands: what a checkpoint says beyond weights, optimiser and random state."""
+    """The position of a run: what a checkpoint stores besides weights, optimiser and random state."""
 
     stage: int
     """First epoch of the stage."""
@@ -51,13 +51,13 @@ class Position:
     """Whether early stopping ended the run here."""
 
     def write(self, folder: Path) -> None:
-        """Put it beside the weights of a checkpoint."""
+        """Write the position beside the weights of a checkpoint."""
         write_json(folder / _POSITION, asdict(self))
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that counts."""
+    """A valid checkpoint."""
 
     path: Path
     position: Position
@@ -70,7 +70,7 @@ class CheckpointFolder:
         self.path, self.marker = path, marker
 
     def open(self, identity: dict[str, Any]) -> None:
-        """Begin, or get ready to continue.
+        """Open the folder, to begin or to continue.
 
         What was left half-written or is damaged is removed. A folder that holds the unfinished training of something
         else is refused.
@@ -84,7 +84,7 @@ class CheckpointFolder:
         write_json(self.path / _IDENTITY, {**identity, _CHECKSUMS: True})
 
     def _is_usable(self, identity: dict[str, Any]) -> bool:
-        """Remove what cannot be continued from; False where the training must begin again."""
+        """Remove what cannot be continued from; False if the training must start again."""
         try:
             self._check(identity)
         except RunError as error:
@@ -105,7 +105,7 @@ class CheckpointFolder:
         return bool(counting) or not damaged
 
     def _fault(self, path: Path, checkpoint: Checkpoint | None) -> str | None:
-        """What is damaged in a checkpoint: nothing (None), or a file of it; empty where it was only half-written."""
+        """The damage of a checkpoint: None, a damaged file, or empty if it is incomplete."""
         try:
             sums = read_json(path / _CHECKSUMS) if (path / _CHECKSUMS).is_file() else None
         except RunError:
@@ -119,14 +119,14 @@ class CheckpointFolder:
         return None if checkpoint is not None else str(path / _POSITION)
 
     def seal(self, path: Path, best: Path | None) -> None:
-        """Make a checkpoint count: write down the checksums of its files, and of the best weights so far."""
+        """Make a checkpoint valid: write the checksums of its files, and of the best weights so far."""
         files = [*sorted(path.iterdir()), *([] if best is None else [best])]
         sums = {file.relative_to(self.path).as_posix(): _digest(file) for file in files if file.name != _CHECKSUMS}
         write_json(path / _CHECKSUMS, sums)
 
     @property
     def is_begun(self) -> bool:
-        """Whether an unfinished training is in the folder."""
+        """Whether the folder holds an unfinished training."""
         return (self.path / _IDENTITY).is_file()
 
     def _check(self, identity: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ class CheckpointFolder:
                 )
 
     def found(self) -> list[Checkpoint]:
-        """The checkpoints that count, oldest first."""
+        """The valid checkpoints, oldest first."""
         found = []
         for path in self.path.glob("epoch-*/checkpoint-*"):
             try:
@@ -153,7 +153,7 @@ class CheckpointFolder:
 
     @property
     def _has_checksums(self) -> bool:
-        """Whether the training was begun by a version that writes them."""
+        """Whether the training was started by a version that writes checksums."""
         known = read_json(self.path / _IDENTITY) if self.is_begun else None
         return isinstance(known, dict) and _CHECKSUMS in known
 
@@ -164,7 +164,7 @@ class CheckpointFolder:
 
     @contextlib.contextmanager
     def naming_the_last(self) -> Iterator[None]:
-        """Where training fails inside the block, the error says what is left of it."""
+        """Inside, an error of the training also names the checkpoint that is left."""
         try:
             yield
         except TrainingError as error:
@@ -175,16 +175,16 @@ class CheckpointFolder:
             raise TrainingError(f"{error} {left}") from error
 
     def best_steps(self) -> set[int]:
-        """The steps whose weights a checkpoint refers to as the best."""
+        """Steps with weights that a checkpoint refers to as the best."""
         return {int(each.position.selection["best_step"] or 0) for each in self.found()}
 
     def prune(self) -> None:
-        """Keep the newest two."""
+        """Delete all but the newest two checkpoints."""
         for checkpoint in self.found()[:-KEPT]:
             remove_tree(checkpoint.path)
 
     def delete(self) -> None:
-        """Delete everything; the mark of an unfinished training goes first, in case we are killed half-way."""
+        """Delete the folder; the mark of an unfinished training goes first, in case the process is killed."""
         with writing(self.path):
             (self.path / _IDENTITY).unlink(missing_ok=True)
         remove_tree(self.path)
@@ -196,14 +196,14 @@ def _digest(file: Path) -> str:
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the state of `model` to a safetensors file that is either whole or not there."""
+    """Write the state of `model` to a safetensors file, which is complete or absent."""
     from safetensors.torch import save_file
 
     _write_file(path, lambda temporary: save_file(_copy_state(model), temporary))
 
 
 def _copy_state(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model: tied tensors once, and each tensor in memory of its own.
+    """Copy the state of a model: tied tensors once, and each tensor in memory of its own.
 
     On a GPU the weights of an LSTM are views of one buffer, which safetensors refuses to write.
     """
@@ -220,7 +220,7 @@ def _copy_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write named tensors to a safetensors file that is either whole or not there."""
+    """Write named tensors to a safetensors file, which is complete or absent."""
     from safetensors.torch import save_file
 
     _write_file(path, lambda temporary: save_file(dict(tensors), temporary))

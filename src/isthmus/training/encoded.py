@@ -1,4 +1,4 @@
-"""Tokenised examples, and mini-batches of them padded to their own longest and no further."""
+"""Tokenised examples, and mini-batches padded to their longest row only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCK = 16
 
 @dataclass(frozen=True)
 class Padding:
-    """How rows are filled up to a common length."""
+    """The padding of rows to a common length."""
 
     values: Mapping[str, int]
     on_the_left: bool
@@ -56,11 +56,11 @@ class EncodedExamples:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """The token rows of one example (the Trainer groups by the length of ``input_ids``), and the example."""
+        """The token rows of an example (the Trainer groups by the length of ``input_ids``), and the example."""
         return {**self.rows[index], "label": self.labels[index], "example": self.examples[index]}
 
     def collate(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What the data loader hands to the training step."""
+        """Make the batch that the data loader passes to the training step."""
         import torch
 
         return {
@@ -80,12 +80,12 @@ class EncodedExamples:
         return torch.from_numpy(padded)
 
     def in_blocks_on(self, device: torch.device, limit: int) -> Self:
-        """Pad to few lengths where `device` gains by it: on a GPU."""
+        """Pad to few different lengths if `device` gains by it: on a GPU."""
         self.block, self.limit = BLOCK if device.type == "cuda" else 1, limit
         return self
 
     def padded_length(self, length: int) -> int:
-        """Tokens of a batch whose longest row has `length`."""
+        """Length after padding of a batch whose longest row has `length`."""
         blocks = -(-length // self.block) * self.block
         return blocks if self.limit is None else max(length, min(blocks, self.limit))
 
@@ -97,7 +97,7 @@ class EncodedExamples:
     def numbered_batches(
         self, size: int, device: torch.device, *, part: int = 0, parts: int = 1
     ) -> Iterator[tuple[Batch, list[int]]]:
-        """The same, each with the numbers of its examples."""
+        """The same batches, with the numbers of their examples."""
         order = sorted(range(len(self)), key=lambda index: len(self.rows[index]["input_ids"]))[part::parts]
         for start in range(0, len(order), size):
             rows = order[start : start + size]
@@ -107,7 +107,7 @@ class EncodedExamples:
 
 
 def _encode(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> list[dict[str, TokenColumn]]:
-    """The token rows of `examples`, without padding."""
+    """Tokenise `examples`, without padding."""
     texts = [_read_texts(example, fields) for example in examples]
     try:
         encoded = {name: column.numpy() for name, column in model.encode(texts).items()}

@@ -1,4 +1,4 @@
-"""Examples as the token rows that a model is trained on: one a text, or one a window of a question."""
+"""Encodes examples as the token rows of training: one per text, or one per window of a question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def encode_examples(model: Classifier, examples: Sequence[Example], fields: Sequence[str]) -> EncodedExamples:
-    """The rows a model is trained on: one a text, or one a window of a question and its context."""
+    """Encode examples as token rows: one per text, or one per window of a question and its context."""
     if model.answers_questions:
         from isthmus.training.questions import EncodedWindows
 

@@ -40,7 +40,7 @@ Total = Callable[[Tensor], Tensor]
 
 
 class Tally:
-    """Sums over the batches of one pass, from which the figures follow."""
+    """Sums over the batches of one pass, from which the figures are computed."""
 
     def __init__(self, width: int, classes: int, tokens_first: bool = False) -> None:
         self.width, self.classes, self.tokens_first = width, classes, tokens_first
@@ -49,7 +49,7 @@ class Tally:
         self._sums: Tensor | None = None
 
     def __call__(self, output: Output, batch: Batch) -> None:
-        """Take note of one batch."""
+        """Add one batch."""
         tokens, mask = self._tokens(batch)
         sums = [*self._of_tokens(tokens, mask), *self._of_latent(output), *self._of_answers(output, batch)]
         row = torch.cat([value.reshape(-1).double() for value in sums])
@@ -78,7 +78,7 @@ class Tally:
         return [latent.rate().sum(), -latent.deviation.log().sum(), torch.ones_like(latent.mean[:, 0]).sum()]
 
     def _of_answers(self, output: Output, batch: Batch) -> list[Tensor]:
-        """Cross-entropy and the counts of the labels; of answers to questions there is no entropy to compare with."""
+        """Add cross-entropy and label counts; answers to questions have no entropy to compare with."""
         if batch.labels.ndim != 1:
             return [torch.zeros(1 + self.classes, device=output.logits.device)]
         loss = functional.cross_entropy(output.logits.float(), batch.labels, reduction="sum")
@@ -93,7 +93,7 @@ class Tally:
         return found if total is None else total(found).cpu()
 
     def figures(self, total: Total | None = None) -> dict[str, float]:
-        """The figures by name; those that make no sense for this model are not there."""
+        """The figures by name; those that do not apply to this model are missing."""
         values = self.sums(total)
         count, squares, mean = values[0].clamp(min=1), values[1], values[2 : 2 + self.width]
         found = {"spread": float(squares / count - (mean / count).square().sum())} if self.width else {}
@@ -109,7 +109,7 @@ class Tally:
 
 @dataclass
 class EpochInformation:
-    """What is noted at the end of an epoch; with no sample, nothing is."""
+    """Records information figures at the end of an epoch; nothing without a sample."""
 
     model: nn.Module
     autocast: Autocast
@@ -126,7 +126,7 @@ class EpochInformation:
 
     @contextlib.contextmanager
     def watching(self, wanted: bool) -> Iterator[Tally | None]:
-        """Inside, the forward passes of an evaluation can be told to the tally."""
+        """Inside, the forward passes of an evaluation can be added to the tally."""
         if not wanted or self.sample is None:
             yield None
             return
@@ -148,7 +148,7 @@ class EpochInformation:
                 handle.remove()
 
     def row(self, dev: Tally | None) -> dict[str, Any]:
-        """What the log says of this epoch."""
+        """The row of this epoch in the log."""
         if dev is None:
             return {}
         with self.watching(True) as tally:
@@ -192,7 +192,7 @@ def _teller(tally: Tally) -> Callable[..., None]:
 def of_classifier(
     model: Classifier, sample: EncodedExamples | None, size: int, autocast: Autocast, seed: int, part: int, parts: int
 ) -> EpochInformation:
-    """What is noted of a classifier; `sample` are the training examples to look at, in batches of `size`."""
+    """Figures of a classifier; `sample` are the training examples to measure, in batches of `size`."""
     if sample is None or not len(sample):
         return EpochInformation(model, autocast)
     return EpochInformation(
@@ -208,7 +208,7 @@ def of_classifier(
 
 
 def _width(model: Classifier) -> int:
-    """Width of what enters the first block."""
+    """Width of the first block's input."""
     tally = Tally(0, 0)
     information = EpochInformation(model, contextlib.nullcontext, first_block=model.backbone.blocks()[0])
     inputs = model.encode([dict.fromkeys(model.task.fields, "a")])
@@ -227,7 +227,7 @@ def _width_of(data: Resident) -> int:
 def of_resident(
     model: nn.Module, data: Resident, dev: Resident, count: int, size: int, autocast: Autocast, seed: int
 ) -> EpochInformation:
-    """What is noted of a head that reads resident vectors, or of a classifier; of other models nothing is."""
+    """Figures of a head that reads resident vectors, or of a classifier; none for other models."""
     if not count or not (isinstance(model, Classifier) or {"vectors", "pixels"} & set(data.inputs)):
         return EpochInformation(model, autocast)
     stream = torch.Generator().manual_seed(derive(seed, "information"))

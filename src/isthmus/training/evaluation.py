@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DevMetrics:
-    """How a model does on the development data."""
+    """Figures of a model on the development data."""
 
     accuracy: float
     loss: float
@@ -28,11 +28,11 @@ class DevMetrics:
 
     @property
     def score(self) -> float:
-        """What chooses the best weights."""
+        """The score that selects the best weights."""
         return self.accuracy
 
     def row(self) -> dict[str, float]:
-        """A row of the log, what chooses first."""
+        """A row of the log, the selecting score first."""
         return {"dev_accuracy": self.accuracy, "dev_loss": self.loss, "dev_ece": self.ece}
 
 
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def read_confidence(model: nn.Module, batches: Iterable[Batch], *, autocast: Autocast) -> tuple[Doubles, Bools]:
-    """How sure the model is of every example of `batches`, and whether it is right."""
+    """The model's confidence for every example of `batches`, and whether it is right."""
     import torch
 
     was_training = model.training
@@ -93,7 +93,7 @@ def read_confidence(model: nn.Module, batches: Iterable[Batch], *, autocast: Aut
 
 
 class Selection:
-    """Keeps the weights of the best development score (of equals the first), and counts evaluations since.
+    """Keeps the weights with the best development score (among equals the first), and counts evaluations since.
 
     The score is accuracy, or F1 of questions.
 
@@ -109,7 +109,7 @@ class Selection:
         self._copy: dict[str, Any] = {}
 
     def judge(self, step: int, score: float, model: nn.Module) -> bool:
-        """Take note of an evaluation; True when patience is at its end."""
+        """Record an evaluation; True if patience is used up."""
         if score > self.best_score:
             self.best_step, self.best_score, self.stale = step, score, 0
             self._keep(step, model)
@@ -118,7 +118,7 @@ class Selection:
         return self.patience is not None and self.stale >= self.patience
 
     def forget(self) -> None:
-        """Look for the best from here on."""
+        """Forget the best; select from here on."""
         self.best_step, self.best_score, self.stale = None, -1.0, 0
 
     def _keep(self, step: int, model: nn.Module) -> None:
@@ -130,7 +130,7 @@ class Selection:
             save_weights(model, self._file(step))
 
     def restore(self, model: nn.Module) -> None:
-        """Put the best weights back into `model`."""
+        """Load the best weights into `model`."""
         if self.best_step is None:
             return
         if self.folder is None:
@@ -142,11 +142,11 @@ class Selection:
 
     @property
     def file(self) -> Path | None:
-        """Where the best weights lie."""
+        """The file of the best weights."""
         return None if self.folder is None or self.best_step is None else self._file(self.best_step)
 
     def tidy(self, referred: Iterable[int]) -> None:
-        """Delete weights that no checkpoint refers to any more; called once a checkpoint is whole."""
+        """Delete weights that no checkpoint refers to; called when a checkpoint is complete."""
         if self.folder is not None and self.writes and self.best_step is not None:
             kept = {self._file(step) for step in (*referred, self.best_step)}
             for path in self.folder.glob("best-*.safetensors"):
@@ -158,11 +158,11 @@ class Selection:
         return self.folder / f"best-{step}.safetensors"
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must remember."""
+        """The state that a checkpoint stores."""
         return {"best_step": self.best_step, "best_score": self.best_score, "stale": self.stale}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from what a checkpoint remembers."""
+        """Continue from a checkpoint's state."""
         self.best_step, self.best_score, self.stale = state["best_step"], state["best_score"], state["stale"]
 
 

@@ -1,4 +1,4 @@
-"""What `Defence.examples` makes, kept in one file per epoch: ``examples/<epoch>.jsonl``.
+"""Keeps the examples that `Defence.examples` makes, one file per epoch: ``examples/<epoch>.jsonl``.
 
 The file is written before the examples are used, so that a killed run does not make them again; making them may mean
 attacking the model for hours. What the log should say of them lies beside it, in ``examples/<epoch>.json``, and while
@@ -31,7 +31,7 @@ class ExampleStore:
         self.folder = folder
 
     def of_epoch(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
-        """The examples of `epoch`: read if they are there, else made by the main process, written, and read."""
+        """The examples of `epoch`: read if they exist, else made by the main process, written, and read."""
         if processes.is_main():
             self.keep(epoch, make)
         processes.wait()
@@ -42,7 +42,7 @@ class ExampleStore:
         return ExampleStore(self.folder / name)
 
     def keep(self, epoch: int, make: Callable[[], Made | None]) -> Made | None:
-        """As `of_epoch`, by whoever is asked: the caller sees to it that this is one process."""
+        """Like `of_epoch`, for one process: the caller makes sure that no other calls it."""
         if not self._file(epoch).is_file():
             with unfinished.keep_in(self.folder / f"{epoch}.part.jsonl"):
                 made = make()
@@ -51,7 +51,7 @@ class ExampleStore:
         return self._whole(epoch) if self._file(epoch).is_file() else None
 
     def newest(self, epoch: int) -> Made | None:
-        """What was made for the last epoch before `epoch` for which anything was made."""
+        """The examples of the last epoch before `epoch` that has any."""
         newest = self._newest(epoch - 1)
         return None if newest is None else self._whole(newest)
 
@@ -61,7 +61,7 @@ class ExampleStore:
         return Made(self._read(epoch), notes, added if isinstance(added, int) else None)
 
     def latest(self, epoch: int) -> Examples | None:
-        """The newest examples that were made for `epoch` or an epoch before it."""
+        """The newest examples of `epoch` or an epoch before it."""
         newest = self._newest(epoch)
         return None if newest is None else self._read(newest)
 
@@ -70,7 +70,7 @@ class ExampleStore:
         return max((number for number in known if number <= epoch), default=None)
 
     def clear(self) -> None:
-        """Forget all epochs."""
+        """Delete the examples of all epochs."""
         remove_tree(self.folder)
 
     def _write(self, epoch: int, made: Made) -> None:

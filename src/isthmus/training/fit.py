@@ -113,7 +113,7 @@ def _check_data(data: Splits, device: str | None) -> None:
 
 
 def _hold(folder: str | Path | None) -> contextlib.AbstractContextManager[None]:
-    """The folder for this training alone; of several processes that train together one holds it for all."""
+    """Lock the folder for this training; of several processes that train together, one holds the lock for all."""
     if folder is None or not processes.is_main():
         return contextlib.nullcontext()
     return hold(folder, "train", exclusive=True)
@@ -144,7 +144,7 @@ class _Session:
     finish: Callable[[Classifier], None] | None = None
 
     def run(self, backbone: str | Path | Classifier) -> Classifier:
-        """Begin or continue, run the stages that are left, choose the best weights, and tidy up."""
+        """Start or continue, run the remaining stages, select the best weights, and clean up."""
         if isinstance(self.splits.task, ImageClassification):
             return self._run_images(backbone)
         if is_image_backbone(backbone):
@@ -179,7 +179,7 @@ class _Session:
         return model
 
     def _save(self, model: Classifier, checkpoints: CheckpointFolder) -> None:
-        """Put the model on the disk, with what belongs to it; only then may the checkpoints go."""
+        """Save the model and its files; only then may the checkpoints be deleted."""
         with work.announce("saving the model"):
             model.save(self.folder / "model")
         if self.finish is not None:
@@ -187,7 +187,7 @@ class _Session:
         checkpoints.delete()
 
     def _run_head(self, backbone: str | Path | Classifier) -> Classifier:
-        """Train what follows the encoder, on vectors computed once."""
+        """Train the layers after the encoder, on vectors computed once."""
         import torch
 
         from isthmus.training.head import train_head
@@ -216,7 +216,7 @@ class _Session:
         return model
 
     def _run_images(self, backbone: str | Path | Classifier) -> Classifier:
-        """Train a classifier of images."""
+        """Train an image classifier."""
         from isthmus.training.images import train_images
 
         model = train_images(
@@ -368,7 +368,7 @@ class _Session:
         return made.examples
 
     def _make_all(self, run: TrainingRun, epoch: int) -> Made | None:
-        """What the defence makes, or the makers of a composition one after the other."""
+        """Make the defence's examples, or those of the makers of a composition, one after the other."""
         makers = self.defence.makers
         if len(makers) == 1:
             return self._make(makers[0], run, self.train_data, epoch)
@@ -401,5 +401,5 @@ class _Session:
 
 
 def _on_host(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of weights that takes no room on the device."""
+    """A copy of weights in host memory."""
     return {name: value.detach().cpu().clone() for name, value in state.items()}

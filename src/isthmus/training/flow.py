@@ -1,4 +1,4 @@
-"""When a training logs, evaluates and saves: at the steps its settings name, and at the end of each epoch."""
+"""Decides when a training logs, evaluates and saves: at the steps in its settings, and after each epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Flow(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """Whatever is due at this step, unless the epoch ends with it."""
+        """Do what is due at this step, unless it is the last of the epoch."""
         trainer, settings = self.trainer, self.trainer.run.settings
         if int(state.global_step) % trainer.steps_per_epoch:
             control.should_log |= is_due(trainer.step, settings.log_every)
@@ -47,7 +47,7 @@ class Flow(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """Log, evaluate and save; but not twice where early stopping has just ended the epoch."""
+        """Log, evaluate and save; but not twice if early stopping has just ended the epoch."""
         run = self.trainer.run
         control.should_log = True
         control.should_evaluate = not run.finished
@@ -66,7 +66,7 @@ class Flow(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """With a newer checkpoint whole, older ones can go."""
+        """Delete older checkpoints once a newer one is complete."""
         run, self.saved = self.trainer.run, self.trainer.step
         if run.checkpoints is not None and self.trainer.is_world_process_zero():
             run.checkpoints.prune()
@@ -78,7 +78,7 @@ class Flow(TrainerCallback):
         return stage.first_epoch + stage.epochs >= self.trainer.run.settings.epochs
 
     def _say(self, message: str) -> None:
-        """To whoever shows the training; where nobody does it is no news."""
+        """Send a note to whoever shows the training; without a watcher it is dropped."""
         progress = self.trainer.run.progress
         if isinstance(progress, Watcher) and self.trainer.is_world_process_zero():
             progress.on_note(message)

@@ -1,4 +1,4 @@
-"""Training of what follows the encoder, on vectors that the encoder computes once.
+"""Trains the layers after the encoder, on vectors that the encoder computes once.
 
     x -> encoder, as it is -> vector -> [bottleneck] -> linear layer -> logits
                               ^ kept in memory, so that hundreds of epochs take seconds
@@ -58,7 +58,7 @@ def train_head(
 
 
 def vectors_of(model: Classifier, data: Dataset, size: int) -> Resident:
-    """What the last part of the classifier reads, for every example, in order."""
+    """The inputs of the classifier's last part for every example, in order."""
     encoded = EncodedExamples(model, data.examples, data.fields)
     reader = model.slots.bottleneck if model.slots.bottleneck is not None else last_layer(model)
     seen: list[Tensor] = []

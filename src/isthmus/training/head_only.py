@@ -1,4 +1,4 @@
-"""The last part of a classifier by itself."""
+"""The last part of a classifier, as a model of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class HeadOnly(nn.Module):
-    """The last part of a classifier by itself; training it trains the classifier."""
+    """The last part of a classifier, as a model of its own; training it trains the classifier."""
 
     def __init__(self, model: Classifier) -> None:
         super().__init__()
@@ -31,5 +31,5 @@ class HeadOnly(nn.Module):
 
 
 def last_layer(model: Classifier) -> nn.Module:
-    """The linear layer that makes the logits."""
+    """The linear layer that computes the logits."""
     return model.head if model.head is not None else model.backbone.own_head()

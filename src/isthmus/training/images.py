@@ -1,4 +1,4 @@
-"""Training of image classifiers: all images lie on the device, and the resident loop walks the defence's losses."""
+"""Trains image classifiers: all images are on the device, and the resident loop computes the defence's losses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def train_images(
     device: str | None,
     finish: Callable[[Any], None] | None,
 ) -> ImageClassifier:
-    """Train a classifier on the images of `splits`; with a folder it can be continued, and is saved there."""
+    """Train an image classifier on `splits`; with a folder, training can be continued and the model is saved there."""
     _check_defence(defence, settings)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = _model(splits, backbone, seed).to(place)
@@ -82,7 +82,7 @@ def train_images(
 def _averages_into(
     folder: Path | None, model: ImageClassifier, settings: TrainingSettings
 ) -> Callable[[int | None], None] | None:
-    """What keeps the averaged weights: after an epoch beside its snapshot, at the end as a model of their own."""
+    """A function that saves the averaged weights: after an epoch beside its snapshot, at the end as a model."""
     if folder is None or settings.average_weights is None:
         return None
 
@@ -97,7 +97,7 @@ def _averages_into(
 
 
 def resident_images(data: Dataset, model: ImageClassifier) -> Resident:
-    """All images of a data set on the device of the model."""
+    """All images of a data set, on the model's device."""
     assert isinstance(data.task, ImageClassification)
     if data.task.shape != model.task.shape:
         raise DataError(
@@ -137,7 +137,7 @@ def _check_defence(defence: Defence, settings: TrainingSettings) -> None:
 
 
 def _say_what_passes(model: ImageClassifier, dev: Resident, size: int) -> None:
-    """Warn where the price of information has squeezed all of it out."""
+    """Warn if the price of information has removed all of it."""
     if model.slots.bottleneck is None:
         return
     latents = []
@@ -155,6 +155,6 @@ def _say_what_passes(model: ImageClassifier, dev: Resident, size: int) -> None:
     if carried < _NOTHING:
         rate = float(torch.cat([each.rate() for each in latents]).mean())
         work.note(
-            f"the code carries {carried:.3f} nats about the image (rate {rate:.3f}): beta has squeezed everything "
-            "out of it, and the model answers almost without looking. Take a smaller beta"
+            f"the code has only {carried:.3f} nats of information about the image (rate {rate:.3f}), so the prediction "
+            "hardly depends on the image. Use a smaller beta"
         )

@@ -1,4 +1,4 @@
-"""A loop for texts on one accelerator, in the place of the Hugging Face Trainer: the same steps, with less around them.
+"""A training loop for texts on one accelerator: the Hugging Face Trainer's steps with less overhead.
 
     for each epoch: the Trainer's own order; for each step: gather the rows on the device, walk, clip, step
 
@@ -54,7 +54,7 @@ _USUAL = 0.5
 
 
 def is_lean(device: torch.device, start: Checkpoint | None) -> bool:
-    """Whether a training takes this loop; one that is continued stays with the loop it began in."""
+    """Whether a training uses this loop; a continued one stays with the loop it began with."""
     if start is not None:
         return (start.path / _STATE).is_file()
     return ENABLED and device.type == "cuda" and processes.count() == 1
@@ -90,16 +90,16 @@ class LeanTrainer:
 
     @property
     def step(self) -> int:
-        """Optimiser steps done in all stages."""
+        """Number of optimiser steps in all stages so far."""
         return self.stage.steps_before + self.done
 
     @property
     def epochs_done(self) -> float:
-        """Epochs done in all stages, with the fraction of the present one."""
+        """Number of epochs in all stages so far, with the fraction of the current one."""
         return self.stage.first_epoch + self.done / self.steps_per_epoch
 
     def train(self, resume_from_checkpoint: str | None = None) -> None:
-        """Take the steps of the stage that are left."""
+        """Run the remaining steps of the stage."""
         run, settings = self.run, self.run.settings
         if resume_from_checkpoint is not None:
             self._load(Path(resume_from_checkpoint))
@@ -130,7 +130,7 @@ class LeanTrainer:
                 break
 
     def _order(self, epoch: int) -> list[int]:
-        """The Trainer's order of the examples."""
+        """The order of the examples in the Trainer."""
         from isthmus.training.order import Ordered
 
         sampler: Any = RandomSampler(self.examples)
@@ -161,7 +161,7 @@ class LeanTrainer:
         self._record(rates[0], norm)
 
     def _rates_at(self) -> list[float]:
-        """The step size of every group; a step takes the rate at its middle."""
+        """The step size of every group; a step uses the rate at its middle."""
         first = self.stage.first_epoch - self.stage.stretch[0]
         rate = self._schedule.rate(first + (self.done + 0.5) / self.steps_per_epoch)
         return [own * (rate / self._schedule.learning_rate) for own in self._rates]
@@ -214,7 +214,7 @@ class LeanTrainer:
 
     @property
     def _is_last(self) -> bool:
-        """Whether the stage is over: what follows may take long, and begins from here."""
+        """Whether the stage is complete: the next one may take long, and starts from here."""
         return self.run.finished or self.done == self.steps_per_epoch * self.stage.epochs
 
     def _log(self, rate: float, norm: Tensor) -> None:
@@ -283,19 +283,19 @@ class LeanTrainer:
 
 
 class Due:
-    """Says whether a checkpoint is worth its time: on a fast device a hundred steps take less than writing one does."""
+    """Decides whether a checkpoint is worth its time: on a fast device 100 steps may take less than writing one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.ended, self.took = clock(), _USUAL
 
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last one."""
+        """Whether enough time has passed since the last checkpoint."""
         return (self.clock() - self.ended) * _SHARE >= self.took
 
     @contextlib.contextmanager
     def measure(self) -> Iterator[None]:
-        """The writing of one."""
+        """Inside, a checkpoint is written and timed."""
         begun = self.clock()
         yield
         self.ended = self.clock()
@@ -303,7 +303,7 @@ class Due:
 
 
 class _Placed:
-    """Token rows that lie on the device, and batches of them."""
+    """Token rows on the device, and batches of them."""
 
     def __init__(self, examples: EncodedExamples, device: torch.device) -> None:
         self.examples, self.left = examples, examples.padding.on_the_left
@@ -319,7 +319,7 @@ class _Placed:
             self.columns[name] = torch.from_numpy(whole).to(device)
 
     def length(self, order: Sequence[int]) -> int:
-        """Tokens of a batch of these examples, with padding."""
+        """Length after padding of a batch of these examples."""
         return self.examples.padded_length(max(self.lengths[index] for index in order))
 
     def batch(self, rows: Tensor, length: int, order: Sequence[int] = ()) -> Batch:
@@ -341,11 +341,11 @@ class _Sent:
         self.lengths = [len(row["input_ids"]) for row in examples.rows]
 
     def length(self, order: Sequence[int]) -> int:
-        """Tokens of a batch of these examples, with padding."""
+        """Length after padding of a batch of these examples."""
         return self.examples.padded_length(max(self.lengths[index] for index in order))
 
     def batch(self, rows: Tensor, length: int, order: Sequence[int] = ()) -> Batch:
-        """The batch of `order`; without it, as in a recorded step, the rows are looked at."""
+        """The batch of `order`; without it, as in a recorded step, the rows are read."""
         del length
         chosen = order or rows.tolist()
         batch = self.examples.collate([self.examples[index] for index in chosen])
@@ -360,6 +360,6 @@ class _Sent:
 
 
 def fits_on_device(examples: EncodedExamples, room: int = _ROOM) -> bool:
-    """Whether there is room for all token rows."""
+    """Whether all token rows fit in the device's memory."""
     width = examples.padded_length(max(len(row["input_ids"]) for row in examples.rows))
     return len(examples) * width * len(examples.rows[0]) * 4 <= room

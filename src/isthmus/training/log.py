@@ -26,16 +26,16 @@ from isthmus.core.lines import seal
 
 
 def select_judged(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The rows whose weights could be chosen: those after the selection began, or all of them."""
+    """The rows whose weights could be selected: those after the selection began, or all of them."""
     begins = [number for number, row in enumerate(rows) if "selection" in row]
     return list(rows[begins[-1] + 1 :] if begins else rows)
 
 
 class TrainLog:
-    """Appends rows to a file; with no path it keeps nothing."""
+    """Appends rows to a file; without a path it keeps nothing."""
 
     def __init__(self, path: Path | None, length: int = 0) -> None:
-        """Open `path` and cut it back to `length` bytes."""
+        """Open `path` and truncate it to `length` bytes."""
         self._path = path
         if path is not None:
             with writing(path):
@@ -45,7 +45,7 @@ class TrainLog:
 
     @property
     def length(self) -> int:
-        """Bytes written so far."""
+        """Number of bytes so far."""
         return 0 if self._path is None else self._path.stat().st_size
 
     def write(self, row: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The numerical parts both drivers share: precision, global random streams, the optimiser."""
+"""Shared by both training loops: precision, global random streams, the optimiser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def autocast_on(device: torch.device, precision: str) -> Autocast:
-    """A maker of contexts in which `device` computes in `precision`: ``auto``, ``fp32`` or ``bf16``.
+    """A function that makes contexts in which `device` computes in `precision`: ``auto``, ``fp32`` or ``bf16``.
 
     Weights stay float32; ``auto`` takes bf16 where it is faster.
     """
@@ -39,7 +39,7 @@ def autocast_on(device: torch.device, precision: str) -> Autocast:
 
 @contextlib.contextmanager
 def avoid_planned_attention(device: torch.device) -> Iterator[None]:
-    """Leave out cuDNN's attention on a GPU: it plans again for every new shape, a third of a small encoder's step."""
+    """Inside, cuDNN's attention is off on a GPU: it plans for every shape, a third of a small encoder's step."""
     import torch
 
     if device.type != "cuda":
@@ -55,7 +55,7 @@ def avoid_planned_attention(device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def preserve_randomness() -> Iterator[None]:
-    """Leave the global streams of python, numpy and torch as they were found."""
+    """Inside, the global streams of python, numpy and torch may change; they are restored afterwards."""
     import torch
 
     python_state, numpy_state = random.getstate(), np.random.get_state()
@@ -68,7 +68,7 @@ def preserve_randomness() -> Iterator[None]:
 
 
 def seed_everything(seed: int) -> None:
-    """Set the global streams of python, numpy and torch, which layers such as dropout draw from."""
+    """Seed the global streams of python, numpy and torch, which layers such as dropout use."""
     import torch
 
     random.seed(seed)
@@ -78,7 +78,7 @@ def seed_everything(seed: int) -> None:
 
 @contextlib.contextmanager
 def thaw_afterwards(model: nn.Module) -> Iterator[None]:
-    """Unfreeze afterwards what is frozen in the block, for the next training of the same model."""
+    """Unfreeze, after the block, what it froze: for the next training of the same model."""
     moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         yield
@@ -88,7 +88,7 @@ def thaw_afterwards(model: nn.Module) -> Iterator[None]:
 
 
 def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Adam or AdamW over what is trainable; biases, gains and normalisation layers are not decayed.
+    """Make Adam or AdamW for the trainable parameters; biases, gains and normalisation layers are not decayed.
 
     A module may have an `own_learning_rate`, which then follows the same schedule.
     """

@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 
 
 class Ordered(Sampler[int]):
-    """Gives another sampler its own stream, so that the order depends on nothing drawn before."""
+    """Gives another sampler its own stream, so that the order does not depend on earlier draws."""
 
     def __init__(self, sampler: Any, seed: Callable[[], int]) -> None:
         self.sampler, self.seed = sampler, seed

@@ -1,4 +1,4 @@
-"""The few things a training asks about its fellow processes (accelerate launch, torchrun)."""
+"""Communication of the processes that train together (accelerate launch, torchrun)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def count() -> int:
-    """How many processes train together."""
+    """Number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """The number of this process."""
+    """Rank of this process."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -26,7 +26,7 @@ def is_main() -> bool:
 
 
 def wait() -> None:
-    """Wait until every process is here."""
+    """Wait until every process calls this."""
     if count() > 1:
         import torch
 
@@ -51,14 +51,14 @@ def average_gradients(model: nn.Module, accelerator: Any) -> None:
 
 
 def mean_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
-    """Replaces values by their mean over the processes; None where there is only one."""
+    """A function that averages values over the processes; None if there is only one."""
     if accelerator.num_processes == 1:
         return None
     return lambda values: accelerator.reduce(values, reduction="mean")
 
 
 def sum_over(accelerator: Any) -> Callable[[Tensor], Tensor] | None:
-    """Replaces values by their sum over the processes; None where there is only one."""
+    """A function that sums values over the processes; None if there is only one."""
     if accelerator.num_processes == 1:
         return None
     return lambda values: accelerator.reduce(values.to(accelerator.device), reduction="sum")

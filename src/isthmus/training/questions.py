@@ -1,4 +1,4 @@
-"""Questions as training rows, one row a window, and exact match and F1 on the development questions.
+"""Questions as training rows, one per window, and exact match and F1 on the development questions.
 
 A window that does not hold the whole answer is trained to point at its first token, as usual. The development metric is
 over questions, not windows: the best span of all windows of a question is its answer.
@@ -41,7 +41,7 @@ class EncodedWindows(EncodedExamples):
 
 @dataclass(frozen=True, slots=True)
 class AnswerMetrics:
-    """How a model does on the development questions."""
+    """Figures of a model on the development questions."""
 
     f1: float
     exact_match: float
@@ -49,11 +49,11 @@ class AnswerMetrics:
 
     @property
     def score(self) -> float:
-        """What chooses the best weights."""
+        """The score that selects the best weights."""
         return self.f1
 
     def row(self) -> dict[str, float]:
-        """A row of the log, what chooses first."""
+        """A row of the log, the selecting score first."""
         return {"dev_f1": self.f1, "dev_exact_match": self.exact_match, "dev_loss": self.loss}
 
 
@@ -94,7 +94,7 @@ def evaluate_windows(
 
 
 def window_cross_entropy(window: Window, logits: Floats) -> float:
-    """Mean of the two ends' cross-entropies in one window."""
+    """Mean of the cross-entropies of start and end in one window."""
     values = logits.astype(np.float64)
     largest = values.max(axis=1)
     normaliser = largest + np.log(np.exp(values - largest[:, None]).sum(axis=1))

@@ -1,4 +1,4 @@
-"""A training loop over tensors that already lie on the device: cached embeddings, images.
+"""A training loop over tensors on the device: cached embeddings, images.
 
     for each epoch: a seeded permutation; for each mini-batch: walk, clip, step
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """Inputs of a model by name, and labels, all on one device; row i of each belongs together."""
+    """A model's inputs by name, and labels, all on one device; row i of each belongs to example i."""
 
     inputs: Mapping[str, Tensor]
     labels: Tensor  # [examples]
@@ -104,7 +104,7 @@ def train_resident(
     snapshot: Callable[[int], None] | None = None,
     averaged: Callable[[int | None], None] | None = None,
 ) -> nn.Module:
-    """Train `model`, which maps the inputs to an `Output`, in place; it ends with its best weights on `dev`.
+    """Train `model`, from the inputs to an `Output`, in place; it ends with its best weights on `dev`.
 
     The tensors say on which device. With a folder the run can be killed and continued, and leaves ``train.jsonl`` and
     ``model/model.safetensors``. `Defence.examples` is not asked: it speaks of texts. A model that is not `whole` is
@@ -145,7 +145,7 @@ class _Loop:
     latest: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> nn.Module:
-        """Begin or continue, train, choose the best weights, and tidy up."""
+        """Start or continue, train, select the best weights, and clean up."""
         device = self.data.labels.device
         self.model.to(device)
         checkpoints, start = self._open()
@@ -278,7 +278,7 @@ class _Loop:
             self.progress.on_step(self.step, self.per_epoch * settings.epochs, dict(self.latest))
 
     def _tell_averages(self, epoch: int | None) -> None:
-        """Show the averaged weights, after an epoch or at the end."""
+        """Pass the averaged weights on, after an epoch or at the end."""
         if self.averages is None:
             return
         saves = epoch is None and self.whole and self.folder is not None
@@ -316,13 +316,13 @@ class _Loop:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of an optimiser by names."""
+    """The state of an optimiser as named tensors."""
     state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
     return {f"optimizer.{index}.{name}": value for index, parts in state.items() for name, value in parts.items()}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` named."""
+    """Restore an optimiser from `optimizer_tensors`."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         kind, _, rest = key.partition(".")
@@ -333,7 +333,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 
 
 def random_tensors() -> dict[str, Tensor]:
-    """The global random streams, as tensors."""
+    """The states of the global random streams, as tensors."""
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     rest = {"python": [version, list(words), gauss], "numpy": [name, position, has_gauss, cached]}
@@ -348,7 +348,7 @@ def random_tensors() -> dict[str, Tensor]:
 
 
 def load_random(tensors: Mapping[str, Tensor]) -> None:
-    """Put the global random streams back."""
+    """Restore the global random streams."""
     rest: dict[str, Any] = json.loads(bytes(tensors["random.rest"].tolist()))
     version, words, gauss = rest["python"]
     random.setstate((version, tuple(words), gauss))

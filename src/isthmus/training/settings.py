@@ -18,7 +18,7 @@ class Progress(Protocol):
     """Called after every optimiser step; the command line shows a bar, a test counts."""
 
     def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
-        """`step` of about `total` is done; `metrics` are the latest figures known."""
+        """Called after `step` of about `total` steps; `metrics` are the latest figures."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ _IMAGES: dict[str, Any] = {
 
 
 def settings_for(task: str, backbone: object = None, **given: Any) -> TrainingSettings:
-    """The settings, with defaults where nothing is `given`.
+    """Make settings, with defaults where nothing is `given`.
 
     For question answering those of the InfoBERT paper: two epochs, batches of 32, a largest step of 3e-5 that falls
     from the start, windows of 384 tokens, a stride of 128. Word-level networks, which begin with fresh weights, take
@@ -181,5 +181,5 @@ def _is_number(value: Any) -> bool:
 
 
 def is_due(step: int, every: int | None) -> bool:
-    """Whether something that happens after `every` steps (never for None) happens after this one."""
+    """Whether something that happens after every `every` steps (None: never) happens after this one."""
     return every is not None and step % every == 0

@@ -1,4 +1,4 @@
-"""The share of the gradient of each loss term, at the first step and at every hundredth.
+"""Measures the share of the gradient of each loss term, at the first step and at every hundredth.
 
     share(term) = ‖∇ term‖ / ‖∇ task‖         over the weights that the task's own term reaches
 
@@ -72,7 +72,7 @@ class GradientShares:
             batch.is_measured = False
 
     def take(self, step: int) -> dict[str, float]:
-        """The share of every term but the task's since the last call; warns of one that stays small.
+        """The share of every term but the task's since the last call; warns if one stays small.
 
         Empty where the loss has one term, or where the task's gradient is not a positive number.
         """
@@ -100,8 +100,8 @@ class GradientShares:
                 continue
             self._warned.add(name)
             work.note(
-                f"{name} hardly takes part in the training: its gradient is {earlier[1]:.1e} of that of {task} at step "
-                f"{earlier[0]} and {share:.1e} at step {step}. Give it more weight, or leave it out."
+                f"{name} has almost no effect on the training: its gradient is {earlier[1]:.1e} of that of {task} at "
+                f"step {earlier[0]} and {share:.1e} at step {step}. Give it more weight, or remove it."
             )
 
 

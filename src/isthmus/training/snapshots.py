@@ -1,4 +1,4 @@
-"""The trainable weights after every epoch, so that anything can be measured over a training when it is over.
+"""Saves the trainable weights after every epoch, so that the training can be measured afterwards.
 
     snapshots/1.safetensors, snapshots/2.safetensors, …     by the name each parameter has in the classifier
     snapshots/averaged/1.safetensors, …                     their moving average, where that is kept
@@ -29,7 +29,7 @@ _BESIDE = "companions."
 def save_snapshot(
     model: nn.Module, trained: Iterable[nn.Parameter], folder: Path, epoch: int, *, averaged: bool = False
 ) -> None:
-    """Write the parameters of `model` that were trained, after `epoch` epochs; averaged ones apart."""
+    """Save the trained parameters of `model` after `epoch` epochs; averaged ones separately."""
     chosen = {id(parameter) for parameter in trained}
     tensors = {
         name: parameter.detach().contiguous()
@@ -43,14 +43,14 @@ def save_snapshot(
 def snapshots_into(
     folder: Path | None, model: nn.Module, trained: Callable[[], Iterable[nn.Parameter]], settings: TrainingSettings
 ) -> Callable[[int], None] | None:
-    """What keeps the weights after an epoch, where that is asked for and there is a folder."""
+    """A function that saves the weights after an epoch; None if not requested, or without a folder."""
     if folder is None or not settings.snapshots:
         return None
     return lambda epoch: save_snapshot(model, trained(), folder, epoch)
 
 
 def load_snapshot(model: nn.Module, path: Path) -> None:
-    """Put the weights of an epoch into a classifier of the same run."""
+    """Load the weights of an epoch into a classifier of the same run."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -69,6 +69,6 @@ def load_snapshot(model: nn.Module, path: Path) -> None:
 
 
 def clear_snapshots(folder: Path) -> None:
-    """Remove what an earlier training in the same folder left."""
+    """Delete what an earlier training left in the folder."""
     for path in (*(folder / FOLDER).glob("*.safetensors"), *(folder / FOLDER / AVERAGED).glob("*.safetensors")):
         remove_file(path)

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer, with a training step that walks a defence's losses.
+"""The Hugging Face Trainer, with a training step that computes a defence's losses.
 
 One trainer runs one stage: consecutive epochs over the same examples. The optimiser is carried from stage to stage and
 the schedule spans them all. What the Trainer would do by itself is taken from it where a run must be repeatable to
@@ -49,7 +49,7 @@ MARKER = "trainer_state.json"
 
 @dataclass
 class TrainingRun:
-    """What the stages of one training share."""
+    """Shared by the stages of one training."""
 
     model: Classifier
     defence: Defence
@@ -117,7 +117,7 @@ class WalkingTrainer(Trainer):
 
     @property
     def step(self) -> int:
-        """Optimiser steps done in all stages."""
+        """Number of optimiser steps in all stages so far."""
         return self.stage.steps_before + int(self.state.global_step)
 
     @property
@@ -127,7 +127,7 @@ class WalkingTrainer(Trainer):
 
     @property
     def epochs_done(self) -> float:
-        """Epochs done in all stages, with the fraction of the present one."""
+        """Number of epochs in all stages so far, with the fraction of the current one."""
         return self.stage.first_epoch + int(self.state.global_step) / self.steps_per_epoch
 
     # What decides the result: order, schedule, step.
@@ -137,7 +137,7 @@ class WalkingTrainer(Trainer):
         return None if sampler is None else Ordered(sampler, lambda: derive(self.run.seed, "order", self.epoch))
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> torch.optim.lr_scheduler.LRScheduler:
-        """The run's schedule, from the first epoch of this stage on; a step takes the rate at its middle."""
+        """Make the run's schedule, from the first epoch of this stage on; a step uses the rate at its middle."""
         begins, ends = self.stage.stretch
         settings, first = replace(self.run.settings, epochs=ends - begins), self.stage.first_epoch - begins
         per_epoch = num_training_steps // self.stage.epochs
@@ -154,7 +154,7 @@ class WalkingTrainer(Trainer):
         return samples, None
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Walk the losses of one pass; the last pass of a step averages the gradients over the processes."""
+        """Compute the losses of one pass; the last pass of a step averages the gradients over the processes."""
         run, step = self.run, self.step + 1
         if not run.model.training:
             run.model.train()
@@ -191,13 +191,13 @@ class WalkingTrainer(Trainer):
 
     @property
     def _looks_often(self) -> bool:
-        """On one CPU a look at a number is free; elsewhere it waits for the device or for other processes."""
+        """Whether reading a number is free: on one CPU it is; elsewhere it waits for the device or other processes."""
         return bool(self.args.device.type == "cpu" and self.args.world_size == 1)
 
     # What is recorded.
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Write a row of the log; the Trainer's closing summary, which holds clock times, is left out."""
+        """Write a row of the log, but not the Trainer's closing summary, which has clock times."""
         if "grad_norm" in logs:
             norm = float(logs["grad_norm"])
             row = self._ledger.take()
@@ -208,13 +208,13 @@ class WalkingTrainer(Trainer):
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
     def _write(self, row: dict[str, Any], ahead: int = 0) -> None:
-        """A row of the step just done, or of the one that is `ahead`."""
+        """Write a row of the last step, or of the one that is `ahead`."""
         if self.is_world_process_zero():
             epoch = self.epochs_done + ahead / self.steps_per_epoch
             self.run.log.write({"step": self.step + ahead, "epoch": round(epoch, 6), **row})
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Evaluate on the development data, keep the best weights, and stop when patience is at its end."""
+        """Evaluate on the development data, keep the best weights, and stop if patience is used up."""
         run = self.run
         ends = int(self.state.global_step) % self.steps_per_epoch == 0
         run.information.total = processes.sum_over(self.accelerator)

@@ -1,4 +1,4 @@
-"""Walks the generator a defence's losses are, and keeps the named terms.
+"""Runs the generator of a defence's losses, and keeps the named terms.
 
     for each yielded Terms:  total = Σ values;  back-propagate weight · total;  resume
 
@@ -72,7 +72,7 @@ def walk(
 
 @contextlib.contextmanager
 def add_together(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Add the gradients of the block to those from before it, all at once.
+    """Inside, gradients are added to those from before the block in one step at its end.
 
     By itself a backward pass adds to one gradient after the other: for a GPU a small job per weight.
     """
@@ -90,7 +90,7 @@ def add_together(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 class Ledger:
-    """The terms of the steps since the last row of the log."""
+    """Collects the terms of the steps since the last row of the log."""
 
     def __init__(self, reduce: Reduce | None = None) -> None:
         self._reduce = reduce
@@ -99,18 +99,18 @@ class Ledger:
         self._steps: set[int] = set()
 
     def add(self, step: int, terms: dict[str, Tensor], weight: float = 1.0) -> None:
-        """Note the terms of one pass of `step`, which counts `weight` in that step."""
+        """Add the terms of one pass of `step`, with its `weight` in that step."""
         import torch
 
         names = tuple(terms)
         self.note(step, weight, names, torch.stack([terms[name].float() for name in names]))
 
     def note(self, step: int, weight: float, names: tuple[str, ...], values: Tensor) -> None:
-        """The same, of terms that lie in one tensor [names]."""
+        """Add terms that are in one tensor [names]."""
         self._waiting.append((step, weight, names, values))
 
     def settle(self) -> None:
-        """Bring what waits on the device to the host; stop at the first term that is not a number."""
+        """Copy pending terms from the device to the host; stop at the first that is not a finite number."""
         import torch
 
         if not self._waiting:
@@ -137,7 +137,7 @@ class Ledger:
 
 
 def not_finite(name: str, value: float, step: int) -> TrainingError:
-    """The error for a term or a gradient that stopped being a number."""
+    """The error for a term or a gradient that is not finite."""
     return TrainingError(
         f"{name} became {value} at step {step}. Lower the learning rate, or the strength of the defence."
     )

@@ -1,1 +1,1 @@
-"""What the commands do: train, attack, evaluate, certify, measure, explain. They return results and never render."""
+"""The verbs: train, attack, evaluate, certify, measure, explain. They return results and never render."""

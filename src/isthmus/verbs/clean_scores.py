@@ -1,4 +1,4 @@
-"""Clean scores of many texts from a victim that may refuse some of them."""
+"""Scores many texts with a victim that may fail on some of them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True)
 class BatchScores:
-    """One row per text, NaN where there is no answer, and by position why not."""
+    """One row per text, NaN without an answer, and the reason by position."""
 
     scores: Floats
     reasons: dict[int, str] = field(default_factory=dict)
 
 
 def tolerant_scores(victim: Victim, texts: Sequence[Texts]) -> Floats:
-    """One row per text; NaN for a text the victim fails on. A victim that fails on all of them is an error."""
+    """One row per text; NaN if the victim fails on it. A victim that fails on all texts is an error."""
     parts = [score_batch(victim, texts[at : at + _AT_ONCE]).scores for at in range(0, len(texts), _AT_ONCE)]
     return np.concatenate(parts) if parts else np.zeros((0, len(victim.labels)), np.float32)
 
 
 def score_batch(victim: Victim, texts: Sequence[Texts], keys: Keys | None = None, *, probe: bool = True) -> BatchScores:
-    """Scores of one batch; `keys` as in `Victim.scores`.
+    """Score one batch; `keys` as in `Victim.scores`.
 
     With `probe`, a victim that fails on the first, the middle and the last text is taken to be down, and its error is
     raised: asking for every text alone would take its time. So is the time-out of one that answered nothing at all;
@@ -62,7 +62,7 @@ def _fails(victim: Victim, texts: Sequence[Texts], keys: Keys | None, place: int
 
 
 def _halves(victim: Victim, texts: Sequence[Texts], keys: Keys | None, first: int, reasons: dict[int, str]) -> Floats:
-    """Halve a batch that fails until the texts it fails on stand alone; `first` is the place of the first text."""
+    """Halve a failing batch until its failing texts are alone; `first` is the position of the first text."""
     try:
         return _ask(victim, texts, keys)
     except VictimTimeout as error:
@@ -82,7 +82,7 @@ def _halves(victim: Victim, texts: Sequence[Texts], keys: Keys | None, first: in
 
 
 def _in_time(victim: Victim, error: VictimTimeout, count: int, first: int, reasons: dict[int, str]) -> Floats:
-    """What was answered before the time ran out; the rest is NaN, with its reason."""
+    """The answers before the time ran out; the rest is NaN, with its reason."""
     scores = np.full((count, len(victim.labels)), np.nan, np.float32)
     if error.answered is not None:
         scores[:] = error.answered

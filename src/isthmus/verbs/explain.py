@@ -1,4 +1,4 @@
-"""`explain`: how much each word of some texts speaks for a class, by one model or by two side by side."""
+"""`explain`: the weight of each word of some texts for a class, for one model or two side by side."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ATTACKED = 10
 
 @dataclass(frozen=True)
 class ExplainRequest(SampleRequest):
-    """Everything an ``explain`` command says."""
+    """All options of an ``explain`` command."""
 
     texts: tuple[str, ...] = ()
     """Texts to explain; of a model that reads pairs two belong together."""
@@ -55,7 +55,7 @@ class ExplainRequest(SampleRequest):
 
 @dataclass(frozen=True)
 class Explanations:
-    """What a command found."""
+    """The explanations of a command."""
 
     explained: tuple[Explained, ...]
     kept: KeptExplanations | None = None
@@ -83,7 +83,7 @@ def explain(request: ExplainRequest, observer: Observer | None = None) -> Explan
 
 
 class _PreparedExplanation(PreparedSample[ExplainRequest]):
-    """One command."""
+    """A prepared explain command."""
 
     verb = "explain"
 
@@ -95,14 +95,14 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     @property
     def name(self) -> str:
-        """What is explained, in a word."""
+        """The name of the explained texts, in a word."""
         if self.request.attack is not None:
             return self.request.attack
         return "texts" if self.request.texts else self.data.split
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides what is found."""
+        """The settings that decide the explanations."""
         request = self.request
         return {
             "method": request.method, "parameters": dict(request.parameters), "classes": request.classes,
@@ -113,7 +113,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     @property
     def _elsewhere(self) -> dict[str, Any]:
-        """What does not follow from the run that keeps the explanations: another model, other data."""
+        """Settings that do not follow from the run that keeps the explanations: another model, other data."""
         request, own = self.request, self.source.run is not None and self.request.out is None
         return {
             "model": None if own else self.source.shown,
@@ -123,7 +123,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     @property
     def keeper(self) -> RunFolder | None:
-        """The run folder that keeps what is found; None where nothing is kept."""
+        """The run folder that keeps the explanations; None if nothing is kept."""
         wanted = self.request.attack is not None if self.request.keep is None else self.request.keep
         if not wanted:
             return None
@@ -138,7 +138,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
         return self.source.run if self.request.out is None else RunFolder(self.request.out)
 
     def explain(self) -> Iterator[Explained]:
-        """Every text in order."""
+        """Explain every text, in order."""
         if is_image_model(Path(self.source.spec)):
             raise UsageError(f"{self.source.shown} reads images, and explanations are for texts: use a text classifier")
         if self.request.attack is not None:
@@ -172,7 +172,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     @cached_property
     def readers(self) -> tuple[_Reader, ...]:
-        """The model of the command, and the one it is compared with."""
+        """The model of the command, and the one to compare with."""
         own = _Reader(self.source.shown, self.subject, tuple(each for each in self.names if each != ABSTAINS))
         if self.request.against is None:
             return (own,)
@@ -211,7 +211,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
     @cached_property
     def subject(self) -> Victim:
-        """The model; data are opened only where the command is about them."""
+        """The model; data are opened only if the command needs them."""
         return self.victim if self._has_data else self.load_victim(())
 
     @property
@@ -257,7 +257,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
 
 class _Reader(NamedTuple):
-    """A model that reads the texts."""
+    """A model that explains the texts."""
 
     name: str
     victim: Victim

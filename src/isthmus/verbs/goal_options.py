@@ -1,4 +1,4 @@
-"""What a command asks an attack for, turned into a goal.
+"""Turns a command's options into the goal of an attack.
 
 nothing                              any wrong class
 --target-label L                     class L
@@ -61,11 +61,11 @@ class GoalRequest:
 
     @property
     def is_evasion(self) -> bool:
-        """Whether a detector stands behind it, so that its rates are of interest."""
+        """Whether the model is a detector, whose detection rates are of interest."""
         return self.from_label is not None and self.target_label is None
 
     def target(self, data: Dataset) -> int | None:
-        """Index of the class asked for; an unknown one is an error."""
+        """Index of the target class; an unknown one is an error."""
         return None if self.target_label is None else data.label_index(_parse_label(self.target_label, data))
 
     def find_attacked_class(self, data: Dataset) -> int | None:
@@ -78,7 +78,7 @@ class GoalRequest:
             data.label_index(_parse_label(self.positive, data))
 
     def settings(self) -> dict[str, Any]:
-        """For the header and the hash: labels by name, so that it does not depend on their order."""
+        """For the header and the hash: labels by name, so that their order does not matter."""
         if self.target_label is not None:
             return {"kind": "targeted", "target": self.target_label, "from_label": self.from_label}
         if self.threshold is None and self.at_fpr is None:
@@ -92,7 +92,7 @@ class GoalRequest:
 
 
 def make_goal(target: int | None, flagged: int | None, threshold: float | None) -> Goal:
-    """The goal in the victim's own numbering; `threshold` is the one that holds, however it was chosen."""
+    """The goal with the victim's class numbers; `threshold` is the final one, however it was chosen."""
     from isthmus.attacks.parts.goals import Evasion, Targeted, Untargeted
 
     if target is not None:
@@ -103,7 +103,7 @@ def make_goal(target: int | None, flagged: int | None, threshold: float | None) 
 
 
 def _parse_label(name: str, data: Dataset) -> int | str:
-    """A label by name, or by number where no label has that name."""
+    """A label by name, or by number if no label has that name."""
     if name.isascii() and name.isdigit() and name not in data.labels:
         return int(name)
     return name

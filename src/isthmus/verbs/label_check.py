@@ -1,4 +1,4 @@
-"""Stops before hours are spent on a model whose labels are mixed up.
+"""Stops a command early if the model's labels are mixed up.
 
 The first examples of the sample are scored unattacked. The check stops the run when the share of right answers is
 
@@ -30,7 +30,7 @@ _FAR_MORE_ACCURATE = 0.2
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """Right answers among the examples looked at, and the renaming that would serve better, if any."""
+    """Number of right answers among the checked examples, and a label mapping that fits better, if any."""
 
     right: int
     n: int
@@ -57,7 +57,7 @@ def _binomial_tail(k: int, n: int, p: float) -> float:
 def check_labels(
     victim: Victim, data: Dataset, seed: int, names: Sequence[str] | None = None, count: int = EXAMPLES
 ) -> LabelCheck:
-    """Score the first examples of the sample; raise `SuspiciousLabels` where their labels cannot be right.
+    """Score the first examples of the sample; raise `SuspiciousLabels` if their labels cannot be right.
 
     `data` is aligned to the victim's labels; `names` are what the data itself calls them, where that differs.
     """
@@ -71,7 +71,7 @@ def check_labels(
 
 
 def judge(scores: Floats, labels: Ints, classes: int) -> LabelCheck:
-    """What the clean scores of some examples say about the label map."""
+    """Judge the label map by the clean scores of some examples."""
     usable = ~np.isnan(scores).any(axis=1)
     predictions, truth = scores[usable].argmax(axis=1), labels[usable]
     right, n = int((predictions == truth).sum()), int(usable.sum())
@@ -90,7 +90,7 @@ def judge(scores: Floats, labels: Ints, classes: int) -> LabelCheck:
 
 
 def suspicion(check: LabelCheck, labels: Sequence[str], names: Sequence[str]) -> str:
-    """What is suspicious about the answers, and the mapping that would explain it."""
+    """A description of suspicious answers, and of the mapping that would explain them."""
     found = (
         f"clean accuracy is {check.right} of {check.n}, no better than chance (1 in {check.classes}): the model's "
         f"labels ({', '.join(labels[:12])}) do not seem to be those of the data."

@@ -1,4 +1,4 @@
-"""`measure`: take measures of runs, and keep what was found in measures.json.
+"""`measure`: measures runs, and keeps the measurements in measures.json.
 
     {"information": {"settings": …, "hash": …, "stamp": …, "measurement": …}, "information@1a2b3c4d": …}
 
@@ -30,7 +30,7 @@ from isthmus.verbs.subject import make_subject, stamp_of
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """Everything the command says."""
+    """All options of a ``measure`` command."""
 
     runs: tuple[str, ...]
     measures: tuple[str, ...]
@@ -60,13 +60,13 @@ class Measured:
         return self.key.split("@")[0]
 
     def figure_files(self, plot: str) -> tuple[Path, Path]:
-        """Where a plot of it is drawn, as SVG and as PNG."""
+        """The SVG and PNG files of each plot."""
         stem = self.key if plot == self.measure else f"{self.key}-{plot}"
         return self.folder.figures_path / f"{stem}.svg", self.folder.figures_path / f"{stem}.png"
 
 
 def measure(request: MeasureRequest, step: Step | None = None) -> list[Measured]:
-    """Take every measure of every run; what was measured before is read."""
+    """Take every measure of every run; stored measurements are read."""
     folders = [_folder(run) for run in request.runs]
     against = _folder(request.against) if request.against is not None else None
     methods = _methods(request)
@@ -87,7 +87,7 @@ _OPTIONS: dict[Option, str] = {
 
 
 def _check_request(request: MeasureRequest, methods: Sequence[Measure]) -> None:
-    """An option that none of the measures heeds was meant for another."""
+    """Refuse options that none of the measures uses."""
     given = {**request.asked.non_defaults(), **({"against": request.against} if request.against is not None else {})}
     for option, flag in _OPTIONS.items():
         if option in given and not any(method.heeds(option) for method in methods):
@@ -102,7 +102,7 @@ def _folder(run: str) -> RunFolder:
 
 
 def _methods(request: MeasureRequest) -> list[Measure]:
-    """The measures with the parameters each of them knows; one that none of them knows is an error."""
+    """The measures, each with its parameters; a parameter that none of them has is an error."""
     if not request.measures:
         raise UsageError(f"no measure named: --measure {','.join(catalog.names('measures'))}")
     entries = [catalog.find("measures", name) for name in request.measures]
@@ -131,7 +131,7 @@ def _take(
     request: MeasureRequest,
     step: Step | None,
 ) -> Measured:
-    """One measure of one run, or of several that it compares."""
+    """Take one measure of one run, or of several runs that it compares."""
     first, *rest = folders
     others = [*rest, *([against] if against is not None and method.heeds("against") else ())]
     asked = Asked(**{name: value for name, value in request.asked.non_defaults().items() if name in method.takes})
@@ -173,7 +173,7 @@ def _make_entry(
 
 
 def _path_from(first: RunFolder, folder: RunFolder) -> str:
-    """Where a run lies as seen from another: the same however the two were named."""
+    """The path of a run relative to another: the same whatever names the user gave."""
     return Path(os.path.relpath(folder.path.resolve(), first.path.resolve())).as_posix()
 
 
@@ -206,5 +206,5 @@ def _read_measured(folder: RunFolder, key: str, entry: Mapping[str, Any]) -> Mea
 
 
 def measurements(folder: RunFolder) -> list[Measured]:
-    """What was measured of a run, by name."""
+    """The measurements of a run, by name."""
     return [_read_measured(folder, key, entry) for key, entry in sorted(_read_entries(folder).items())]

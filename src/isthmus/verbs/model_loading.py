@@ -1,4 +1,4 @@
-"""The model of a command, loaded, and how its classes and those of the data belong together."""
+"""Loads the model of a command, and matches its classes with those of the data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _OWN_FOLDER = "isthmus.json"
 
 
 def check_precision(precision: str) -> None:
-    """Refuse what is no precision of ours."""
+    """Refuse an unknown precision."""
     if precision not in ("fp32", "bf16"):
         raise UsageError(f"--precision is fp32 or bf16, not {precision!r}")
 
 
 def deciding(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a victim that may change what it answers."""
+    """The options of a victim that may change its predictions."""
     return {key: value for key, value in options.items() if key not in _HOW_TO_ASK}
 
 
@@ -47,7 +47,7 @@ def open_victim(
     precision: str = "fp32",
     images: bool = False,
 ) -> Victim:
-    """Load the model; a function or a service that cannot be asked for its classes has those of the data."""
+    """Load the model; a function or a service without class names gets those of the data."""
     given = {**(options or {}), "device": device, "precision": precision, **({"images": True} if images else {})}
     victim = _load_victim(source, labels, given)
     try:
@@ -75,7 +75,7 @@ def _load_victim(source: ModelSource, labels: Sequence[str] | None, given: Mappi
 
 
 def check_inputs(victim: Victim, source: ModelSource, data: Dataset) -> None:
-    """Refuse images for a model that reads texts, and the other way round."""
+    """Refuse images for a model that reads texts, and texts for one that reads images."""
     own, images = reads_images(victim), isinstance(data.task, ImageClassification)
     if own != images:
         kinds = ("images", "texts") if own else ("texts", "images")
@@ -87,12 +87,12 @@ def check_inputs(victim: Victim, source: ModelSource, data: Dataset) -> None:
 
 
 def reads_images(victim: Victim) -> bool:
-    """Whether a victim takes arrays and not texts."""
+    """Whether a victim reads arrays, not texts."""
     return hasattr(type(victim), "attackable")
 
 
 def suit_fields(victim: Victim, source: ModelSource, fields: Sequence[str]) -> None:
-    """Let a classifier of transformers read as many fields as the data have: its own folder does not say how many."""
+    """Set the number of text fields of a transformers classifier to that of the data: its folder does not say it."""
     if reads_images(victim):
         return
     model = getattr(victim, "model", None)
@@ -102,7 +102,7 @@ def suit_fields(victim: Victim, source: ModelSource, fields: Sequence[str]) -> N
 
 
 def numbering(data: Dataset, aligned: Dataset) -> dict[int, int]:
-    """Label index of the data -> that of the victim it was aligned to, also for labels no example has."""
+    """Map label indices of the data to the victim's, also for labels without examples."""
     every = tuple(Example(str(index), {}, index) for index in range(len(data.labels)))
     with contextlib.suppress(DataError):
         known = replace(data, examples=every, rejected=()).align_labels(aligned.labels)
@@ -115,7 +115,7 @@ def numbering(data: Dataset, aligned: Dataset) -> dict[int, int]:
 
 
 def names_in_data(data: Dataset, labels: Sequence[str], numbers: Mapping[int, int]) -> list[str]:
-    """What the data calls each of the victim's classes."""
+    """The data's name for each of the victim's classes."""
     names = list(labels)
     for ours, theirs in numbers.items():
         names[theirs] = data.labels[ours]
@@ -123,6 +123,6 @@ def names_in_data(data: Dataset, labels: Sequence[str], numbers: Mapping[int, in
 
 
 def choose_label_names(labels: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Class names for people: the victim's own, or the data's where the victim only numbers them."""
+    """Class names for people: the victim's own, or the data's if the victim only has numbers."""
     pairs = zip(labels, names, strict=True)
     return [theirs if re.fullmatch(r"(?i)(label_)?\d+", ours) else ours for ours, theirs in pairs]

@@ -1,4 +1,4 @@
-"""Who wants to know how a verb comes along."""
+"""The interface by which a verb reports its progress."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, Protocol
 
 
 class RowResult(Protocol):
-    """What became of one example, as a row of a journal keeps it."""
+    """The result of one example, as a row of a journal."""
 
     @property
     def id(self) -> str:
-        """Of the example."""
+        """Id of the example."""
 
     @property
     def outcome(self) -> str:
-        """One word."""
+        """Outcome in one word."""
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready record without clock times."""
 
 
 class Observer(Protocol):
-    """Told how an attack comes along; the command line shows a bar.
+    """Receives the progress of a verb; the command line shows a bar.
 
     >>> from isthmus import Observer, attack
     >>> class Outcomes(Observer):
@@ -34,23 +34,23 @@ class Observer(Protocol):
     """
 
     def note(self, message: str) -> None:
-        """Something worth knowing happened."""
+        """Called with a note for the user."""
 
     def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None:
-        """An attack begins; `results` are those of an earlier, interrupted run."""
+        """Called when the work starts; `results` are those of an earlier, interrupted run."""
 
     def result(self, key: str, result: RowResult) -> None:
-        """An example is finished."""
+        """Called when an example is finished."""
 
     def queries(self, key: str, count: int) -> None:
         """Called with the number of model queries so far."""
 
     def end(self, key: str) -> None:
-        """The attack is finished."""
+        """Called when the work is finished."""
 
 
 class Silent:
-    """An observer that says nothing."""
+    """An observer that shows nothing."""
 
     def note(self, message: str) -> None: ...  # noqa: D102
     def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None: ...  # noqa: D102

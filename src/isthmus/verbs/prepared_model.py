@@ -1,4 +1,4 @@
-"""Model and data of a command made ready: what it names is checked at once, what is dear is made when first needed.
+"""Prepares model and data of a command: names are checked at once, expensive parts are made on first use.
 
 A command that only asks for rows that exist already loads no model that is known by its files; any other is asked for
 its probes (`isthmus.runs.probes`).
@@ -59,11 +59,11 @@ class PreparedModel(Generic[Asked]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the run folder."""
+        """Release the run folder."""
         self._held.close()
 
     def hold(self, folder: RunFolder) -> None:
-        """Keep others from training in the folder until the command is done."""
+        """Lock the folder against training until the command ends."""
         self._held.enter_context(folder.hold(self.verb))
 
     @cached_property
@@ -73,7 +73,7 @@ class PreparedModel(Generic[Asked]):
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """Of the model's files, where it is local."""
+        """Fingerprint of the model's files, if it is local."""
         found = self.source.fingerprint()
         if found is not None and VERSION in self.request.victim:
             raise UsageError(
@@ -84,13 +84,13 @@ class PreparedModel(Generic[Asked]):
 
     @property
     def identity(self) -> str:
-        """What stands for the model in the settings of its results: another model never has the same."""
+        """The model's identity in the settings of its results; no other model has the same."""
         if self.fingerprint is not None:
             return self.fingerprint
         return self.source.shown if self._probed is None else self._probed.fingerprint
 
     def recognise(self, folder: RunFolder, victim: Victim, data: Dataset) -> None:
-        """Ask a model without files of its own for its probes, and refuse one that is not the folder's."""
+        """Ask a model without files of its own for its probes, and refuse it if it is not the folder's."""
         request = self.request
         asked = {
             "fields": list(data.fields),
@@ -119,17 +119,17 @@ class PreparedModel(Generic[Asked]):
             )
 
     def probe_effort(self) -> dict[str, float]:
-        """What it cost to know the model again, for the first result of the command."""
+        """The cost of recognising the model, counted with the first result of the command."""
         counted, self._counted = self.probe_queries - self._counted, self.probe_queries
         return {"probe_queries": counted} if counted else {}
 
     def keep_probes(self, folder: RunFolder) -> None:
-        """Write down what a model without files of its own answered, once the folder is ours."""
+        """Store the probe answers of a model without files of its own, once the folder is claimed."""
         if self._probed is not None:
             self._probed = keep(folder.probes_path, self._probed)
 
     def load_victim(self, data_labels: Sequence[str], *, images: bool = False) -> Victim:
-        """The model, loaded; one that cannot be asked for its classes has those of the data."""
+        """Load the model; one without class names gets those of the data."""
         request = self.request
         self.observer.note(f"loading {self.source.shown}")
         return open_victim(
@@ -144,7 +144,7 @@ class PreparedModel(Generic[Asked]):
 
 
 class PreparedSample(PreparedModel[AskedOfSample]):
-    """The model of a command, the examples it is tried on, and the folder their rows go to."""
+    """The model of a command, its sample, and the folder of the rows."""
 
     def __init__(self, request: AskedOfSample, observer: Observer) -> None:
         super().__init__(request, observer)
@@ -152,7 +152,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
 
     @cached_property
     def data_request(self) -> DataRequest:
-        """The data as the command names it, or as the run was made with it."""
+        """The data that the command names, or those of the run."""
         if self.request.data is not None:
             return self.request.data
         if self.source.run is None:
@@ -161,7 +161,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
 
     @cached_property
     def splits(self) -> Splits:
-        """Every split; of a run's own data, as training cut it."""
+        """Every split; those of a run's own data are the same as in training."""
         splits = self.data_request.load()
         if self.request.data is None and self.source.run is not None:
             record = self.source.run.record()
@@ -175,7 +175,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
 
     @cached_property
     def sample(self) -> Dataset:
-        """The examples asked for."""
+        """The requested examples."""
         if self.request.n is not None and self.request.n < 1:
             raise UsageError(f"--n is the number of examples to attack and must be at least 1, not {self.request.n}")
         sample = self.first(self.request.n)
@@ -184,24 +184,24 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         return sample
 
     def first(self, n: int | None) -> Dataset:
-        """The first `n` examples of the one order that all samples are cut from."""
+        """The first `n` examples in the common order of all samples."""
         return self.data.sample(n, self.request.seed, self.only_label)
 
     @property
     def only_label(self) -> int | None:
-        """The class, in the data's numbering, that examples are taken from; None for all."""
+        """The class, in the data's order, that examples are taken from; None for all."""
         return None
 
     @cached_property
     def protection(self) -> Protection:
-        """What no edit may touch."""
+        """The protected parts of a text."""
         from isthmus.attacks.parts.protection import Protection
 
         return Protection(self.request.protect, self.request.protect_pattern, self.request.protect_kinds)
 
     @cached_property
     def folder(self) -> RunFolder:
-        """Where rows go; a folder that holds another model or other data is refused."""
+        """The folder of the rows; one that holds another model or other data is refused."""
         run, own, known = self.source.run, self._has_own_data, self.fingerprint
         if self.request.out is not None:
             folder = RunFolder(self.request.out)
@@ -228,7 +228,7 @@ class PreparedSample(PreparedModel[AskedOfSample]):
 
     @property
     def _has_own_data(self) -> bool:
-        """Whether the split is one of those the model's run was made with."""
+        """Whether the split belongs to the run's own data."""
         if self.source.run is None:
             return False
         return self.source.run.record().data.fingerprints.get(self.data.split) == self.data.fingerprint
@@ -243,24 +243,24 @@ class PreparedSample(PreparedModel[AskedOfSample]):
 
     @cached_property
     def aligned(self) -> Dataset:
-        """The split with labels in the victim's numbering."""
+        """The split with labels in the victim's order."""
         return self.data.align_labels(self.victim.labels)
 
     @cached_property
     def numbering(self) -> dict[int, int]:
-        """Label index of the data -> that of the victim."""
+        """Map label indices of the data to the victim's."""
         return numbering(self.data, self.aligned)
 
     def _names_in_data(self) -> list[str]:
-        """What the data calls each of the victim's classes."""
+        """The data's name for each of the victim's classes."""
         return names_in_data(self.data, self.victim.labels, self.numbering)
 
     def choose_label_names(self) -> list[str]:
-        """Class names for people: the victim's own, or the data's where the victim only numbers them."""
+        """Class names for people: the victim's own, or the data's if the victim only has numbers."""
         return choose_label_names(self.victim.labels, self._names_in_data())
 
     def check_labels(self) -> None:
-        """Stop if the model's labels cannot be those of the data; looked at once."""
+        """Stop if the model's labels cannot match those of the data; checked once."""
         if self.request.label_check and not self._labels_checked:
             try:
                 check_labels(self.victim, self.aligned, self.request.seed, self._names_in_data())

@@ -1,4 +1,4 @@
-"""What the commands say that put examples to a model: `attack`, `certify` and `evaluate`."""
+"""The options of the commands that run a model on examples: `attack`, `certify` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RowsWanted = Literal["successes", "all"]
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What every one of them says."""
+    """Options of all three commands."""
 
     model: str
     _: KW_ONLY
@@ -40,7 +40,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class SampleRequest(ModelRequest):
-    """What those say that take a sample of one split."""
+    """Options of the commands that sample one split."""
 
     _: KW_ONLY
     data: DataRequest | None = None
@@ -55,7 +55,7 @@ class SampleRequest(ModelRequest):
 
 @dataclass(frozen=True)
 class AttackRequest(SampleRequest, AttackOptions):
-    """Everything an ``attack`` command says."""
+    """All options of an ``attack`` command."""
 
     attacks: tuple[str, ...]
     _: KW_ONLY
@@ -64,14 +64,14 @@ class AttackRequest(SampleRequest, AttackOptions):
 
 @dataclass(frozen=True)
 class CertifyRequest(SampleRequest):
-    """Everything a ``certify`` command says."""
+    """All options of a ``certify`` command."""
 
     certificate: str = "gaussian"
 
 
 @dataclass(frozen=True)
 class SetRequest:
-    """Sets as a user names them; columns and splits hold for every one that has any."""
+    """The sets that a user names; columns and splits apply to every set that has any."""
 
     on: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class SetRequest:
 
 @dataclass(frozen=True)
 class EvaluateRequest(ModelRequest):
-    """Everything an ``evaluate`` command says."""
+    """All options of an ``evaluate`` command."""
 
     sets: SetRequest = field(default_factory=SetRequest)
     _: KW_ONLY

@@ -1,4 +1,4 @@
-"""One row per example in one file: what has no row yet is computed, the rest is read.
+"""One row per example in one file: missing rows are computed, the others are read.
 
     claim      take the file of these settings; no other process may write it meanwhile
     outdated   drop rows that are to be made again
@@ -43,7 +43,7 @@ _WAIT_S = 0.1
 
 @dataclass(frozen=True)
 class RowsDone(Generic[Result]):
-    """The results that a command asked for, and the header of their file."""
+    """The requested results, and the header of their file."""
 
     file: AttackFile
     header: Mapping[str, Any]
@@ -56,7 +56,7 @@ class RowsDone(Generic[Result]):
 
 @dataclass(frozen=True)
 class RowsReport(Generic[Result]):
-    """What a command did: the results of each of its files."""
+    """Result of a command: the results of each of its files."""
 
     folder: RunFolder
     outcomes: tuple[RowsDone[Result], ...]
@@ -68,7 +68,7 @@ class RowsReport(Generic[Result]):
 
 @dataclass(eq=False)
 class RowsJob(ABC, Generic[Result]):
-    """The results of one file, as one command asks for them."""
+    """The results of one file that one command needs."""
 
     ready: PreparedModel[Any]
 
@@ -78,12 +78,12 @@ class RowsJob(ABC, Generic[Result]):
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, Any]:
-        """What decides the rows."""
+        """The settings that decide the rows."""
 
     @property
     @abstractmethod
     def asked(self) -> Sequence[str]:
-        """Ids of the examples asked for."""
+        """Ids of the requested examples."""
 
     @property
     @abstractmethod
@@ -92,25 +92,25 @@ class RowsJob(ABC, Generic[Result]):
 
     @abstractmethod
     def choose_file(self) -> AttackFile:
-        """Where the rows belong, as things stand: another process may take a name that is free now."""
+        """Choose the file of the rows; another process may take a free name in the meantime."""
 
     @abstractmethod
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """What the header of this verb says before the work; `known` is the header that is there."""
+        """The header's entries before the work; `known` is the existing header."""
 
     @abstractmethod
     def read(self, row: Mapping[str, Any]) -> Result:
-        """The result that a row of the file holds."""
+        """Read the result of a row."""
 
     @abstractmethod
     def reject(self, bad: Rejected) -> Result:
-        """The result of something that is no example."""
+        """Make the result of an unusable row."""
 
     @abstractmethod
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
     ) -> Generator[Result, None, None]:
-        """Results of the examples in `missing` as they finish; counts of what they cost go to `effort`.
+        """Yield results of the examples in `missing` as they finish; add their costs to `effort`.
 
         An example that is `find_lost` has its row already, and is among them for what lies beside the row.
         What is prepared before the generator is returned is not counted as time of the work.
@@ -122,33 +122,33 @@ class RowsJob(ABC, Generic[Result]):
 
     @abstractmethod
     def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Result]) -> dict[str, Any]:
-        """What the header says once all results are there."""
+        """The header's entries once all results are there."""
 
     @property
     def device_type(self) -> str | None:
-        """Where the model runs, as far as it is known."""
+        """The device of the model, as far as it is known."""
         return getattr(getattr(self.ready, "victim", None), "device_type", None)
 
     def begin(self) -> None:
-        """Look at the model before the first row of the file is made."""
+        """Check the model before the first row of the file is made."""
 
     def find_outdated(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
-        """Ids of results that are to be made again."""
+        """Ids of results to make again."""
         del file
         if not self.ready.request.retry_errors:
             return set()
         return {result.id for result in results if result.outcome in self.retried}
 
     def find_lost(self, file: AttackFile, results: Sequence[Result]) -> set[str]:
-        """Ids of results that are there while what belongs beside their rows is not."""
+        """Ids of results whose rows exist but whose other files are missing."""
         del file, results
         return set()
 
     def settle(self, file: AttackFile, results: Sequence[Result]) -> None:
-        """Bring what lies beside the rows into their order."""
+        """Sort the files beside the rows into their order."""
 
     def revise(self, header: dict[str, Any], results: Sequence[Result]) -> bool:
-        """Where every result is there: bring the header up to date; whether that is all there is to do.
+        """Called if no result is missing: update the header; True if nothing else is to be done.
 
         A header without figures is of work that was interrupted at its end.
         """
@@ -157,7 +157,7 @@ class RowsJob(ABC, Generic[Result]):
 
     @final
     def run(self) -> RowsDone[Result]:
-        """Make the results that are missing, put all in order, and compute their figures."""
+        """Make the missing results, sort all, and compute their figures."""
         file, opened, known = claim(self.choose_file, self.settings)
         with opened as journal:
             there = self._read(journal)
@@ -214,7 +214,7 @@ class RowsJob(ABC, Generic[Result]):
     def _make(
         self, file: AttackFile, journal: Journal, there: Sequence[Result], missing: set[str], lost: set[str]
     ) -> dict[str, float]:
-        """Write the results of `missing`, make what is `find_lost`, and say what it cost."""
+        """Make and write the results of `missing` and of `find_lost`, and return their cost."""
         observer, key = self.ready.observer, file.key
         observer.begin(key, len(missing) + len(there), there)
 
@@ -240,7 +240,7 @@ class RowsJob(ABC, Generic[Result]):
 
 
 def claim(choose: Callable[[], AttackFile], settings: Mapping[str, Any]) -> tuple[AttackFile, Journal, dict[str, Any]]:
-    """The file that `choose` names now; its journal, open for writing; its header, empty where there is none of ours.
+    """Claim the file that `choose` names now: the file, its open journal, and its header, empty if it is new.
 
     Another process may have taken the name since it was found free. Whose it is stands in its header, which is written
     once the work has begun: other settings leave another name to this one, the same settings are worked on already.

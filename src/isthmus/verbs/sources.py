@@ -1,4 +1,4 @@
-"""What a command names, found: the data by its source and columns, the model by a run folder or anything else."""
+"""Finds the data and the model that a command names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataRequest:
-    """Data as a user names it."""
+    """The data that a user names."""
 
     source: str
     text: str | None = None
@@ -34,7 +34,7 @@ class DataRequest:
 
     @classmethod
     def from_record(cls, record: DataRecord) -> DataRequest:
-        """The data a run was made with."""
+        """The data of a run."""
         known = {entry.name for entry in fields(cls)} - {"source", "from_run"}
         options: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
@@ -45,13 +45,13 @@ class DataRequest:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What has to be known, beside the source, to load the same data again."""
+        """The options needed besides the source to load the same data again."""
         every = {"text": self.text, "label": self.label, "pair": self.pair, "labels": self.labels}
         found: dict[str, Any] = {key: value for key, value in every.items() if value is not None}
         return found if self.task == "classification" else {**found, "task": self.task}
 
     def load(self) -> Splits:
-        """Every split; code that a folder names is not run."""
+        """Load every split; code that a folder names is not run."""
         from isthmus.data import load_data
         from isthmus.data.extension_data import is_code
 
@@ -66,7 +66,7 @@ class DataRequest:
         )
 
     def record(self, parts: Mapping[str, Dataset]) -> DataRecord:
-        """What run.json keeps of the splits that were used."""
+        """The record in run.json of the splits that were used."""
         first = next(iter(parts.values()))
         return DataRecord(
             source=self.source,
@@ -80,7 +80,7 @@ class DataRequest:
 
 
 def choose_split(splits: Splits, split: str | None) -> Dataset:
-    """The split to attack: the one asked for, else test, else dev, else the only one."""
+    """The split to attack: the requested one, else test, else dev, else the only one."""
     data = splits.find_split(split) if split is not None else splits.evaluation()
     if not len(data) and not data.rejected:
         raise UsageError(f"the {data.split} split of {data.name} is empty")
@@ -88,7 +88,7 @@ def choose_split(splits: Splits, split: str | None) -> Dataset:
 
 
 def _refuse_other_folder(folder: Path) -> None:
-    """Refuse a folder that holds no model before all that lies in it is read for a fingerprint."""
+    """Refuse a folder without a model before all its files are read for a fingerprint."""
     places = [place / name for place in (folder, folder / "model") for name in ("config.json", "isthmus.json")]
     if folder.is_dir() and not any(file.is_file() for file in places):
         raise ModelError(f"the folder {str(folder)!r} holds no model: no isthmus.json and no config.json in it")
@@ -96,7 +96,7 @@ def _refuse_other_folder(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model as a user names it: a run folder, or anything `load_victim` takes."""
+    """The model that a user names: a run folder, or anything that `load_victim` takes."""
 
     given: str
     run: RunFolder | None
@@ -125,22 +125,22 @@ class ModelSource:
 
     @property
     def spec(self) -> str:
-        """What `load_victim` gets."""
+        """The argument for `load_victim`."""
         return str(self.run.model_path) if self.run is not None else self.given
 
     @property
     def shown(self) -> str:
-        """How results name it."""
+        """Its name in results."""
         return self.run.name if self.run is not None else bare_url(self.given)
 
     @property
     def name(self) -> str:
-        """For the name of a folder."""
+        """Its name in the name of a folder."""
         return short_name(self.shown)
 
     @property
     def may_draw(self) -> bool:
-        """Whether it may answer at random, as far as can be told without loading it."""
+        """Whether it may be stochastic, as far as can be told without loading it."""
         if self.spec.startswith(("http://", "https://")) or self.spec.endswith(".onnx"):
             return False
         folder = Path(self.spec)
@@ -151,5 +151,5 @@ class ModelSource:
         return bool(found.get("slots") or found.get("deployment"))
 
     def fingerprint(self) -> str | None:
-        """Of the files that make it up; None where it is not local."""
+        """Fingerprint of its files; None if it is not local."""
         return fingerprint(Path(self.spec))

@@ -1,4 +1,4 @@
-"""A run folder as a measure sees it: model, data, log, snapshots and attacks, each read when it is asked for."""
+"""A run folder as the subject of a measure: model, data, log, snapshots and attacks, read on demand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, step: Step | None = None) -> Subject:
-    """The run as it is measured; nothing heavy is loaded yet."""
+    """Make the subject of a run; nothing large is loaded yet."""
     record = folder.record()
     defence = record.defence
     subject = Subject(
@@ -62,7 +62,7 @@ def make_subject(folder: RunFolder, asked: Asked, device: str | None = None, ste
 
 
 def stamp_of(folder: RunFolder, reads: tuple[SourceName, ...]) -> dict[str, Any]:
-    """What tells whether a source has changed since it was measured."""
+    """A stamp that changes when the source changes after a measurement."""
     every: dict[SourceName, Callable[[], Any]] = {
         "model": lambda: fingerprint(folder.model_path),
         "data": lambda: folder.record().data.fingerprints,
@@ -79,7 +79,7 @@ def _describe_files(files: Iterable[AttackFile]) -> dict[str, Any]:
 
 
 def load_run_model(folder: RunFolder, device: str | None = None) -> Classifier:
-    """The trained classifier of a run, on the accelerator if there is one."""
+    """Load the trained classifier of a run, on the accelerator if there is one."""
     import torch
 
     from isthmus.models import load_model
@@ -95,7 +95,7 @@ def load_run_model(folder: RunFolder, device: str | None = None) -> Classifier:
 
 
 def load_run_data(record: RunRecord) -> Splits:
-    """The data a run was trained with, its splits as they were then."""
+    """Load the data of a run, with the splits of its training."""
     from isthmus.data import Splits
 
     splits = DataRequest.from_record(record.data).load()
@@ -115,7 +115,7 @@ def load_run_data(record: RunRecord) -> Splits:
 
 
 def snapshots(folder: RunFolder) -> Mapping[int, Callable[[Classifier], None]]:
-    """The epochs whose weights were kept, and what puts them into the model."""
+    """The epochs with saved weights, and a function that loads them into the model."""
     from isthmus.training.snapshots import load_snapshot
 
     found = {int(path.stem): path for path in folder.snapshots_path.glob("*.safetensors") if path.stem.isdigit()}
@@ -140,7 +140,7 @@ def _find_attack(folder: RunFolder, name: str | None, purpose: str) -> AttackFil
 
 
 def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> AdversarialTexts:
-    """Texts that fooled the run's model, with the texts they came from; or those of a file."""
+    """Texts that fooled the run's model, with their originals; or those of a file."""
     file = _rows_of(folder, name)
     if not isinstance(file, AttackFile):
         return _of_file(str(file), subject)
@@ -151,7 +151,7 @@ def _adversarial(folder: RunFolder, subject: Subject, name: str | None) -> Adver
 
 
 def _make_pairs(folder: RunFolder, subject: Subject, name: str | None) -> TextPairs:
-    """Texts and what the attack made of them, where it failed too; of a file of adversarial texts only successes."""
+    """Texts and their attacked versions, of failed attacks too; a file of adversarial texts has only successes."""
     file = _rows_of(folder, name)
     if not isinstance(file, AttackFile):
         found = _of_file(str(file), subject)
@@ -186,7 +186,7 @@ def _make_pairs(folder: RunFolder, subject: Subject, name: str | None) -> TextPa
 
 
 def _substitutions(folder: RunFolder) -> Counter[str]:
-    """How often each word was replaced, by any attack of the run."""
+    """Number of replacements of each word by any attack of the run."""
     return Counter(
         edit.original
         for file in folder.attack_files()
@@ -197,7 +197,7 @@ def _substitutions(folder: RunFolder) -> Counter[str]:
 
 
 def _rows_of(folder: RunFolder, name: str | None) -> AttackFile | Path:
-    """The rows of an attack by name or by path; the path itself where it names other adversarial texts."""
+    """The rows of an attack, by name or path; the path itself if it holds other adversarial texts."""
     path = Path(name or "").expanduser()
     if is_attack_file(path):
         return AttackFile(path.parent, path.stem)
@@ -217,13 +217,13 @@ def _both_sides(subject: Subject, file: AttackFile, results: Sequence[AttackResu
 
 
 def _such_as(folder: RunFolder) -> str:
-    """Names a file with adversarial texts in a folder below the run's, where attacks on other data may lie."""
+    """A hint at files of adversarial texts in folders below the run, which may hold attacks on other data."""
     below = sorted(folder.path.glob("*/attacks/*.jsonl"))
     return f" that is named instead, such as {below[0]}" if below else " that is named instead"
 
 
 def _of_file(name: str, subject: Subject) -> AdversarialTexts:
-    """Adversarial texts of a file, with the texts they were made from if every row has one."""
+    """Adversarial texts of a file, with the originals if every row has one."""
     from isthmus.data.adversarial import is_textattack, open_paired, read_textattack
 
     if is_textattack(name):
@@ -258,7 +258,7 @@ def _make_texts(
 
 
 def _robustness(folder: RunFolder, name: str | None) -> Robustness:
-    """The outcome of an attack, or of an evaluation where no attack has that name."""
+    """The result of an attack, or of an evaluation if no attack has that name."""
     attacked = {file.key for file in folder.attack_files()}
     evaluated = {file.key: file for file in folder.evaluation_files() if file.rows()}
     if name is not None and name not in attacked and evaluated:
@@ -274,7 +274,7 @@ def _robustness(folder: RunFolder, name: str | None) -> Robustness:
 
 
 def _read_evaluated(file: AttackFile) -> Robustness:
-    """What was right on a static set, and on the texts it was made from where every row has them."""
+    """The correct predictions on a fixed set, and on its originals if every row has one."""
     from isthmus.runs.evaluated import Evaluated
 
     results = file.read(Evaluated.from_row, "an evaluation")

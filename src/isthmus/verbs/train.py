@@ -1,4 +1,4 @@
-"""`train`: a model in a run folder, and continue what was interrupted."""
+"""`train`: trains a model in a run folder, and continues interrupted work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Everything the command says."""
+    """All options of a ``train`` command."""
 
     data: DataRequest
     backbone: str = "minilm"
@@ -44,7 +44,7 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What the command did."""
+    """Result of the command."""
 
     folder: RunFolder
     record: RunRecord
@@ -57,7 +57,7 @@ class TrainReport:
 
 
 def train(request: TrainRequest, progress: Progress | None = None, *, defence: Defence | None = None) -> TrainReport:
-    """Train into a run folder; a finished run of the same settings is left as it is.
+    """Train in a run folder; a finished run with the same settings is left as it is.
 
     A `defence` at hand takes the place of the one that the request names.
     """
@@ -109,7 +109,7 @@ def _train(
     began = time.perf_counter()
 
     def finish(model: Classifier) -> None:
-        """Write what is known of the finished model; written in one piece, none of it can be lost."""
+        """Write all that is known of the finished model in one piece, so that nothing can be lost."""
         log = folder.train_log()
         results: dict[str, Any] = {
             "examples": len(splits.train),
@@ -149,7 +149,7 @@ def _train(
 def _complete(
     request: TrainRequest, splits: Splits, settings: TrainingSettings, folder: RunFolder, record: RunRecord
 ) -> RunRecord:
-    """Do what a kill after the training left undone: delete checkpoints, compute what older versions could lose."""
+    """Complete what a kill after the training left undone: delete checkpoints, compute missing figures."""
     import torch
 
     from isthmus.models import load_model
@@ -167,7 +167,7 @@ def _complete(
 
 
 def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: TrainingSettings) -> dict[str, Any]:
-    """How sure the finished model is of the development data, and how often it is right."""
+    """Calibration of the finished model on the development data."""
     from isthmus.models import ImageClassifier
     from isthmus.summaries.evaluation import CalibrationSummary
     from isthmus.training.encoded import EncodedExamples
@@ -185,7 +185,7 @@ def _calibration(model: Classifier | ImageClassifier, dev: Dataset, settings: Tr
 
 
 def _give_up(folder: RunFolder) -> None:
-    """Leave nothing of a command that could not be right, so that the corrected one may take the same folder."""
+    """Delete the files of an invalid command, so that the corrected one may use the same folder."""
     from isthmus.training.checkpoints import CheckpointFolder
 
     CheckpointFolder(folder.path / "checkpoints").delete()
@@ -194,7 +194,7 @@ def _give_up(folder: RunFolder) -> None:
 
 
 def _best(log: Sequence[Mapping[str, Any]], chooses: str) -> dict[str, float | None]:
-    """The development figures of the weights that were kept: those of the first best row."""
+    """The development figures of the selected weights: those of the first best row."""
     from isthmus.training.log import select_judged
 
     rows = [row for row in select_judged(log) if chooses in row]
@@ -224,6 +224,6 @@ def _record(request: TrainRequest, splits: Splits, defence: MethodRecord, settin
 
 
 def _backbone_fingerprint(backbone: str) -> str | None:
-    """Of a backbone given as a folder, so that changed weights are another run."""
+    """Fingerprint of a backbone that is a local folder, so that changed weights are another run."""
     path = Path(backbone).expanduser()
     return fingerprint(path) if (path / "config.json").is_file() else None

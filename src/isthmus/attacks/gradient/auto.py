@@ -76,7 +76,7 @@ class Auto(GradientAttack):
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     def check(self, inputs: Tensor, settings: GradientSettings) -> None:
-        """The ball must not be larger than the box."""
+        """Refuse a ball larger than the box."""
         check_radius(self.epsilon, self.norm, inputs, settings.bounds)
 
     def search(self, problem: Problem) -> Tensor:
@@ -97,7 +97,7 @@ class Auto(GradientAttack):
         return found
 
     def _attempts(self, problem: Problem, ball: Ball) -> Iterator[Callable[[Tensor], Tensor]]:
-        """The attacks in turn, each a function from the rows that are left to points of their balls."""
+        """Yield the attacks as functions from the remaining rows to points of their balls."""
         stop, rivals = not problem.stochastic, problem.rivals(self.rivals)
 
         def ascent(left: Tensor, turn: int, loss: LossOf) -> Tensor:

@@ -145,7 +145,7 @@ class GradientAttack(ABC):
 
     @property
     def is_steady(self) -> bool:
-        """Whether a search that draws nothing is the same work on the device every time: a GPU may record it.
+        """Whether a search without draws is the same work on the device every time, so that a GPU may record it.
 
         That is: every step is made, no number is looked at, and no starting point is drawn.
         """
@@ -153,7 +153,7 @@ class GradientAttack(ABC):
 
     @final
     def move(self, model: Attackable, inputs: Tensor, labels: Tensor, *, seed: int = 0) -> Tensor:
-        """The points that `run` finds with ``skip_wrong=False``, and nothing else: what training needs at every step.
+        """The points that `run` finds with ``skip_wrong=False``, without a result: what training needs at every step.
 
         Inputs are float32 or float64 in [0, 1]. No answer is judged; on a GPU the inputs are taken as they are, and
         nothing is waited for but the search itself.
@@ -189,7 +189,7 @@ class _AttackRun:
         self.labels, self.targets, self.passes = labels, targets, Passes()
 
     def batch(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> _ResultPart:
-        """Judge, attack, judge again."""
+        """Score, attack, score again."""
         clean = inputs[rows]
         before = self._fresh(clean, keys, rows, "clean")
         check_logits(before, self.labels[rows], None if self.targets is None else self.targets[rows])
@@ -212,7 +212,7 @@ class _AttackRun:
         )  # fmt: skip
 
     def found(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
-        """What is searched for all rows; nobody judges, and nobody looks at a gradient."""
+        """The final points of all rows, without scoring them or checking gradients."""
         label = (self.labels if self.targets is None else self.targets)[rows]
         problem = self._problem(inputs[rows], LabelGoal(label, self.targets is not None), keys, rows, watches=False)
         return self.attack.search(problem)
@@ -233,7 +233,7 @@ class _AttackRun:
         )  # fmt: skip
 
     def _fresh(self, points: Tensor, keys: Tensor, rows: Tensor, purpose: str) -> Tensor:
-        """Logits over draws that no search sees."""
+        """Logits over draws that the search does not see."""
         judge = Problem(
             self.target, points, LabelGoal(self.labels[rows], False), self.space, classes=None, numbers=rows,
             keys=branch(keys[rows], purpose), draws=self.settings.fresh, passes=self.passes,
@@ -242,7 +242,7 @@ class _AttackRun:
 
 
 def _portions(inputs: Tensor, target: GradientTarget, settings: GradientSettings) -> Iterator[Tensor]:
-    """The rows, as many at a time as are attacked together."""
+    """Yield the rows in portions that are attacked together."""
     draws = max(settings.draws, settings.fresh) if target.stochastic else 1
     at_once = min(settings.rows, _NUMBERS // inputs[0].numel()) // draws
     yield from torch.split(torch.arange(len(inputs), device=inputs.device), max(1, at_once))

@@ -35,10 +35,10 @@ class BIM(AscentAttack):
 
     @property
     def is_steady(self) -> bool:
-        """Where every step is made."""
+        """True if every step is made, also for fooled rows."""
         return not self.stop
 
     def search(self, problem: Problem) -> Tensor:
-        """Step by step from the inputs."""
+        """Make the steps, starting at the inputs."""
         ball, stop = Ball(self.norm, self.epsilon, problem.inputs, problem.space), self.stop and not problem.stochastic
         return ascend(problem, ball, problem.inputs, problem.every, self.steps, self.length, stop)

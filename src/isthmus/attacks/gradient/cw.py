@@ -87,7 +87,7 @@ class CW(GradientAttack):
 
 
 class _Search:
-    """What is known of every row, and what is tried next."""
+    """The state of every row: the best points so far, and the next c."""
 
     def __init__(self, settings: CW, problem: Problem) -> None:
         self.settings, self.problem = settings, problem
@@ -98,14 +98,14 @@ class _Search:
         self.found = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
 
     def choose_c(self) -> None:
-        """Bisect where a c succeeded, else ten times more."""
+        """Bisect if a c succeeded; else multiply c by ten."""
         self.upper = torch.where(self.found, torch.minimum(self.upper, self.c), self.upper)
         self.lower = torch.where(self.found, self.lower, torch.maximum(self.lower, self.c))
         middle = (self.lower + self.upper) / 2
         self.c = torch.where(self.upper.isfinite(), middle, self.c * 10)
 
     def optimise(self) -> None:
-        """Adam from the inputs, with every row's own c; moments of rows that are done are dropped."""
+        """Run Adam from the inputs, with each row's own c; finished rows are dropped with their moments."""
         settings, problem = self.settings, self.problem
         self.found.zero_()
         rows = problem.every
@@ -164,7 +164,7 @@ class _Search:
 
 
 class _Way:
-    """From w to points, and from gradients at the points back to gradients at w."""
+    """The map from w to points, and from gradients at the points to gradients at w."""
 
     def __init__(self, problem: Problem, rows: Tensor, inside: float) -> None:
         self.inputs, self.space = problem.inputs[rows], problem.space.at(rows)
@@ -184,11 +184,11 @@ class _Way:
 
     @property
     def half(self) -> float:
-        """Half the width of the box, by which a gradient has to be multiplied before it goes `back`."""
+        """Half the width of the box; gradients are multiplied by it before `back`."""
         return 1.0 if self.space.bounds is None else (self.space.bounds[1] - self.space.bounds[0]) / 2
 
     def points(self) -> Tensor:
-        """Where w leads."""
+        """The points of w."""
         if self.space.bounds is None:
             return self.inputs + self.w
         low, high = self.space.bounds

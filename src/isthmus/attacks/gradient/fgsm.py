@@ -45,15 +45,15 @@ class FGSM(GradientAttack):
         check_epsilon(self.epsilon, self.norm)
 
     def check(self, inputs: Tensor, settings: GradientSettings) -> None:
-        """The ball must not be larger than the box."""
+        """Refuse a ball larger than the box."""
         check_radius(self.epsilon, self.norm, inputs, settings.bounds)
 
     @property
     def is_steady(self) -> bool:
-        """One step from the input."""
+        """True: it makes one step from the input."""
         return True
 
     def search(self, problem: Problem) -> Tensor:
-        """One step."""
+        """Make the step."""
         ball = Ball(self.norm, self.epsilon, problem.inputs, problem.space)
         return ascend(problem, ball, problem.inputs, problem.every, 1, self.epsilon, stop=False)

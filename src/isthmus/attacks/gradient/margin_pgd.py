@@ -57,7 +57,7 @@ class MarginPGD(AscentAttack):
             raise UsageError(f"restarts must be at least 1, not {self.restarts}")
 
     def search(self, problem: Problem) -> Tensor:
-        """One target class after the other."""
+        """Attack towards one target class after the other."""
         ball, rows = Ball(self.norm, self.epsilon, problem.inputs, problem.space), problem.every
         order = classes_in_turn(problem.logits(rows, problem.inputs).mean(dim=1), problem.goal.label)
         best = Best.unknown(problem.inputs)

@@ -54,11 +54,11 @@ class PGD(AscentAttack):
 
     @property
     def is_steady(self) -> bool:
-        """Where every step is made, from the input and once."""
+        """True if every step is made, from the input and without restarts."""
         return not self.stop and not self.random_start and self.restarts == 1
 
     def search(self, problem: Problem) -> Tensor:
-        """One starting point after the other."""
+        """Search from one starting point after the other."""
         ball, stop = Ball(self.norm, self.epsilon, problem.inputs, problem.space), self.stop and not problem.stochastic
         found, rows = problem.inputs.clone(), problem.every
         highest = torch.full((len(rows),), -math.inf, dtype=torch.float64, device=rows.device)

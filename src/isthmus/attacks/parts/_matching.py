@@ -1,4 +1,4 @@
-"""Matches of a regular expression that somebody else wrote, found within a time limit.
+"""Finds matches of a user's regular expression within a time limit.
 
 Some expressions take time exponential in the text: ``(a+)+$`` on thirty letters that end in another one. Python's
 engine cannot be stopped from another thread, so a child process matches, with the same engine and so with the same
@@ -38,7 +38,7 @@ _stopped: dict[str, str] = {}
 
 @functools.lru_cache(maxsize=4096)
 def find_spans(pattern: str, text: str) -> Spans:
-    """Where `pattern` matches, as `re.finditer` finds it; one that takes too long is a `UsageError`."""
+    """The matches of `pattern`, as `re.finditer` finds them; one that takes too long is a `UsageError`."""
     if pattern in _stopped:  # One text was enough; every further one would take as long.
         raise UsageError(_stopped[pattern])
     matcher = _matcher(pattern)
@@ -57,14 +57,14 @@ def find_spans(pattern: str, text: str) -> Spans:
 
 @functools.lru_cache(maxsize=4)
 def _matcher(pattern: str) -> _Matcher | None:
-    """The child for a pattern; None where this system starts none."""
+    """The child process for a pattern; None if this system cannot start one."""
     with contextlib.suppress(OSError, ValueError):
         return _Matcher(pattern)
     return None
 
 
 class _Matcher:
-    """A child process that knows one pattern."""
+    """A child process that matches one pattern."""
 
     def __init__(self, pattern: str) -> None:
         if not sys.executable:
@@ -84,7 +84,7 @@ class _Matcher:
         self._send(pattern)
 
     def find(self, text: str, seconds: float) -> Spans:
-        """The spans in `text`; `TimeoutError` where that takes longer."""
+        """The spans in `text`; `TimeoutError` if that takes longer."""
         with self._lock:
             try:
                 self._send(text)

@@ -34,7 +34,7 @@ class Mark(NamedTuple):
 
 
 def disguise(word: str, marks: Sequence[Mark]) -> str:
-    """The word with these marks; one that would come between two swapped letters, or swap them again, is left out."""
+    """Write the word with these marks; marks between two swapped letters, or that swap them again, are left out."""
     letters, before, pairs = list(word), [""] * len(word), set[int]()
     for mark in marks:
         if mark.kind == "homoglyph":
@@ -73,7 +73,7 @@ def marks_of(word: str, kinds: Sequence[DisguiseKind], rng: random.Random) -> It
 
 
 def _stands_alone(word: str, at: int) -> bool:
-    """Whether something could come before this character, or take its place, and not be seen."""
+    """Whether a mark before this character, or in its place, is invisible."""
     around = (word[at - 1] if at else "", word[at], word[at + 1 : at + 2])
     return not _is_mark(around[1]) and not _is_mark(around[2]) and all(map(_is_simple, filter(None, around)))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 def levenshtein(left: str, right: str, limit: int | None = None) -> int:
-    """Fewest insertions, deletions and substitutions that turn one string into the other.
+    """The smallest number of insertions, deletions and substitutions that turn one string into the other.
 
     With a limit, any distance above it is given as limit + 1.
     """

@@ -32,7 +32,7 @@ class Swaps:
         return len(self.rows)
 
     def take(self, chosen: Ints) -> Swaps:
-        """Some of them."""
+        """Select some swaps."""
         return Swaps(self.rows[chosen], self.at[chosen], self.words[chosen])
 
     @classmethod
@@ -41,12 +41,12 @@ class Swaps:
         return cls(rows, np.full(len(rows), -1), np.zeros(len(rows), np.int32))
 
     def after(self, first: Swaps) -> Swaps:
-        """Those of `first`, then these."""
+        """Append these swaps to `first`."""
         return Swaps(*(np.concatenate([getattr(first, name), getattr(self, name)]) for name in ("rows", "at", "words")))
 
 
 class Substitutes:
-    """The words that may stand in place of each word of the original text; none where it was replaced already."""
+    """The possible substitutes of each word of the original text; none for replaced words."""
 
     __slots__ = ("at", "counts", "original", "starts", "words")
 
@@ -79,7 +79,7 @@ class Substitutes:
 
 
 def most_per_word(trial: Trial) -> int | None:
-    """The first how many candidates of a word may be tried, where the user sets a limit."""
+    """Maximum candidates per word, if the user sets a limit."""
     return min((rule.most for rule in trial.plain_rules if isinstance(rule, MostPerWord)), default=None)
 
 
@@ -110,7 +110,7 @@ def candidates_of(trial: Trial, words: Int32, swaps: Swaps) -> Candidates:
 
 
 def find_permitted(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, Ints]:
-    """Which of the swaps satisfy the rules of the trial; the limit per word is kept by whoever proposes."""
+    """Which swaps satisfy the rules of the trial; the limit per word is the caller's task."""
     if not (trial.plain_rules or trial.asking_rules):
         trial.candidates += len(swaps)
         return np.arange(len(swaps))
@@ -143,7 +143,7 @@ class BestSwaps:
 
 
 def best_swaps(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, Any, BestSwaps]:
-    """Of the swaps of every word of every row the one that is furthest, all scored in one request."""
+    """The best swap of every word of every row, all scored in one request."""
     swaps = swaps.take((yield from find_permitted(trial, words, swaps)))
     if not len(swaps):
         return BestSwaps(swaps, np.zeros((0, len(trial.scores)), np.float32), np.zeros(0, np.float32))
@@ -154,7 +154,7 @@ def best_swaps(trial: Trial, words: Int32, swaps: Swaps) -> Generator[Request, A
 
 
 def lead(trial: Trial, progress: Floats, scores: Floats, row: int) -> bool:
-    """Whether a row is further than the text as it stands, or at the goal."""
+    """Whether a row is closer to the goal than the current text, or at the goal."""
     return bool(progress[row] > trial.progress or trial.goal.is_reached(scores[row], trial.label))
 
 

@@ -91,7 +91,7 @@ class MutationSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breeding:
-    """How a population is bred."""
+    """Settings of the genetic search."""
 
     generations: int = 20
     """The population looked at first counts as one of them."""
@@ -137,7 +137,7 @@ class Evolution:
         self.stream = stream_of(trial)
 
     def search(self, population: Population) -> Search:
-        """Breed until the goal is reached; the children of the last generation would never be looked at."""
+        """Breed until the goal is reached; children of the last generation would never be scored, so none are made."""
         for generation in range(self.breeding.generations):
             population = population.take(np.argsort(-population.progress, kind="stable"))
             if settle(self.trial, population.words, population.scores, population.progress, self.breeding.anyone):
@@ -219,7 +219,7 @@ class Evolution:
                 return
 
     def _take_best(self, members: Population, swaps: Swaps, scores: Floats) -> Ints:
-        """Put in the best swap of every member, where it helps; the members concerned."""
+        """Apply the best swap of every member if it helps; return these members."""
         progress = self.trial.judge(scores)
         best = best_of_each(swaps.rows, progress)
         best = best[progress[best] > members.progress[swaps.rows[best]]]

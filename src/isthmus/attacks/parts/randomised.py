@@ -1,4 +1,4 @@
-"""What is different about attacking a victim that answers the same text now one way, now another.
+"""Attacks on randomised victims: fresh draws confirm successes, failed searches restart.
 
 A search stops at the first draw that goes its way, and a lucky draw is no adversarial text; nor is a text robust
 because one draw went the victim's way. So
@@ -42,7 +42,7 @@ class Attempts:
         self.clean = trial.scores
 
     def begin(self, rng: random.Random, rules: Sequence[Rule]) -> Trial:
-        """Begin again from the original text."""
+        """Restart from the original text."""
         first = self.trials[0]
         trial = Trial(first.goal, first.label, first.original, self.clean, rng, rules)
         self.trials.append(trial)
@@ -51,7 +51,7 @@ class Attempts:
 
     @property
     def best(self) -> Trial:
-        """What the attack comes back with.
+        """The final result of the attack.
 
         A success rather than none, of successes that which held on the most second looks, of failures the nearest.
         """
@@ -72,7 +72,7 @@ class Attempts:
 def insist(
     attempts: Attempts, search: Callable[[Trial], Search], rules: Sequence[Rule], streams: Iterable[random.Random]
 ) -> Search:
-    """Look again at a success, and search again with the next stream until more than half of the looks confirm one.
+    """Confirm a success by more queries, and restart the search until more than half of them confirm one.
 
     Second looks are queries like any other. Where there is nothing to try, nothing is tried again.
     """
@@ -90,7 +90,7 @@ def insist(
 def score_clean(
     goal: Goal, original: Draft, label: int, draws: int, declines: Callable[[Floats], bool]
 ) -> Generator[Request, Any, Clean]:
-    """How often the victim is right about the unattacked text, on the first of the draws that only its judge sees."""
+    """The share of fresh draws on which the victim is right about the unattacked text."""
     scores = yield Score(original, count=draws, exact=True, fresh=True)
     right = int(np.sum(goal.right(scores, label)))
     return Clean.of(draws, right, sum(declines(row) for row in scores))
@@ -99,7 +99,7 @@ def score_clean(
 def judge_outcome(
     trial: Trial, outcome: Outcome, draws: int, declines: Callable[[Floats], bool]
 ) -> Generator[Request, Any, tuple[Outcome, Fresh | None]]:
-    """What becomes of the text that an attack ended with on draws the attack never saw; one it left as it was has none.
+    """The outcome of the attack's final text on fresh draws; None if the text is unchanged.
 
     A text that the attack gave up on may fool the victim more often than not all the same.
     """

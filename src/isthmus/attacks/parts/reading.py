@@ -1,4 +1,4 @@
-"""The texts of an example, whatever a caller put into it."""
+"""Reads the texts of an example given by any caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.core.types import Example
 
 
 def readable(example: Example) -> dict[str, str]:
-    """Its texts. What is not a text, or none that a tokenizer can read, is refused before it is laid out.
+    """Its texts. Values that are not texts, or that no tokenizer can read, are refused before they are laid out.
 
     Left out instead, it would leave nothing to attack, and an attack without a candidate fails: the example would count
     as robust.
@@ -34,10 +34,10 @@ def readable(example: Example) -> dict[str, str]:
 
 
 def texts_of(example: Example) -> dict[str, str]:
-    """Its texts; none where it is no example, or has no fields at all."""
+    """Its texts; empty if it is not an example, or has no fields."""
     return example.texts if isinstance(example, Example) and isinstance(example.fields, Mapping) else {}
 
 
 def kind(value: object) -> str:
-    """What a value is, for a message."""
+    """The type of a value, for a message."""
     return "None" if value is None else f"{type(value).__name__} ({value!r:.60})"

@@ -1,4 +1,4 @@
-"""Rules that a candidate must satisfy; what an attack and a preset ask for is a list of these.
+"""Rules that a candidate must satisfy; attacks and presets have lists of them.
 
     MaxShare            at most this share of the words differs from the original
     MaxEdits            at most this many characters differ (Levenshtein)
@@ -68,7 +68,7 @@ class MaxShare:
 
 
 def words_changed(trial: Trial, draft: Draft) -> int:
-    """Words replaced, inserted or gone."""
+    """Number of words replaced, inserted or deleted."""
     gone = len(trial.original) - int((draft.origin >= 0).sum())
     return int(trial.find_changed(draft).sum()) + gone
 
@@ -86,7 +86,7 @@ class MaxEdits:
             raise UsageError(f"the edit distance must be at least 1, not {self.limit}")
 
     def cannot_fail(self, trial: Trial) -> bool:
-        """Whether even the dearest next step stays within the limit."""
+        """Whether even the most expensive next step stays within the limit."""
         return self.each is not None and self.each * (trial.moves + 1) <= self.limit
 
     def holds(self, trial: Trial, candidates: Candidates) -> Bools:

@@ -1,4 +1,4 @@
-"""The search against a randomised victim that sees the mean over draws which stay the same throughout.
+"""The search on a randomised victim over fixed draws: it sees their mean.
 
 A search that is given another draw for every query climbs in the dark, and stops at the first draw that goes its way.
 Here it sees, of every candidate x,
@@ -62,40 +62,40 @@ class OverDraws:
         return rows[..., :-1]
 
     def progress(self, scores: Floats, label: int) -> Floats:
-        """That of the mean."""
+        """Progress of the mean."""
         return self.goal.progress(self.plain(scores), label)
 
     def margin(self, scores: Floats, label: int) -> Floats:
-        """The lower end of its interval."""
+        """Lower end of the interval of the margin."""
         del label
         return scores[..., -1]
 
     def is_reached(self, scores: Floats, label: Labels) -> Truths:
-        """The lower end is past zero."""
+        """Whether the lower end is above zero."""
         del label
         return scores[..., -1] > 0
 
     def right(self, scores: Floats, label: Labels) -> Truths:
-        """By the mean."""
+        """Whether the mean is correct."""
         return self.goal.right(self.plain(scores), label)
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """By the mean."""
+        """Whether the goal applies to the mean."""
         return self.goal.applies(self.plain(scores), label)
 
     def loss(self, label: int) -> tuple[int, int]:
-        """That of the goal itself."""
+        """The class of the loss, as in the original goal."""
         return self.goal.loss(label)
 
 
 def choose_search_draws(asked: int | None, *, randomised: bool) -> int:
-    """Shared draws of a search, as asked for or as is usual; 0 where it gets another one for every query."""
+    """Number of fixed draws of a search, requested or by default; 0: a new draw for every query."""
     if asked is None:
         return SEARCH_DRAWS if randomised else 0
     if asked > 1 and not randomised:
         raise UsageError(
-            f"a search over {asked} draws was asked for, and this model draws nothing: it always answers a text alike. "
-            "Leave --search-draws (search_draws) away"
+            f"--search-draws (search_draws) is {asked}, but this model draws nothing: it gives a text the same scores "
+            "every time. Leave the option out"
         )
     return asked if asked > 1 else 0
 
@@ -111,21 +111,21 @@ def _quantile(freedom: int) -> float:
 def begin_trial(
     goal: Goal, label: int, original: Draft, clean: Floats, rng: random.Random, rules: Sequence[Rule], draws: int
 ) -> Trial:
-    """An attack that has seen one draw of the clean text; with `draws` its goal is over shared ones."""
+    """Make a trial after one draw of the clean text; with `draws` its goal is over fixed draws."""
     if not draws:
         return Trial(goal, label, original, clean, rng, rules)
     return Trial(OverDraws(goal), label, original, np.append(clean, np.float32(0)), rng, rules)
 
 
 def conclude_trial(trial: Trial) -> Trial:
-    """The same with the goal itself, and scores as the victim gives them: means over the draws."""
+    """The trial with the original goal, and scores as means over the draws."""
     if isinstance(trial.goal, OverDraws):
         trial.scores, trial.goal = trial.goal.plain(trial.scores), trial.goal.goal
     return trial
 
 
 def over_draws(search: Callable[[Trial], Search], trial: Trial, draws: int, votes: bool = False) -> Search:
-    """Run a search whose every score is over `draws` shared draws; the trial's goal is an `OverDraws`.
+    """Run a search whose every score is over `draws` fixed draws; the trial's goal is an `OverDraws`.
 
     `votes` says that the victim votes, so that what the search sees is not what is deployed.
     """
@@ -165,7 +165,7 @@ def _search_over_draws(steps: Search, trial: Trial, draws: int, votes: bool) -> 
 
 
 def _look_at_votes(trial: Trial, request: Score, rows: Floats) -> Search:
-    """Look at the votes for candidates that reach the goal by what stands behind these."""
+    """Query the votes for candidates that reach the goal by the means behind the votes."""
     goal, label = trial.goal, trial.label
     assert isinstance(goal, OverDraws)
     reached = np.asarray(goal.is_reached(rows, label))
@@ -182,7 +182,7 @@ def _look_at_votes(trial: Trial, request: Score, rows: Floats) -> Search:
 
 
 def _ask_for_draws(request: Request, draws: int) -> Request:
-    """The request, for shared draws where it is one to the victim."""
+    """The request, for fixed draws if it goes to the victim."""
     if isinstance(request, Score):
         request.ask_for(draws)
     elif isinstance(request, Gradient):

@@ -1,4 +1,4 @@
-"""The particle swarm: texts move towards the best that each of them, and all of them, have been, and mutate.
+"""The particle swarm: texts move towards their own best and the best of all, and mutate.
 
     v_d    <- w v_d + (1 - w) (I(x_d, own best_d) + I(x_d, best of all_d)),   I = -v_max if equal, +v_max if not
     w       = (w_1 - w_2) (T - t) / T + w_2                                   inertia, falling
@@ -37,7 +37,7 @@ from isthmus.engine.requests import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """How a swarm flies."""
+    """Settings of the swarm."""
 
     particles: int = 60
     iterations: int = 20
@@ -63,7 +63,7 @@ class Flight:
 
 @dataclass(slots=True)
 class Particles:
-    """Where particles are, or were at their best."""
+    """Texts and scores of particles, current or best."""
 
     words: Int32  # [particles, words]
     scores: Floats  # [particles, classes]
@@ -74,7 +74,7 @@ class Particles:
         return Particles(self.words[rows], self.scores[rows], self.progress[rows])
 
     def leader(self) -> Particles:
-        """The one that is furthest."""
+        """The best particle."""
         return self.take(np.array([self.progress.argmax()]))
 
     def put(self, rows: Ints | Bools, others: Particles) -> None:
@@ -90,7 +90,7 @@ class Swarm:
         self.stream = stream_of(trial)
 
     def search(self) -> Search:
-        """Fly until the goal is reached."""
+        """Move the swarm until the goal is reached."""
         swarm = yield from self._start()
         if self._settle(swarm):
             return

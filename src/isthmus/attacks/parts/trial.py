@@ -54,11 +54,11 @@ class Trial:
         return bool(self.goal.is_reached(self.scores, self.label))
 
     def judge(self, scores: Floats) -> Floats:
-        """How far each row of scores is towards the goal."""
+        """Progress of each row of scores towards the goal."""
         return self.goal.progress(scores, self.label)
 
     def leading(self, scores: Floats) -> tuple[int, float]:
-        """The row of scores that is furthest towards the goal, the first of several, and how far it is."""
+        """The row of scores with the most progress, the first of several, and its progress."""
         if self._compiled is not None and (found := self._compiled.furthest(scores, self.label)) is not None:
             leading: tuple[int, float] = found
             return leading
@@ -67,7 +67,7 @@ class Trial:
         return best, float(progress[best])
 
     def rank(self, positions: NDArray[np.int32], scores: Floats) -> list[int]:
-        """Positions, those first whose row of scores is furthest towards the goal."""
+        """Positions, ordered by the progress of their rows of scores, the largest first."""
         if self._compiled is not None and (found := self._compiled.ranked(positions, scores, self.label)) is not None:
             ranked: list[int] = found
             return ranked
@@ -87,7 +87,7 @@ class Trial:
         return np.asarray((draft.origin < 0) | (draft.ids != self.original.ids[draft.origin]))
 
     def place(self, position: int) -> int | None:
-        """Where a word of the original stands in the draft; None if it is gone."""
+        """Position of a word of the original in the draft; None if it is gone."""
         if self.draft.origin is self.original.origin:
             return position
         found = np.flatnonzero(self.draft.origin == position)

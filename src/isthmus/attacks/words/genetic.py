@@ -125,7 +125,7 @@ class Genetic(WordAttack):
         return NearWords(self.neighbours, most, max_distance=self.max_distance)
 
     def _substitutes(self, trial: Trial) -> Generator[Request, Any, Substitutes]:
-        """What may stand in place of every word."""
+        """The possible substitutes of every word."""
         near, original = self._near(self.most), trial.original
         positions = trial.positions(stop_words()).tolist()
         near.neighbours.prefetch([original.word(at) for at in positions], self.most)
@@ -142,7 +142,7 @@ class Genetic(WordAttack):
         return Substitutes(original.ids, left)
 
     def _weights(self, trial: Trial, substitutes: Substitutes) -> Doubles:
-        """How readily each word is chosen."""
+        """The weight of each word in the choice of words to mutate."""
         counts = substitutes.counts.astype(np.float64)
         if self.semantics == "textattack":
             return np.maximum(counts, max(1, int(0.1 * counts.min())))

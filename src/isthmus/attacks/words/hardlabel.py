@@ -247,11 +247,11 @@ def _distinct_rows(rows: WordRows) -> WordRows:
 
 
 class _Spent(Exception):
-    """As many queries or comparisons were made as are allowed."""
+    """The limit of queries or comparisons was reached."""
 
 
 class _Texts:
-    """What is known of the texts tried so far, so that none is asked about twice."""
+    """The results of all texts so far, so that none is queried twice."""
 
     def __init__(self, trial: Trial, max_queries: int, max_comparisons: int) -> None:
         self.trial = trial

@@ -126,7 +126,7 @@ class Random(WordAttack):
 def _draw_replacements(
     trial: Trial, left: Sequence[int], choices: Mapping[int, NDArray[np.int32]], count: int
 ) -> Edits:
-    """So many random replacements of the words that are left; of equal ones one is kept."""
+    """Draw `count` random replacements of the remaining words; equal ones are kept once."""
     random, drawn = trial.rng.random, dict[tuple[int, int], None]()
     for _ in range(count):
         at = left[int(random() * len(left))]

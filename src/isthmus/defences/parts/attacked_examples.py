@@ -182,7 +182,7 @@ class Attacked(Defence):
             progress.note(
                 f"{self.name}: {self.attack} succeeded on none of {len(results)} training texts "
                 f"({counts['failed']} withstood it, {counts['skipped']} were misclassified before): training "
-                f"{'goes on with texts that fool nobody' if made else 'has nothing but the originals'}"
+                f"{'continues with unsuccessful texts' if made else 'uses only the originals'}"
             )
         notes: dict[str, Any] = {
             "name": self.attack,

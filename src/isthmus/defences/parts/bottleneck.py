@@ -64,8 +64,8 @@ class StochasticBottleneck(Ascent, ABC):
         one_of(self.name, "adversary", self.adversary, get_args(Adversary))
         if self.deterministic and self.beta:
             raise UsageError(
-                f"{self.name}: deterministic leaves the bottleneck out, so there is nothing that beta = {self.beta} "
-                "could price: set beta = 0, or leave deterministic off"
+                f"{self.name}: deterministic removes the bottleneck, so beta = {self.beta} has no effect: set "
+                "beta = 0, or leave deterministic off"
             )
 
     def adapt_to(self, task: Task) -> Self:

@@ -110,7 +110,7 @@ class Composed(Defence):
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if any(isinstance(part, Composed) for part in self.parts):
-            raise UsageError(f"a composition is one row of defences: write out the parts of {', '.join(names)}")
+            raise UsageError(f"a composition cannot contain another one: list the parts of {', '.join(names)}")
         for part in self.parts:
             if (base := getattr(part, "base", "standard")) != "standard":
                 raise UsageError(

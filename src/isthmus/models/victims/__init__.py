@@ -1,4 +1,4 @@
-"""Whatever can be attacked, behind the `Victim` protocol.
+"""Everything that can be attacked, as a `Victim`.
 
 `load_victim` takes what a user can name on the command line, `wrap` what a program has in hand.
 """
@@ -56,7 +56,7 @@ def load_victim(
     images: bool = False,
     **options: Any,
 ) -> Victim:
-    """The victim a user names.
+    """Load the victim that a user names.
 
     `spec` is a run folder, a model folder (ours or any transformers classifier), a hub name, an ``.onnx`` file, an
     ``http(s)://`` address, or ``module:attribute`` (a function, a scikit-learn pipeline, a model). Anything that is not
@@ -106,7 +106,7 @@ def wrap(
     images: bool = False,
     **options: Any,
 ) -> Victim:
-    """A victim as it is; a classifier, a pipeline of transformers or scikit-learn, or a function, wrapped as one."""
+    """Wrap a classifier, a transformers or scikit-learn pipeline, or a function; a victim is returned as it is."""
     if isinstance(victim, Victim):
         return victim
     if (found := _of_images(victim, labels, device, precision, images, options)) is not None:
@@ -128,7 +128,7 @@ def wrap(
 def _of_images(
     victim: Any, labels: Sequence[str] | None, device: str | None, precision: str, images: bool, options: dict[str, Any]
 ) -> Victim | None:
-    """A victim that reads images, where that is one."""
+    """Wrap a classifier of images; None if it is none."""
     ours = isinstance(getattr(victim, "task", None), ImageClassification)
     if not ours and not (images and callable(victim)):
         return None
@@ -146,7 +146,7 @@ def _of_images(
 
 
 def _deploy(model: Classifier, precision: InferencePrecision, *, deployed: bool = True, **options: Any) -> Victim:
-    """The classifier as it is put to work; ``deployed=False`` gives the single pass underneath."""
+    """The classifier as it is deployed; ``deployed=False`` gives the single pass underneath."""
     from isthmus.models.victims.classifier import ClassifierVictim
 
     if check_flag("deployed", deployed) and model.deployment is not None:
@@ -159,7 +159,7 @@ def _drop_unset(**settings: Any) -> dict[str, Any]:
 
 
 def _classifier(victim: Any, labels: Sequence[str] | None) -> Classifier | None:
-    """A classifier of ours, or what a transformers pipeline is made of."""
+    """One of our classifiers, or the model of a transformers pipeline."""
     if not hasattr(victim, "tokenizer") or not hasattr(victim, "forward"):
         return None
     from isthmus.models.classifier import Classifier
@@ -180,7 +180,7 @@ def _best_device(model: Classifier) -> Any:
 
 
 def _check_path(path: Path) -> None:
-    """Refuse what can only be a path and is not there, instead of asking a hub for it."""
+    """Refuse a missing path, which would otherwise be searched for on the hub."""
     if path.is_file():
         raise ModelError(
             f"{path} is a file; a model is a folder, an .onnx file, a hub name, an address or module:attribute"

@@ -1,4 +1,4 @@
-"""Several requests at once, answered in order, and a pace that all of them keep."""
+"""Runs several requests at once, answered in order, at a pace common to all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 def side_by_side(work: Callable[[Item], Answer], items: Sequence[Item], workers: int) -> list[Answer]:
-    """`work` of every item, in their order, `workers` at a time.
+    """The results of `work` for every item, in order, with `workers` at a time.
 
     The first failure, by the order of the items, is raised here; what has not begun by then is not begun. The threads
     are daemons, so that an interrupted command does not wait for a service that does not answer.
@@ -43,7 +43,7 @@ def side_by_side(work: Callable[[Item], Answer], items: Sequence[Item], workers:
 
 
 class Pace:
-    """At most one request every `pause` seconds, however many threads ask."""
+    """Allows one request every `pause` seconds, however many threads ask."""
 
     def __init__(self, pause: float) -> None:
         self.pause = pause
@@ -60,6 +60,6 @@ class Pace:
             time.sleep(left)
 
     def hold(self, seconds: float) -> None:
-        """Let nobody send anything for some seconds: the service asked for that."""
+        """Stop all requests for some seconds, as the service asked."""
         with self._lock:
             self._held = max(self._held, time.monotonic() + seconds)

@@ -1,4 +1,4 @@
-"""One POST: within one deadline, to one origin, and without showing a key to anybody but that origin."""
+"""Sends one POST: within one deadline, to one origin, and without showing a key to anyone else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Origin = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a service is, what is sent with every request, and how both may be shown."""
+    """A service's address, what is sent with every request, and how both may be shown."""
 
     url: str = field(repr=False)
     """Without user and password, which go into a header."""
@@ -44,7 +44,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str] | None = None) -> Address:
-        """Read an address as a user gives it; one that cannot be sent to is a `UsageError`."""
+        """Parse a user's address; one that cannot be sent to is a `UsageError`."""
         own = _check_headers(headers or {})
         shown = redact_url(url)
         if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
@@ -78,14 +78,14 @@ class Address:
         )
 
     def hide(self, said: str) -> str:
-        """What a service says, without the keys it may repeat; cut it afterwards, half a key is not known as one."""
+        """Remove keys from a service's message; shorten it afterwards, since half a key is not recognised."""
         for secret in self.secrets:
             said = said.replace(secret, "…")
         return said
 
 
 def _spellings(value: str) -> set[str]:
-    """A secret as a service may repeat it: as it was sent, decoded, encoded, in JSON (with \\/ or /), in HTML."""
+    """A secret in all forms that a service may repeat: as sent, decoded, encoded, in JSON, in HTML."""
     plain = {value, unquote(value), unquote_plus(value)}
     forms = plain | {form(each, safe="") for each in plain for form in (quote, quote_plus)}
     forms |= {written for each in plain for written in (json.dumps(each)[1:-1], repr(each)[1:-1], html.escape(each))}
@@ -104,7 +104,7 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _origin(url: str) -> Origin:
-    """Scheme, host and port: what a browser would call one origin."""
+    """Scheme, host and port: a browser's origin."""
     parts = urlsplit(url)
     port = parts.port
     if not parts.hostname:
@@ -114,7 +114,7 @@ def _origin(url: str) -> Origin:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """The service's answer."""
 
     status: int
     reason: str
@@ -149,7 +149,7 @@ def post(address: Address, body: bytes, seconds: float) -> Reply:
 
 
 class _WithinOrigin(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only where scheme, host and port stay: headers and texts are for nobody else."""
+    """Follows a redirect only within the same scheme, host and port: headers and texts are for nobody else."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -157,7 +157,7 @@ class _WithinOrigin(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """The same POST to another path; 303 asks for a GET, as everywhere."""
+        """Send the same POST to another path; 303 asks for a GET, as usual."""
         try:
             target = _origin(newurl)
         except ValueError:
@@ -176,7 +176,7 @@ class _WithinOrigin(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    """http:// under a deadline."""
+    """Opens http:// under a deadline."""
 
     def __init__(self, deadline: float) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """https:// under a deadline."""
+    """Opens https:// under a deadline."""
 
     def __init__(self, deadline: float) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection on which every wait ends at one deadline; the usual time-out begins again with every byte."""
+    """A connection whose every wait ends at one deadline; the usual time-out restarts with every byte."""
 
     def __init__(self, *arguments: Any, deadline: float, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -208,19 +208,19 @@ class _Connection(http.client.HTTPConnection):
         self.response_class = functools.partial(_response, deadline)  # type: ignore[assignment]
 
     def connect(self) -> None:
-        """Connect within what is left."""
+        """Connect within the remaining time."""
         self.timeout = _left(self.deadline)
         super().connect()
 
     def send(self, data: Any) -> None:
-        """Send within what is left."""
+        """Send within the remaining time."""
         if self.sock is not None:
             self.sock.settimeout(_left(self.deadline))
         super().send(data)
 
 
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    """The same, encrypted."""
+    """The same connection, encrypted."""
 
 
 def _response(deadline: float, sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
@@ -228,28 +228,28 @@ def _response(deadline: float, sock: socket.socket, *arguments: Any, **options: 
 
 
 class _Timed(io.RawIOBase):
-    """The bytes of a socket, read until a deadline; it stands in for the socket itself where that is asked for them."""
+    """Reads a socket until a deadline; it replaces the socket where only its bytes are read."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._socket, self._deadline = sock, deadline
         self._bytes = sock.makefile("rb", buffering=0)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What a response reads from."""
+        """The file that a response is read from."""
         assert mode == "rb"
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Wait for bytes, but not past the deadline."""
+        """Read bytes into `buffer`, but not past the deadline."""
         self._socket.settimeout(_left(self._deadline))
         return self._bytes.readinto(buffer)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Release the socket."""
         self._bytes.close()
         super().close()
 

@@ -47,14 +47,14 @@ class AnswerReader:
         self.labels = None if labels is None else tuple(labels)
 
     def names(self, ask: Callable[[Sequence[Texts]], object]) -> tuple[str, ...]:
-        """The class names; where nobody gave them, the victim is asked once and they are counted."""
+        """The class names; if nobody gave them, the victim is asked once and they are numbered."""
         if self.labels is None:
             ask([{"text": "a text"}])
         assert self.labels is not None
         return self.labels
 
     def read(self, answer: Any, count: int) -> Floats:
-        """Probabilities [count, classes]."""
+        """Parse an answer into probabilities [count, classes]."""
         rows = self._table(answer, count)
         if self.labels is None:
             self.labels = tuple(f"LABEL_{index}" for index in range(rows.shape[1]))
@@ -125,7 +125,7 @@ class AnswerReader:
         return self.labels
 
     def _quote(self, value: Any) -> str:
-        """The beginning of what was answered; hidden before it is cut, since half a key is no longer known as one."""
+        """The beginning of an answer, without keys; they are removed first, since half a key is not recognised."""
         return self._hide(repr(value))[:80]
 
     def _score(self, value: Any) -> float:

@@ -110,7 +110,7 @@ class ClassifierVictim:
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same text may be scored differently twice."""
+        """Whether the same text may get different scores."""
         return self.model.stochastic and not self.fixed
 
     @property
@@ -130,7 +130,7 @@ class ClassifierVictim:
 
     @functools.cached_property
     def padding_block(self) -> int:
-        """Rows whose lengths lie between the same multiples of this may share a batch without changing a bit."""
+        """Rows with lengths between the same multiples of this number may share a batch without changing a bit."""
         # Without strict arithmetic one short row in hundreds ends in other bits: too rare for a trial to find.
         if self.device_type != "cpu" or self.stochastic or fewest_rows(self.model) > STRICT_ROWS:
             return 1
@@ -150,7 +150,7 @@ class ClassifierVictim:
 
     @contextlib.contextmanager
     def use_latent(self, latent: Inference) -> Iterator[None]:
-        """Inside the block the model is seen by its mean code, or by a draw from it."""
+        """Inside, the model uses its mean code, or a draw from it."""
         bottleneck = self.model.slots.bottleneck
         before = bottleneck.inference if isinstance(bottleneck, GaussianBottleneck) else "mean"
         self._see(latent)
@@ -166,7 +166,7 @@ class ClassifierVictim:
                 _see(model, latent)
 
     def _evaluating(self, exact: bool) -> Classifier:
-        """The model that answers, with every module in evaluation mode."""
+        """The model, with every module in evaluation mode."""
         model = self.model
         if self.precision == "bf16" and not exact:
             if self._half is None:
@@ -178,14 +178,14 @@ class ClassifierVictim:
         return model
 
     def _add_keys(self, inputs: Inputs) -> Inputs:
-        """With the one key of every query, where that is asked for."""
+        """Add the one key of all queries, if that is requested."""
         if not self.fixed:
             return inputs
         key = derive(self.model.seed, "the same draws for every query") >> 1
         return inputs._replace(keys=torch.full((len(inputs.ids),), key, device=inputs.ids.device))
 
     def launch(self, batches: Sequence[TokenBatch], *, exact: bool = False) -> Pending:
-        """Start scoring all batches; on a GPU the call returns at once and the pending result waits once."""
+        """Launch the scoring of all batches; on a GPU the call returns at once, and the pending result waits once."""
         model = self._evaluating(exact)
         try:
             with torch.inference_mode(), any_shape(), lay_out(model):
@@ -199,7 +199,7 @@ class ClassifierVictim:
             raise make_failure(len(batches), error) from error
 
     def _trial(self, exact: bool) -> PackingTrial | None:
-        """Whether rows of all lengths may share a pass; None where there is nothing to try."""
+        """The trial whether rows of all lengths may share a pass; None if there is nothing to try."""
         full = exact or self.precision == "fp32"
         if full not in self._trials:
             model = self._evaluating(exact)
@@ -219,7 +219,7 @@ class ClassifierVictim:
         return self._trials[full]
 
     def _by_length(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
-        """Probabilities, batch by batch."""
+        """Probabilities, computed batch by batch."""
         if model.stochastic and _draws_last(model) and not self.fixed:
             for batch in batches:
                 yield _read_once(model, batch, draws)
@@ -229,7 +229,7 @@ class ClassifierVictim:
             yield _average_draws(model, self._add_keys(inputs), draws)
 
     def _in_passes(self, model: Classifier, batches: Sequence[TokenBatch], draws: int) -> Iterator[Tensor]:
-        """Probabilities of rows of all lengths, a few thousand tokens at a time."""
+        """Probabilities of rows of all lengths, computed a few thousand tokens at a time."""
         stock: Any = model.backbone.model
         least, pad = fewest_rows(model), self.tokenizer.pad_token_id or 0
         for batch, count, packing in in_passes(batches, least, pad):
@@ -239,7 +239,7 @@ class ClassifierVictim:
                 yield _average_draws(model, self._add_keys(inputs._replace(rows=count)), draws)
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; texts of equal length share a pass, so results do not depend on the rest of it."""
+        """Class probabilities; only texts of equal length share a pass, so that the rest of the batch has no effect."""
         if not texts:
             return np.empty((0, len(self.labels)), dtype=np.float32)
         columns, most = columns_of(texts, self.fields), MOST_ROWS.get(self.device_type, MOST_ROWS["cpu"])
@@ -270,12 +270,12 @@ class ClassifierVictim:
         return (total[: inputs.rows] / len(keys)).cpu().numpy()
 
     def _keys_of_draws(self, keys: Tensor) -> list[Tensor | None]:
-        """The keys of the draws with which rows of these keys are scored."""
+        """The keys of the draws that score rows with these keys."""
         draws = self.draws if self.stochastic else 1
         return [keys] if draws == 1 else list(copy_keys(keys, draws).view(-1, draws).unbind(dim=1))
 
     def scores_at(self, inputs: Inputs) -> Floats:
-        """Class probabilities of rows whose word embeddings are given, in float32 arithmetic."""
+        """Class probabilities of rows with given word embeddings, in float32 arithmetic."""
         model = self._evaluating(exact=True)
         draws = self.draws if model.stochastic else 1
         try:
@@ -291,7 +291,7 @@ class ClassifierVictim:
             return _gradient(model, inputs, target, rival)
 
     def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
-        """Logits of rows whose word embeddings are given, differentiable with respect to those [rows, copies, classes].
+        """Logits of rows with given word embeddings, differentiable with respect to them [rows, copies, classes].
 
         ``inputs.keys`` has one key for every copy of every row, row by row; None where nothing is drawn.
         """
@@ -316,7 +316,7 @@ class ClassifierVictim:
 
 
 def _see(model: Classifier, latent: Inference) -> None:
-    """Let the bottleneck answer with its mean, or with a draw."""
+    """Let the bottleneck use its mean, or a draw."""
     bottleneck = model.slots.bottleneck
     if not isinstance(bottleneck, GaussianBottleneck):
         raise UsageError(f"latent={latent} was asked for, but this model has no stochastic bottleneck")
@@ -326,7 +326,7 @@ def _see(model: Classifier, latent: Inference) -> None:
 
 
 def _average_draws(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
-    """Probabilities, averaged over draws of the model's own randomness; what precedes the first draw is shared."""
+    """Probabilities averaged over draws of the model's own randomness; layers before the first draw are shared."""
     if draws == 1:
         return _probabilities(model, inputs, inputs.keys, 1)[:, 0]
     at_once = draws
@@ -342,13 +342,13 @@ def _average_draws(model: Classifier, inputs: Inputs, draws: int) -> Tensor:
 
 
 def _draws_last(model: Classifier) -> bool:
-    """Whether all of its randomness lies behind the encoder, in the bottleneck."""
+    """Whether all of its randomness is after the encoder, in the bottleneck."""
     slots = model.slots
     return slots.noise is None and (slots.word_mask is None or not slots.word_mask.stochastic)
 
 
 def _read_once(model: Classifier, batch: TokenBatch, draws: int) -> Tensor:
-    """Probabilities where the encoder reads rows that follow each other and differ in their keys alone once.
+    """Probabilities; consecutive rows that differ only in their keys go through the encoder once.
 
     A search over K shared draws asks about every text K times in a row.
     """
@@ -380,7 +380,7 @@ def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copie
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None) -> MaskGradient:
-    """Of a margin at the embeddings given; of a loss at those that `embedding_table` has the rows of."""
+    """Gradient of a margin or a loss at given embeddings."""
     ids, mask, types, as_read = inputs.ids, inputs.mask, inputs.types, rival is None
     try:
         return embedding_gradient(

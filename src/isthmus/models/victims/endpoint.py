@@ -102,21 +102,21 @@ class HttpVictim:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names: as given, as the service names them, or counted."""
+        """Class names: given by the user, by the service, or numbered."""
         return self._reader.names(self.scores)
 
     @property
     def stochastic(self) -> bool:
-        """As declared."""
+        """Whether the user declared it stochastic."""
         return self._stochastic
 
     @property
     def texts_at_once(self) -> int:
-        """Texts that keep all requests busy, in whole batches, so that the batches are the same for any concurrency."""
+        """Number of texts that keeps all requests busy, in whole batches, the same for any concurrency."""
         return self.batch_size * max(self.concurrency, -(-_ASKED_AT_ONCE // self.batch_size))
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; a service has no use for `keys`.
+        """Class probabilities; a service does not use `keys`.
 
         Where requests timed out, the error holds the rows of the others.
         """
@@ -135,7 +135,7 @@ class HttpVictim:
         return np.concatenate(whole_rows) if whole_rows else np.empty((0, len(self.labels)), dtype=np.float32)
 
     def _read(self, answer: Any, count: int) -> Floats:
-        """Done in the order of the texts, because the first answer decides how all are read."""
+        """Parse the answers in the order of the texts: the first one decides how all are read."""
         if isinstance(answer, Mapping):
             if self._reader.labels is None and isinstance(answer.get("labels"), list):
                 self._reader.labels = tuple(str(name) for name in answer["labels"])
@@ -196,14 +196,14 @@ class HttpVictim:
 
 
 class _Passing(Exception):
-    """A failure that may pass."""
+    """A failure that may be temporary."""
 
     def __init__(self, error: VictimError, wait: float | None = None) -> None:
         self.error, self.wait = error, wait
 
 
 def _with_gaps(parts: Sequence[Floats | None], counts: Sequence[int]) -> Floats | None:
-    """The rows that were answered, NaN for the others; None where there are none."""
+    """The rows that were answered, NaN for the others; None if there are none."""
     known = next((part for part in parts if part is not None), None)
     if known is None:
         return None
@@ -212,7 +212,7 @@ def _with_gaps(parts: Sequence[Floats | None], counts: Sequence[int]) -> Floats 
 
 
 def _seconds(header: str | None) -> float | None:
-    """``Retry-After``: seconds, or a date."""
+    """Seconds of a ``Retry-After`` header: a number, or a date."""
     if not header:
         return None
     try:

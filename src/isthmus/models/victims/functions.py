@@ -51,16 +51,16 @@ class CallableVictim:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names, as given or counted."""
+        """Class names, as given or numbered."""
         return self._reader.names(self.scores)
 
     @property
     def stochastic(self) -> bool:
-        """As declared."""
+        """Whether the user declared it stochastic."""
         return self._stochastic
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; a function has no use for `keys`."""
+        """Class probabilities; a function does not use `keys`."""
         chunks = [texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size)]
         rows = [self._reader.read(self._call(make_plain(chunk)), len(chunk)) for chunk in chunks]
         return np.concatenate(rows) if rows else np.empty((0, len(self.labels)), dtype=np.float32)
@@ -79,12 +79,12 @@ class CallableVictim:
 
 
 def make_plain(texts: Sequence[Texts]) -> list[Any]:
-    """Texts as a service or a function takes them: strings, or dictionaries where there are several fields."""
+    """Texts in plain form: strings, or dictionaries if there are several fields."""
     return [next(iter(text.values())) if len(text) == 1 else dict(text) for text in texts]
 
 
 class _WorkerThread:
-    """A thread that calls functions, one after the other; the end of the process does not wait for it."""
+    """A thread that calls functions one by one; a process may end without waiting for it."""
 
     idle: ClassVar[list[_WorkerThread]] = []
     """Those that wait for work: starting a thread for every call would cost more than most calls."""
@@ -107,7 +107,7 @@ class _WorkerThread:
             del function, texts, answer, failure  # Nothing is kept while it waits.
 
     def call(self, seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
-        """What the function answers within `seconds`; a call that hangs is abandoned."""
+        """The function's answer within `seconds`; a call that takes longer is abandoned."""
         self._work.put((function, texts))
         try:
             answer, failure = self._answers.get(timeout=seconds)
@@ -126,7 +126,7 @@ class _WorkerThread:
 
     @classmethod
     def take(cls) -> _WorkerThread:
-        """One that waits, or a new one; threads do not live on in a forked process."""
+        """An idle thread, or a new one; threads do not survive a fork."""
         while cls.idle:
             worker = cls.idle.pop()
             if worker._thread.is_alive():
@@ -135,7 +135,7 @@ class _WorkerThread:
 
 
 def _within(seconds: float, function: Callable[[list[Any]], Any], texts: list[Any]) -> Any:
-    """Call in a thread that the end of the process does not wait for."""
+    """Call a function in a thread that the process need not wait for at its end."""
     return _WorkerThread.take().call(seconds, function, texts)
 
 

@@ -30,7 +30,7 @@ _AT_ONCE = 256
 
 
 def stack_inputs(inputs: Sequence[ImageInputs]) -> Floats:
-    """Inputs as one array; they may come as nested lists, as JSON holds them."""
+    """Stack inputs to one array; they may be nested lists, as in JSON."""
     arrays = [np.asarray(next(iter(each.values()))) for each in inputs]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
@@ -67,7 +67,7 @@ class ImageVictim:
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same image may be scored differently twice."""
+        """Whether the same image may get different scores."""
         return self.model.stochastic
 
     @property
@@ -77,7 +77,7 @@ class ImageVictim:
 
     @property
     def attackable(self) -> nn.Module:
-        """What gradients go through."""
+        """The model for gradient attacks."""
         return self.model
 
     def scores(self, inputs: Sequence[ImageInputs], keys: NDArray[np.uint64] | None = None) -> Floats:
@@ -114,7 +114,7 @@ class ImageVictim:
 
     @contextlib.contextmanager
     def use_latent(self, latent: Inference) -> Iterator[None]:
-        """Inside the block the model is seen by its mean code, or by a draw from it."""
+        """Inside, the model uses its mean code, or a draw from it."""
         bottleneck = self.model.slots.bottleneck
         before = bottleneck.inference if isinstance(bottleneck, GaussianBottleneck) else "mean"
         self._see(latent)
@@ -171,21 +171,21 @@ class ArrayVictim:
 
     @property
     def stochastic(self) -> bool:
-        """As declared."""
+        """Whether the user declared it stochastic."""
         return self._stochastic
 
     @property
     def attackable(self) -> nn.Module:
-        """The module; a function on arrays has no gradients."""
+        """The module for gradient attacks; a function on arrays has no gradients."""
         if not isinstance(self.function, nn.Module):
             raise UsageError(
-                f"gradient attacks need gradients, and {self.name} answers with arrays: give a torch module, or put "
-                "adversarial images made on another model to it: isthmus evaluate MODEL --on runs/x/attacks/pgd.npz"
+                f"gradient attacks need gradients, and {self.name} answers with arrays: give a torch module, or "
+                "evaluate it on adversarial images of another model: isthmus evaluate MODEL --on runs/x/attacks/pgd.npz"
             )
         return self.function
 
     def scores(self, inputs: Sequence[ImageInputs], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; a function has no use for `keys`."""
+        """Class probabilities; a function does not use `keys`."""
         del keys
         images = stack_inputs(inputs) if inputs else np.zeros((0, 1), np.float32)
         chunks = [images[at : at + self.batch_size] for at in range(0, len(images), self.batch_size)]

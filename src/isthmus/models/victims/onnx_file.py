@@ -66,7 +66,7 @@ class OnnxVictim:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names: as given, from config.json, or counted."""
+        """Class names: as given, from config.json, or numbered."""
         return self._reader.names(self.scores)
 
     @property
@@ -86,7 +86,7 @@ class OnnxVictim:
         return lambda: answer
 
     def scores(self, texts: Sequence[Texts], keys: NDArray[np.uint64] | None = None) -> Floats:
-        """Class probabilities; rows of equal length together."""
+        """Class probabilities; rows of equal length share a batch."""
         if not texts:
             return np.empty((0, len(self.labels)), dtype=np.float32)
         pairs = list(batches_of(self._tokenizer, columns_of(texts), self._max_tokens))
@@ -116,7 +116,7 @@ class OnnxVictim:
         return self._reader.read(np.concatenate(parts)[:count], count)
 
     def _shape(self, array: Ints, name: str) -> NDArray[Any]:
-        """As long, and in multiples of as many rows, as the export was fixed to."""
+        """The length and the number of rows that the export is fixed to."""
         rows, length = array.shape
         wanted = self._fixed_length or length
         if length > wanted:
@@ -128,7 +128,7 @@ class OnnxVictim:
 
 
 def open_session(file: Path) -> Any:
-    """A session on the CPU; what cannot be run is an error that names the file."""
+    """Open a session on the CPU; a file that cannot be run is an error that names it."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def notes(view: CertificateView) -> list[str]:
-    """Notes that a reader needs beside the rates."""
+    """Notes that a reader needs besides the rates."""
     summary, found = view.summary, []
     counts = [
         f"{count} {what}"
@@ -102,7 +102,7 @@ def _about_attacks(view: CertificateView) -> list[str]:
 
 
 def _about_substitutes(summary: CertificateSummary) -> list[str]:
-    """How much of the rate is trivial."""
+    """The share of the rate that is trivial."""
     own, found = summary.substitutes, []
     if own is None:
         return []
@@ -124,7 +124,7 @@ def _about_substitutes(summary: CertificateSummary) -> list[str]:
 
 
 def _about_the_deployed_vote(summary: CertificateSummary) -> list[str]:
-    """How a vote of finitely many draws relates to the certified vote of all draws."""
+    """The relation of a vote over finitely many draws to the certified vote over all draws."""
     own = summary.deployed
     if own is None:
         return []

@@ -43,13 +43,13 @@ class CertificateView:
 
     @property
     def statement(self) -> Mapping[str, Any]:
-        """What is claimed."""
+        """The claim."""
         found = self.header.get("statement")
         return found if isinstance(found, Mapping) else {}
 
     @property
     def attacks(self) -> Mapping[str, Sequence[str]]:
-        """Attacks within the threat model, and the examples they have rows for."""
+        """Attacks within the threat model, and the examples that they have rows for."""
         found = self.header.get("attacks")
         return found if isinstance(found, Mapping) else {}
 
@@ -76,7 +76,7 @@ class CertificateView:
 
     @property
     def missing(self) -> tuple[int, int]:
-        """Numbers of examples and of attack texts in the header that have no row."""
+        """Numbers of examples and of attack texts in the header without a row."""
         examples, texts = (int(self.header.get(name) or 0) for name in ("n", "challenges"))
         return max(examples - len(self.results), 0), max(texts - len(self.challenges), 0)
 

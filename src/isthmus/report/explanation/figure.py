@@ -186,7 +186,7 @@ def _rows_to_show(found: Explanation) -> list[int]:
 
 
 def _set(found: Explanation, row: int, width: float, changed: Collection[int]) -> tuple[list[_Word], int]:
-    """Words with their positions, and the number of lines."""
+    """Place the words, and count the lines."""
     largest = largest_weight(found, row)
     placed: list[_Word] = []
     x, line, place = 0.0, 0, -1

@@ -1,4 +1,4 @@
-"""What page, terminal and figure say of explanations alike."""
+"""Shared by page, terminal and figure: changed words, largest weights, notes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def largest_weight(found: Explanation, row: int) -> float:
 
 
 def heaviest(found: Explanation, row: int) -> str:
-    """The words with the largest weights, each way."""
+    """The words with the largest weights, for and against."""
     words, weights = found.words, found.weights[row]
     order = np.argsort(-np.abs(weights), kind="stable")
     parts = []

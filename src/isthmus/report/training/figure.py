@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def training(log: Sequence[Mapping[str, Any]]) -> str:
-    """Loss terms by step, and development accuracy."""
+    """Plot loss terms by step, and development accuracy."""
     from isthmus.report.training.view import read_curves
 
     curves = read_curves(log)

@@ -1,4 +1,4 @@
-"""What the training log says of the loss: the gradient of each term in one line, and a code that carries nothing."""
+"""Findings in the training log: the gradient share of each term in one line, and a code without information."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def shares_line(log: Sequence[Mapping[str, Any]]) -> str:
 
 
 def hardly_trained(log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Terms whose share never reached a thousandth."""
+    """Terms whose share was always below a thousandth."""
     measured = [row["gradient_shares"] for row in log if row.get("gradient_shares")]
     names = dict.fromkeys(name for shares in measured for name in shares)
     return [name for name in names if max(shares.get(name, 0.0) for shares in measured) < SMALL]
 
 
 def describe_collapse(log: Sequence[Mapping[str, Any]]) -> str:
-    """The warning that a bottleneck lets nothing of the label through after the last epoch; else empty."""
+    """The warning that the bottleneck carries no label information after the last epoch; else empty."""
     rows = [row for row in log if "rate" in row.get("dev_information", {})]
     if not rows:
         return ""

@@ -1,4 +1,4 @@
-"""`certify`: what can be proven about a model, one row per example, checked against what attacks found.
+"""`certify`: proven robustness, one row per example, checked against the results of attacks.
 
     prepared_certificate  the command made ready: the method with its parameters, and what decides its rows
     challenges            what the certified classifier says of texts that attacks found
@@ -37,14 +37,14 @@ __all__ = ["CertifyReport", "CertifyRequest", "certify"]
 
 @dataclass(frozen=True)
 class CertifyReport(RowsReport[Certified]):
-    """What the command did."""
+    """Result of the command."""
 
     challenges: ChallengeRows = ()
     """Texts that were checked against the certificates."""
 
 
 def certify(request: CertifyRequest, observer: Observer | None = None) -> CertifyReport:
-    """Certify the examples that have no row yet, then check all rows against the run's attacks."""
+    """Certify the examples without a row, then check all rows against the run's attacks."""
     with PreparedCertificate(request, observer or Silent()) as ready:
         ready.check()
         job = _Certification(ready)
@@ -58,7 +58,7 @@ def certify(request: CertifyRequest, observer: Observer | None = None) -> Certif
 
 @dataclass(eq=False)
 class _Certification(RowsJob[Certified]):
-    """The certificate of the command."""
+    """The rows of the command's certificate."""
 
     ready: PreparedCertificate
 
@@ -67,12 +67,12 @@ class _Certification(RowsJob[Certified]):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What decides the rows."""
+        """The settings that decide the rows."""
         return self.ready.settings
 
     @cached_property
     def asked(self) -> Sequence[str]:
-        """The sample."""
+        """Ids of the sample."""
         return ids(self.ready.sample)
 
     @property
@@ -81,20 +81,20 @@ class _Certification(RowsJob[Certified]):
         return self.ready.sample.rejected
 
     def choose_file(self) -> AttackFile:
-        """The file of these settings."""
+        """Choose the file of these settings."""
         return self.ready.choose_file()
 
     def begin(self) -> None:
-        """Stop if the model's labels cannot be those of the data."""
+        """Stop if the model's labels cannot match those of the data."""
         self.ready.check_labels()
 
     def revise(self, header: dict[str, Any], results: Sequence[Certified]) -> bool:
-        """There may be attacks that the certificates have not been checked against."""
+        """Check attacks that the certificates have not been checked against."""
         del header, results
         return False
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Claim, method and data."""
+        """Describe claim, method and data."""
         ready = self.ready
         return {
             "certificate": ready.name,
@@ -108,28 +108,28 @@ class _Certification(RowsJob[Certified]):
         }
 
     def read(self, row: Mapping[str, Any]) -> Certified:
-        """A result."""
+        """Read the result of a row."""
         return Certified.from_row(row)
 
     def reject(self, bad: Rejected) -> Certified:
-        """An error."""
+        """Make the error of an unusable row."""
         return Certified(bad.id, "error", None, reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
     ) -> Generator[Certified, None, None]:
-        """Certify them, many in one batch."""
+        """Certify the missing examples, many in one batch."""
         del file, journal, effort
         ready = self.ready
         examples = [example for example in ready.sample.align_labels(ready.victim.labels) if example.id in missing]
         return _results(ready, examples)
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
-        """That of the sample."""
+        """Ids in the order of the sample."""
         return ids(self.ready.first(header["n"]))
 
     def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Certified]) -> dict[str, Any]:
-        """What attacks found, checked against the certificates, and the figures of both."""
+        """Check the certificates against the attacks, and compute the figures of both."""
         ready = self.ready
         self.challenges = found = challenge(ready, file, results)
         return {
@@ -142,7 +142,7 @@ class _Certification(RowsJob[Certified]):
 
 
 def _results(ready: PreparedCertificate, examples: list[Example]) -> Generator[Certified, None, None]:
-    """Results as they finish; a text that the model fails on is an error of its own and of nobody else."""
+    """Yield results as they finish; a text that the model fails on is an error of its own only."""
     left = {example.id: example for example in examples}
     seed, protection, victim = ready.request.seed, ready.protection, ready.victim
     try:

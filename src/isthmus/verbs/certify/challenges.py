@@ -1,4 +1,4 @@
-"""What attacks found, checked against certificates.
+"""Checks certificates against the adversarial texts that attacks found.
 
 Every adversarial text of the run that lies within the certificate's threat model is shown to the certified classifier:
 one that it answers otherwise within the reach of a certificate refutes it. So does a point that the certificate's own
@@ -28,7 +28,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Challenges:
-    """What lies within a certificate's threat model, and what the certified classifier says of it.
+    """The texts within a certificate's threat model, with the certified classifier's predictions.
 
     Adversarial texts of the run's attacks, and points that the certificate's own attack found.
     """
@@ -39,12 +39,12 @@ class Challenges:
 
     @property
     def refuting(self) -> list[dict[str, Any]]:
-        """Those that contradict a certificate: none, unless something is wrong."""
+        """Texts that contradict a certificate: none, unless something is wrong."""
         return [row for row in self.rows if row["contradicts"]]
 
 
 def challenge(ready: PreparedCertificate, file: AttackFile, results: Sequence[Certified]) -> Challenges:
-    """Show the certified classifier every text that the run's attacks found within the threat model."""
+    """Classify every text that the run's attacks found within the threat model by the certified classifier."""
     found, attacks = _within(ready, {result.id: result for result in results})
     with Journal(file.challenges_path) as journal:
         fresh = [each for each in found if each["id"] not in journal.rows]
@@ -66,7 +66,7 @@ def challenge(ready: PreparedCertificate, file: AttackFile, results: Sequence[Ce
 def _within(
     ready: PreparedCertificate, certified: Mapping[str, Certified]
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """Successes of the run's attacks that the certificate's threat model covers; and which attacks count."""
+    """Successes of the run's attacks within the certificate's threat model, and the attacks that count."""
     examples = {key: example for key, example in ready.examples.items() if key in certified}
     tables = [name.rpartition("table ")[2] for name in ready.method.resources(ready.victim).values()]
     found: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ def _find_covered(
     certified: Mapping[str, Certified],
     same_model: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Successes of one attack that the threat model covers."""
+    """Successes of one attack within the threat model."""
     images = _read_images(attack)
     for result in tried:
         certificate = certified[result.id]
@@ -110,7 +110,7 @@ def _find_covered(
 
 
 def _read_images(attack: AttackFile) -> Mapping[str, Any]:
-    """The images that an attack on images ended with, by example."""
+    """The adversarial images of an attack on images, by example."""
     if not attack.images_path.is_file():
         return {}
     from isthmus.verbs.attack.images import read_images
@@ -119,14 +119,14 @@ def _read_images(attack: AttackFile) -> Mapping[str, Any]:
 
 
 def _without_image(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it is written: the images lie beside the rows of their attack."""
+    """A row without its image: images are stored beside the rows of their attack."""
     if any(not isinstance(value, str) for value in (row.get("perturbed") or {}).values()):
         return {key: value for key, value in row.items() if key != "perturbed"}
     return row
 
 
 def model_and_options(settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Which model was asked, and how: with other options it is another classifier."""
+    """The model and its inference options: other options make another classifier."""
     return settings.get("model"), settings.get("victim") or {}
 
 
@@ -157,7 +157,7 @@ def _answer(ready: PreparedCertificate, found: list[dict[str, Any]]) -> Iterator
 
 
 def _judge(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether a certificate and an attack contradict each other; what the row says now counts, not what it said."""
+    """Judge whether certificate and attack contradict each other, by the row's current content."""
     row = {**answered, **challenge}
     # Where nothing is drawn, a success that the model does not repeat is as wrong as one that it does.
     certain = not ready.victim.stochastic and ready.method.is_deployed(ready.victim)
@@ -166,7 +166,7 @@ def _judge(ready: PreparedCertificate, challenge: Mapping[str, Any], answered: M
 
 
 def make_broken_error(file: AttackFile, refuted: ChallengeRows) -> BrokenCertificate:
-    """The error of a certificate that does not hold."""
+    """Make the error for a certificate that is refuted."""
     first = refuted[0]
     thing = "text" if "perturbed" in first else "point"
     what = (

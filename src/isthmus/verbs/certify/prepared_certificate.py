@@ -1,4 +1,4 @@
-"""A certificate's command made ready: the method with its parameters, and what decides its rows."""
+"""Prepares a certify command: the method with its parameters, and the settings of its rows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class PreparedCertificate(PreparedSample[CertifyRequest]):
-    """One command."""
+    """A prepared certify command."""
 
     verb = "certify"
 
     def check(self) -> None:
-        """Find what is wrong before anything is certified."""
+        """Check the command before anything is certified."""
         if self.request.precision != "fp32":
             raise UsageError(f"certificates are computed in fp32, not {self.request.precision!r}")
         method = self.method
@@ -56,7 +56,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
 
     @property
     def statement(self) -> dict[str, Any]:
-        """What is claimed, and about the model asked in which way."""
+        """The claim, including the model's inference options."""
         statement: dict[str, Any] = to_plain(self.method.statement(self.victim))
         given = sorted(deciding(self.request.victim).items())
         asked = ", ".join(f"{key}={str(value).lower()}" for key, value in given)
@@ -68,7 +68,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
 
     @property
     def _spared(self) -> str:
-        """What the command protects, where the certificate is about words."""
+        """The protected words, if the certificate is about words."""
         request = self.request
         pattern = f"words that match {request.protect_pattern}" if request.protect_pattern else ""
         kinds = f"words of a {' or '.join(request.protect_kinds)}" if request.protect_kinds else ""
@@ -82,7 +82,7 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What decides the rows."""
+        """The settings that decide the rows."""
         request, options = self.request, deciding(self.request.victim)
         files = hash_named_files(self.method)
         return {
@@ -99,6 +99,6 @@ class PreparedCertificate(PreparedSample[CertifyRequest]):
         }
 
     def choose_file(self) -> AttackFile:
-        """Where the rows belong, as things stand: another process may take a name that is free now."""
+        """Choose the file of the rows; another process may take a free name in the meantime."""
         make_folder(self.folder.certificates_path)
         return self.folder.certificate_file(self.name, self.settings)

@@ -1,7 +1,7 @@
-"""A certificate attacked on its own ground: every example as far as it is certified, and step by step beyond.
+"""Attacks the certified classifier itself: every example up to its certificate, and step by step beyond.
 
-    within    strength of the example's certificate           one answer otherwise is a contradiction
-    beyond    every further strength at which rates are given, until the example is turned
+    within    strength of the example's certificate           one other answer is a contradiction
+    beyond    every further strength at which rates are given, until the example is fooled
 
 So the accuracy under this attack is known at every strength, and lies above certified accuracy unless one of the two is
 wrong. What was answered is kept in the journal of challenges, where the same command finds it again.
@@ -26,7 +26,7 @@ _AT_ONCE = 32
 
 
 def probe(ready: PreparedCertificate, results: Sequence[Certified], journal: Journal) -> list[dict[str, Any]]:
-    """Attack every example that has a certificate or a right answer; what the journal holds is not attacked again."""
+    """Attack every example that is certified or right; examples in the journal are not attacked again."""
     name = ready.method.own_attack
     if name is None:
         return []
@@ -51,7 +51,7 @@ def probe(ready: PreparedCertificate, results: Sequence[Certified], journal: Jou
 def _make_probes(
     name: str, examples: Mapping[str, Example], results: Sequence[Certified], level: float | None
 ) -> Iterator[tuple[str, Probe]]:
-    """By the id of the example, how far it is to be attacked."""
+    """Yield the strength of the attack for each example, by its id."""
     for result in results:
         example = examples.get(result.id)
         if example is None or result.prediction is None or not _counts(result, level):

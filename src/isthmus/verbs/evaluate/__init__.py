@@ -1,4 +1,4 @@
-"""`evaluate`: a model on static sets, one row per example, and continue what was interrupted.
+"""`evaluate`: scores a model on fixed sets, one row per example, and continues interrupted work.
 
     sets                 what the model is evaluated on
     prepared_evaluation  the command made ready: checked at once, the model loaded when it is first needed

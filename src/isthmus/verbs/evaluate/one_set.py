@@ -1,4 +1,4 @@
-"""One set of an evaluation, whatever the task: what has no row yet is asked for, the rest is read.
+"""One set of an evaluation, for any task: examples without a row are scored, the others are read.
 
 Subclasses say how examples become rows and rows become figures. Rows are written as they come; the same command again
 continues after the rows that are there and ends with the same file.
@@ -36,7 +36,7 @@ Answered: TypeAlias = Evaluated | AnsweredQuestion
 
 @dataclass(frozen=True)
 class Asking:
-    """How a model is asked to be timed."""
+    """How to query a model for its speed."""
 
     ask: AskModel
     is_here: bool
@@ -48,7 +48,7 @@ class Asking:
 
 @dataclass(eq=False)
 class Evaluation(RowsJob[Answered]):
-    """One set of the command."""
+    """The rows of one set of the command."""
 
     ready: PreparedEvaluation
     part: EvaluationSet
@@ -59,32 +59,32 @@ class Evaluation(RowsJob[Answered]):
 
     @abstractmethod
     def of_model(self) -> dict[str, Any]:
-        """What the header says of the model."""
+        """Describe the model for the header."""
 
     @abstractmethod
     def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
-        """Results of the examples in `missing`, some at a time."""
+        """Yield results of the examples in `missing`, some at a time."""
 
     @abstractmethod
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> EvaluationSummary | QuestionSummary:
-        """The figures of results."""
+        """Compute the figures of results."""
 
     @abstractmethod
     def asking(self, answered: Sequence[str]) -> Asking:
-        """How the model is asked for the examples of these ids."""
+        """The queries for the examples of these ids."""
 
     def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
-        """What else the header says once all results are there."""
+        """Further entries of the header once all results are there."""
         del results
         return {}
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """What decides the rows."""
+        """The settings that decide the rows."""
         return self.ready.settings(self.part)
 
     def choose_file(self) -> AttackFile:
-        """The file of this set and these settings."""
+        """Choose the file of this set and these settings."""
         return self.ready.folder.evaluation_file(self.part.name, self.settings)
 
     @property
@@ -94,24 +94,24 @@ class Evaluation(RowsJob[Answered]):
 
     @property
     def device_type(self) -> str | None:
-        """Where the model runs."""
+        """The device of the model."""
         return self.ready.device_type
 
     @cached_property
     def asked(self) -> list[str]:
-        """Ids of the examples asked for, in the order of the set."""
+        """Ids of the requested examples, in the order of the set."""
         data, n = self.part.data, self.ready.request.n
         chosen = set(ids(data if n is None else data.sample(n, self.ready.request.seed)))
         return [key for key in ids(data) if key in chosen]
 
     def check(self) -> None:
-        """Where there is something to ask for, find out whether set and model fit before any set is begun."""
+        """Check, if examples are missing, that set and model fit before any set is started."""
         there = {str(row.get("id")) for row in self.choose_file().rows()}
         if self.ready.request.retry_errors or not there.issuperset(self.asked):
             self.check_fit()
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Set, model and price."""
+        """Describe set, model and price."""
         given = self.ready.request.price_per_hour
         return {
             "evaluation": self.part.name,
@@ -123,28 +123,28 @@ class Evaluation(RowsJob[Answered]):
         }
 
     def read(self, row: Mapping[str, Any]) -> Answered:
-        """An answer, or why there is none."""
+        """Read the result of a row."""
         return Evaluated.from_row(row)
 
     def reject(self, bad: Rejected) -> Answered:
-        """An error."""
+        """Make the error of an unusable row."""
         return Evaluated(bad.id, "error", reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
     ) -> Generator[Answered, None, None]:
-        """Ask the model, some examples at a time."""
+        """Score the missing examples, some at a time."""
         del file, effort
         for results in self.batches(missing, journal):
             yield from results
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
-        """That of the set."""
+        """Ids in the order of the set."""
         del header
         return ids(self.part.data)
 
     def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[Answered]) -> dict[str, Any]:
-        """Remarks, figures and speed."""
+        """Compute remarks, figures and speed."""
         del file
         found = self.remarks(results)
         found["summary"] = self.figures({**header, **found}, results).to_json()
@@ -152,7 +152,7 @@ class Evaluation(RowsJob[Answered]):
         return found
 
     def revise(self, header: dict[str, Any], results: Sequence[Answered]) -> bool:
-        """Another price, and new times where the command asks for them."""
+        """Update the price, and the times if the command asks for them."""
         if not super().revise(header, results):
             return False
         request = self.ready.request
@@ -163,7 +163,7 @@ class Evaluation(RowsJob[Answered]):
         return True
 
     def evaluate(self) -> RowsDone[Answered]:
-        """The results asked for; where the file holds more, with figures of their own."""
+        """Return the requested results; if the file holds more, with figures of their own."""
         done = self.run()
         if len(done.results) == done.total:
             return done
@@ -171,7 +171,7 @@ class Evaluation(RowsJob[Answered]):
         return dataclasses.replace(done, header={**done.header, "summary": summary})
 
     def _speed(self, results: Sequence[Answered]) -> dict[str, Any] | None:
-        """How fast the model answers; None where that is not asked for or cannot be found out."""
+        """The speed of the model; None if it is not requested or cannot be measured."""
         answered = [result.id for result in results if result.outcome != "error"]
         asked = self.ready.request.latency
         if not answered or asked == 0:
@@ -191,7 +191,7 @@ class Evaluation(RowsJob[Answered]):
 
 
 def restrict_data(data: Dataset, results: Sequence[Answered]) -> Dataset:
-    """The examples of `data` that have a result, in its order."""
+    """The examples of `data` with a result, in their order."""
     there = {result.id for result in results}
     return dataclasses.replace(
         data,

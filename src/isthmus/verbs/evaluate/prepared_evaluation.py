@@ -1,4 +1,4 @@
-"""An evaluation's command made ready: what it names is checked at once, the model is loaded when it is first needed."""
+"""Prepares an evaluate command: names are checked at once, the model is loaded on first use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class PreparedEvaluation(PreparedModel[EvaluateRequest]):
-    """One command."""
+    """A prepared evaluate command."""
 
     verb = "evaluate"
 
     def check(self) -> None:
-        """Find everything that is wrong before anything is loaded or written."""
+        """Check the command before anything is loaded or written."""
         request = self.request
         check_precision(request.precision)
         if request.n is not None and request.n < 1:
@@ -58,7 +58,7 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
 
     @cached_property
     def sets(self) -> tuple[EvaluationSet, ...]:
-        """The sets, read."""
+        """The sets, with their data."""
         sets = open_sets(self.request.sets, self.source, self.task)
         for part in sets:
             if self._was_trained_on(part):
@@ -76,12 +76,12 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
 
     @cached_property
     def task(self) -> TaskName:
-        """What the model is for."""
+        """The task of the model."""
         return self.request.task or _task_of(self.source) or "classification"
 
     @cached_property
     def folder(self) -> RunFolder:
-        """Where rows go: the model's own run, or a folder that holds no other model."""
+        """The folder of the rows: the model's own run, or a folder that holds no other model."""
         run, first, known = self.source.run, self.sets[0], self.fingerprint
         out = self.request.out or (run.path if run is not None else default_path(self.source.name, first.data.name))
         folder = RunFolder(out)
@@ -139,12 +139,12 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
 
     @property
     def device_type(self) -> str | None:
-        """Where the model runs, as far as it is known."""
+        """The device of the model, as far as it is known."""
         return str(self.answerer.device.type) if self.task == "qa" else getattr(self.victim, "device_type", None)
 
     @cached_property
     def ways(self) -> Ways:
-        """The ways in which it can be seen."""
+        """The ways in which the model can predict."""
         ways = Ways(self.victim, self.request.draws, self.request.seed)
         if "draws" in self.request.victim and "mean" in ways.names:
             raise UsageError(
@@ -153,7 +153,7 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
         return ways
 
     def settings(self, part: EvaluationSet) -> dict[str, Any]:
-        """What decides the rows of a set."""
+        """The settings that decide the rows of a set."""
         request = self.request
         return {
             "set": {"fingerprint": part.fingerprint, "rows": part.about.get("rows")},
@@ -167,7 +167,7 @@ class PreparedEvaluation(PreparedModel[EvaluateRequest]):
 
 
 def _task_of(source: ModelSource) -> TaskName | None:
-    """What a run was trained for; None where the model is not a run of ours."""
+    """The task of a run; None if the model is not a run of ours."""
     if source.run is None or source.run.record().training is None:
         return None
     return "qa" if source.run.record().data.options.get("task") == "qa" else "classification"

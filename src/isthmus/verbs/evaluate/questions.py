@@ -1,4 +1,4 @@
-"""A model that answers questions on SQuAD-like sets: exact match and F1 (`isthmus.summaries.questions`).
+"""Evaluates question answering on SQuAD-like sets: exact match and F1 (`isthmus.summaries.questions`).
 
 Questions are answered in groups of the set's own order. A group that was interrupted is answered again as a whole, so
 that what shares a batch, and with it the last bit of a score, does not depend on where the process was killed.
@@ -28,10 +28,10 @@ _GROUP = 128
 
 @dataclass(eq=False)
 class QuestionEvaluation(Evaluation):
-    """A model on one set of questions."""
+    """The rows of one set of questions."""
 
     def check_fit(self) -> None:
-        """The model must answer questions."""
+        """Refuse a model that does not answer questions."""
         task = self.ready.answerer.task
         if task.name != "qa":
             raise UsageError(
@@ -44,7 +44,7 @@ class QuestionEvaluation(Evaluation):
         return {"labels": [], "ways": ["model"], "headline": "model"}
 
     def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
-        """Answers to the groups that are not whole."""
+        """Answer the questions of the groups that are incomplete."""
         from isthmus.inference.question_answering import answer
 
         del journal
@@ -58,7 +58,7 @@ class QuestionEvaluation(Evaluation):
                 yield [make_answered(example, prediction) for example, prediction in pairs if example.id in missing]
 
     def asking(self, answered: Sequence[str]) -> Asking:
-        """The model, window by window."""
+        """Query the model window by window."""
         from isthmus.inference.question_answering import answer
 
         model, seed = self.ready.answerer, self.ready.request.seed
@@ -69,11 +69,11 @@ class QuestionEvaluation(Evaluation):
         )
 
     def read(self, row: Mapping[str, Any]) -> Answered:
-        """An answer, or why there is none."""
+        """Read the result of a row."""
         return Evaluated.from_row(row) if row.get("outcome") == "error" else AnsweredQuestion.from_row(row)
 
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> QuestionSummary:
-        """Exact match and F1 over all questions and, of adversarial ones, over the originals and the worst variants."""
+        """Exact match and F1 over all questions; for adversarial ones also over originals and worst variants."""
         return summarise_answers(self.part.data, results, header["headline"])
 
 
@@ -121,5 +121,5 @@ def _make_prediction(result: AnsweredQuestion) -> Prediction:
 
 
 def predictions(results: Sequence[Answered]) -> dict[str, str]:
-    """Answers as the official evaluation script of SQuAD reads them: id -> text."""
+    """Answers in the format of SQuAD's official evaluation script: id -> text."""
     return {result.id: result.prediction for result in results if isinstance(result, AnsweredQuestion)}

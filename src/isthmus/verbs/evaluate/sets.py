@@ -1,4 +1,4 @@
-"""What a model is evaluated on.
+"""The data sets of an evaluation.
 
     (nothing named)        the run's own test data
     a data set             a name, a file, a folder of splits: one set per split that is asked for
@@ -42,7 +42,7 @@ _RESULT_TYPES: dict[RowsWanted, tuple[str, ...]] = {"successes": ("Successful",)
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Examples with true labels, and the clean text of each where it is known."""
+    """Examples with true labels, and their originals if known."""
 
     name: str
     """Of the file its results go to."""
@@ -55,7 +55,7 @@ class EvaluationSet:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when a text, a label or an original changes."""
+        """A hash that changes with any text, label or original."""
         if not self.originals:
             return self.data.fingerprint
         digest = hashlib.sha256(self.data.fingerprint.encode())
@@ -64,7 +64,7 @@ class EvaluationSet:
         return digest.hexdigest()[:16]
 
     def clean(self) -> Dataset | None:
-        """Untouched texts with their labels, by which a label map can be judged; None where there are none."""
+        """Unattacked texts with their labels, to check the label map; None if there are none."""
         if self.kind == "own":
             return self.data
         if not self.originals:
@@ -73,7 +73,7 @@ class EvaluationSet:
         return replace(self.data, examples=tuple(examples), rejected=())
 
     def to_json(self) -> dict[str, Any]:
-        """For the header of its results."""
+        """JSON-ready, for the header of the results."""
         return {
             "name": self.name, "kind": self.kind, "source": self.source, "data": self.data.name,
             "split": self.data.split, "fingerprint": self.fingerprint, "examples": len(self.data),
@@ -82,7 +82,7 @@ class EvaluationSet:
 
 
 def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classification") -> tuple[EvaluationSet, ...]:
-    """Read every set of the command; names are made to differ."""
+    """Read every set of the command; equal names are made distinct."""
     if request.rows not in _OUTCOMES:
         raise UnknownName("kind of rows", str(request.rows), _OUTCOMES)
     found: list[EvaluationSet] = []
@@ -98,7 +98,7 @@ def open_sets(request: SetRequest, model: ModelSource, task: TaskName = "classif
 
 
 def _own(request: SetRequest, model: ModelSource) -> list[EvaluationSet]:
-    """The data a run was made with, cut as training cut it."""
+    """The run's own data, with the same splits as in training."""
     if model.run is None:
         raise UsageError(f"{model.given} is not a run folder: pass the data to evaluate on with --on")
     if request.text or request.label or request.pair:
@@ -165,7 +165,7 @@ def _from_data(source: str, request: SetRequest) -> list[EvaluationSet]:
 
 
 def _splits(opened: Any, asked: tuple[str, ...]) -> list[str]:
-    """The splits of a source that are wanted."""
+    """The requested splits of a source."""
     there: tuple[str, ...] = opened.splits
     if asked == (ALL,):
         return [split for split in there if opened.is_labelled(split)] or list(there)
@@ -184,7 +184,7 @@ def _splits(opened: Any, asked: tuple[str, ...]) -> list[str]:
 
 
 def _from_journal(path: Path, request: SetRequest) -> EvaluationSet:
-    """The texts an attack reached, in a run folder of its own."""
+    """The final texts of an attack, from a run folder."""
     from isthmus.core.types import Classification, Example
     from isthmus.data import Dataset
 
@@ -231,7 +231,7 @@ def _from_textattack(path: Path, request: SetRequest) -> EvaluationSet:
 
 
 def _refuse_columns(path: Path, request: SetRequest) -> None:
-    """Columns and splits are for sets that have any; where none does, the command is a misunderstanding."""
+    """Refuse columns and splits if no set has any."""
     if len(request.on) > 1:
         return
     if request.text or request.label or request.pair:

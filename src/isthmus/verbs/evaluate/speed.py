@@ -36,7 +36,7 @@ AskModel = Callable[[Sequence[int]], object]
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured."""
+    """The measured times."""
 
     p50: Interval
     p95: Interval
@@ -47,7 +47,7 @@ class Speed:
     second: Interval | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Seconds, and rates; null where there is no number or no bound."""
+        """Seconds and rates; null for NaN and infinity."""
         return {
             "p50_s": _figure(self.p50),
             "p95_s": _figure(self.p95),
@@ -117,13 +117,13 @@ def _seconds(ask: AskModel, places: Sequence[int]) -> float:
 
 
 def _count_passes(model: Any) -> tuple[int, int, int]:
-    """Passes, answers, and answers that took a second step so far."""
+    """Count passes, answers, and answers of the second step so far."""
     inner = next((each for each in _layers(model) if hasattr(each, "passes")), None)
     return tuple(int(getattr(inner, name, 0)) for name in ("passes", "asked", "second"))  # type: ignore[return-value]
 
 
 def _layers(model: Any) -> list[Any]:
-    """A victim and what it puts its questions to."""
+    """A victim and the victims or models that it calls."""
     return [model, getattr(model, "inner", None), getattr(model, "base", None)]
 
 

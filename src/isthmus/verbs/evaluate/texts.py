@@ -1,4 +1,4 @@
-"""A classifier on labelled texts: scores of every text in every way, and of the text it was made from."""
+"""Evaluates a classifier on labelled texts: scores of every text in every way, and of its original."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _AT_ONCE = {"cpu": 256, "cuda": 4096}
 
 @dataclass(eq=False)
 class TextEvaluation(Evaluation):
-    """A classifier on one set."""
+    """The rows of one set of texts."""
 
     def check_fit(self) -> None:
-        """Labels must belong together, and the number of fields must be what the model reads."""
+        """Check that labels match, and that the set has as many text fields as the model reads."""
         self._suit_fields()
         reads, has = getattr(self.ready.victim, "fields", None), self.part.data.fields
         if reads is not None and len(reads) != len(has):
@@ -44,7 +44,7 @@ class TextEvaluation(Evaluation):
         _ = self.aligned, self.ready.ways
 
     def begin(self) -> None:
-        """Stop if the model's labels cannot be those of the set, as far as untouched texts tell."""
+        """Stop if the model's labels cannot match those of the set, as far as unattacked texts tell."""
         clean, ready = self.part.clean(), self.ready
         self._suit_fields()
         if clean is None or not ready.request.label_check or self._names_agree():
@@ -55,7 +55,7 @@ class TextEvaluation(Evaluation):
             ready.observer.note(f"labels not checked: {error}")
 
     def of_model(self) -> dict[str, Any]:
-        """Class names and ways."""
+        """Class names and ways, for the header."""
         ways = self.ready.ways
         return {
             "labels": choose_label_names(self.ready.victim.labels, self.names),
@@ -65,7 +65,7 @@ class TextEvaluation(Evaluation):
         }
 
     def batches(self, missing: set[str], journal: Journal) -> Iterator[Sequence[Answered]]:
-        """Some texts at a time."""
+        """Score the missing texts, some at a time."""
         self._suit_fields()  # The set before may have been one of single texts.
         examples = [example for example in self.aligned if example.id in missing]
         size = choose_batch_size(self.ready.victim)
@@ -74,22 +74,22 @@ class TextEvaluation(Evaluation):
             yield list(make_results(self.ready.ways, examples[at : at + size], self.part.originals, first=first))
 
     def figures(self, header: Mapping[str, Any], results: Sequence[Answered]) -> EvaluationSummary:
-        """Accuracy, calibration and what goes with them."""
+        """Compute accuracy, calibration and related figures."""
         return summarise_texts(_only_texts(results), header["labels"], header["ways"], header["headline"])
 
     def asking(self, answered: Sequence[str]) -> Asking:
-        """The victim as it is deployed, with draws of its own for every text."""
+        """Query the victim as it is deployed, with new draws for every text."""
         self._suit_fields()
         by_id = {example.id: example for example in self.part.data}
         return make_asking(self.ready.victim, [by_id[key] for key in answered], self.ready.request.seed)
 
     def remarks(self, results: Sequence[Answered]) -> dict[str, Any]:
-        """A label map that looks mixed up."""
+        """A warning if the label map looks mixed up."""
         return {"suspicion": self._suspicion(_only_texts(results))}
 
     @cached_property
     def aligned(self) -> Dataset:
-        """The set with labels in the model's numbering."""
+        """The set with labels in the model's order."""
         labels = self.ready.victim.labels
         try:
             return self.part.data.align_labels(labels)
@@ -101,14 +101,14 @@ class TextEvaluation(Evaluation):
 
     @cached_property
     def names(self) -> list[str]:
-        """What the set calls each of the model's classes."""
+        """The set's name for each of the model's classes."""
         return names_in_data(self.part.data, self.ready.victim.labels, numbering(self.part.data, self.aligned))
 
     def _suit_fields(self) -> None:
         suit_fields(self.ready.victim, self.ready.source, self.part.data.fields)
 
     def _names_agree(self) -> bool:
-        """Whether the labels were matched by the names a run was trained with: a bad model is then just that."""
+        """Whether labels were matched by the names a run was trained with; then low accuracy is just a bad model."""
         run = self.ready.source.run
         if run is None or run.record().training is None or self.ready.request.labels is not None:
             return False
@@ -116,7 +116,7 @@ class TextEvaluation(Evaluation):
         return known.issuperset(label.casefold() for label in self.part.data.labels)
 
     def _suspicion(self, results: Sequence[Evaluated]) -> str | None:
-        """A warning where texts of unknown origin are answered as if the classes were in another order.
+        """A warning if texts of unknown origin are classified as if the classes were in another order.
 
         An adversarial set may well be answered worse than by chance, so nothing is stopped for it.
         """
@@ -171,7 +171,7 @@ def choose_batch_size(victim: Victim) -> int:
 
 
 def _scores_at(seen: WayScores, place: int) -> tuple[ScoresByWay | None, str | None]:
-    """Scores of one text in every way, to seven digits; none, and why, where the model did not answer."""
+    """Scores of one text in every way, to seven digits; None, with the reason, if the model did not answer."""
     if place in seen.reasons:
         return None, seen.reasons[place]
     return {way: tuple(float(f"{p:.7g}") for p in scores[place]) for way, scores in seen.scores.items()}, None

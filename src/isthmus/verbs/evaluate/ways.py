@@ -1,4 +1,4 @@
-"""A stochastic model seen in every way it can be seen.
+"""The ways in which a stochastic model can predict: by mean code, single draw, or several draws.
 
     mean      the head reads the mean of the code            (a model with a Gaussian bottleneck)
     sample    one draw of the model's randomness
@@ -31,20 +31,20 @@ Way = Literal["model", "mean", "sample", "average"]
 
 
 def name_way(way: str, draws: int) -> str:
-    """How people call a way."""
+    """The name of a way for people."""
     return {"model": "", "mean": "mean code", "sample": "one draw", "average": f"average of {draws}"}.get(way, way)
 
 
 @dataclass(frozen=True)
 class WayScores:
-    """Scores of some texts, by way; NaN where the model did not answer."""
+    """Scores of some texts by way; NaN if the model did not answer."""
 
     scores: dict[Way, Floats]
     reasons: dict[int, str] = field(default_factory=dict)
 
 
 class Ways:
-    """The ways in which a victim can be seen."""
+    """The ways in which a victim can predict."""
 
     def __init__(self, victim: Victim, draws: int, seed: int) -> None:
         if draws < 1:
@@ -96,7 +96,7 @@ class Ways:
 
 
 def _switch(victim: Victim) -> ClassifierVictim | ImageVictim | None:
-    """The classifier, perhaps behind what normalises texts, that can be asked for its mean code and for draws."""
+    """The classifier, possibly behind a normaliser, that can use its mean code or draws."""
     from isthmus.models.bottleneck import GaussianBottleneck
     from isthmus.models.victims.classifier import ClassifierVictim
     from isthmus.models.victims.images import ImageVictim

@@ -1,1 +1,1 @@
-"""What gradient attacks are made of: problems, targets, ascents, losses, spaces."""
+"""Shared parts of gradient attacks: problems, targets, ascents, losses, spaces."""

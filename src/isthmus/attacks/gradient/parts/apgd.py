@@ -35,7 +35,7 @@ def checkpoints(steps: int) -> list[int]:
 
 
 class _State(NamedTuple):
-    """Everything known of the rows that are still attacked; one entry a row."""
+    """The state of the rows that are still attacked, one entry per row."""
 
     row: Tensor
     point: Tensor
@@ -91,7 +91,7 @@ def climb(problem: Problem, ball: Ball, rows: Tensor, start: Tensor, loss: LossO
 
 
 def _look(state: _State, gradient: Tensor, loss: Tensor, step: int, marks: Sequence[int]) -> tuple[_State, Tensor]:
-    """Take in the loss at the current points, and halve η where it is due."""
+    """Update with the loss at the current points, and halve η where it is due."""
     higher = loss > state.highest
     state = state._replace(
         best=better(state.best, state.point, higher),

@@ -1,4 +1,4 @@
-"""Steps of one length uphill inside a ball: what FGSM, BIM and PGD share."""
+"""Gradient ascent in a ball with steps of one length: shared by FGSM, BIM and PGD."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.core.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class AscentAttack(GradientAttack):
-    """The ball, and the steps in it."""
+    """An attack that climbs the loss inside a ball."""
 
     epsilon: float = 0.3
     """ε: radius of the ball, in the scale of the inputs (pixels: 0 to 1)."""
@@ -39,12 +39,12 @@ class AscentAttack(GradientAttack):
             raise UsageError(f"step_size is a length above 0, not {self.step_size}")
 
     def check(self, inputs: Tensor, settings: GradientSettings) -> None:
-        """The ball must not be larger than the box."""
+        """Refuse a ball larger than the box."""
         check_radius(self.epsilon, self.norm, inputs, settings.bounds)
 
     @property
     def length(self) -> float:
-        """Of a step."""
+        """Length of a step."""
         return 2.5 * self.epsilon / self.steps if self.step_size is None else self.step_size
 
 
@@ -76,12 +76,12 @@ def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int
 
 
 def random_start(problem: Problem, ball: Ball, rows: Tensor, turn: int) -> Tensor:
-    """A point spread evenly over the ball of each row, drawn from the row's own stream."""
+    """A uniform random point of each row's ball, from the row's own stream."""
     drawn = problem.uniform if ball.norm == "linf" else problem.normal
     radii = problem.uniform(rows, f"radius {turn}", ()) if ball.norm == "l2" else torch.ones(len(rows))
     return ball.at(rows).uniform(drawn(rows, f"start {turn}"), radii)
 
 
 def better(old: Tensor, new: Tensor, replaces: Tensor) -> Tensor:
-    """Row by row the new points or the old ones."""
+    """For each row the new point or the old one, whichever is better."""
     return torch.where(like(replaces, old), new, old)

@@ -1,4 +1,4 @@
-"""Errors that say what is wrong with the tensors of an attack, and what would work."""
+"""Checks of an attack's tensors; errors say what is wrong and what would work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isthmus.core.errors import UsageError, VictimError
 
 
 def check_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
-    """Inputs as they are; an error where they are no batch of numbers inside the box."""
+    """Return the inputs, or raise if they are not a batch of numbers inside the box."""
     if not isinstance(inputs, Tensor):
         raise UsageError(f"inputs are a torch tensor, not a {type(inputs).__name__}: torch.as_tensor makes one")
     if inputs.dtype not in (torch.float32, torch.float64):
@@ -34,7 +34,7 @@ def check_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
 
 
 def check_labels(name: str, labels: Tensor, inputs: Tensor) -> Tensor:
-    """Class numbers, one for each row."""
+    """Return the class numbers, one for each row, or raise."""
     if not isinstance(labels, Tensor) or labels.dtype.is_floating_point or labels.dtype in (torch.bool,):
         found = _dtype_name(labels) if isinstance(labels, Tensor) else type(labels).__name__
         raise UsageError(f"{name} are class numbers in an int64 tensor, not {found}")
@@ -44,7 +44,7 @@ def check_labels(name: str, labels: Tensor, inputs: Tensor) -> Tensor:
 
 
 def check_logits(logits: Tensor, labels: Tensor, targets: Tensor | None) -> None:
-    """An error where a model's first answer does not fit the labels, or is not a number."""
+    """Raise if a model's first answer does not fit the labels, or is NaN."""
     classes = logits.shape[-1]
     if logits.dim() != 3 or logits.shape[0] != len(labels):
         raise VictimError(
@@ -65,7 +65,7 @@ def check_logits(logits: Tensor, labels: Tensor, targets: Tensor | None) -> None
 
 
 def check_movable(movable: Tensor | None, inputs: Tensor) -> Tensor | None:
-    """A mask that can be broadcast to the inputs, with a row of its own for each."""
+    """Return a mask that can be broadcast to the inputs, with a row for each, or raise."""
     if movable is None:
         return None
     if movable.dtype != torch.bool:

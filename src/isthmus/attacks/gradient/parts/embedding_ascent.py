@@ -40,7 +40,7 @@ _INSIDE = 1.0 - 1e-6
 
 
 class Found(NamedTuple):
-    """Where an attack ended."""
+    """The result of an attack: final points and predictions."""
 
     offset: Tensor  # δ [rows, length, width]
     fooled: Tensor  # share of the attack's own draws that left the class there [rows]
@@ -75,7 +75,7 @@ class EmbeddingAscent:
     def __call__(
         self, reader: BallReader, inputs: Inputs, target: Tensor, radius: Tensor, start: Tensor | None = None
     ) -> Found:
-        """Leave the class `target` within each row's `radius`.
+        """Search for a point of another class than `target` within each row's `radius`.
 
         Args:
             reader: What is attacked.
@@ -89,7 +89,7 @@ class EmbeddingAscent:
 
 
 class _Work:
-    """One attack on rows of one length."""
+    """One attack on rows of one length, while it runs."""
 
     def __init__(
         self, settings: EmbeddingAscent, reader: BallReader, inputs: Inputs, target: Tensor, radius: Tensor
@@ -102,7 +102,7 @@ class _Work:
         self.draws = settings.draws if reader.stochastic else 1
 
     def run(self, start: Tensor | None) -> Found:
-        """Take every turn, and keep the best point of all."""
+        """Run every turn, and keep the best point of all."""
         classes, here = len(self.reader.model.labels), torch.zeros_like(self.embeddings)
         slope = self._slope(here, (self.target + 1) % classes, "order")
         flat = slope.values.flatten(1)
@@ -124,7 +124,7 @@ class _Work:
         return Found(best.point, best.fooled, blind)
 
     def _slope(self, point: Tensor, rival: Tensor, *purpose: str | int) -> TurnSlope:
-        """Gradient and logits at a point, averaged over draws; the draws of as many as fit go together."""
+        """Gradient and logits at a point, averaged over draws, as many draws at once as fit."""
         assert self.inputs.keys is not None
         rows, keys = (
             len(self.inputs.ids),
@@ -149,12 +149,12 @@ class _Work:
         )
 
     def _move(self, point: Tensor, gradient: Tensor) -> Tensor:
-        """One step uphill, and back into the ball."""
+        """Make a step along the gradient, and project back into the ball."""
         share = 2.5 / self.settings.steps if self.settings.step is None else self.settings.step
         return self._project(point + self._of_radius(share) * unit_directions(gradient * self.free))
 
     def _random_point(self, turn: int) -> Tensor:
-        """Uniform in the ball."""
+        """A uniform random point of the ball."""
         assert self.inputs.keys is not None
         direction = random_directions(self.inputs.keys, self.embeddings.shape, turn, self.free)
         size = self.free.flatten(1).sum(dim=1) * self.embeddings.shape[-1]
@@ -165,7 +165,7 @@ class _Work:
         return (share * self.radius).float().view(-1, 1, 1)
 
     def _project(self, point: Tensor) -> Tensor:
-        """The nearest point of the ball."""
+        """Project onto the ball."""
         length: Tensor = point.flatten(1).double().norm(dim=1)
         share = (_INSIDE * self.radius / length.clamp_min(1e-300)).clamp(max=1.0)
         return point * share.float().view(-1, 1, 1)

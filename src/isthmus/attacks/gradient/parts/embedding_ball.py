@@ -30,22 +30,22 @@ _TOKENS_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 16}
 
 
 class BallReader(Protocol):
-    """A classifier that reads embedding sequences, perhaps with randomness of its own."""
+    """A classifier that reads embedding sequences; it may be randomised."""
 
     @property
     def model(self) -> Classifier:
-        """What it reads with."""
+        """The model that it reads with."""
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same row may be answered differently twice."""
+        """Whether the same row may get different scores."""
 
     def margin_gradient(self, inputs: Inputs, target: Tensor, rival: Tensor) -> MaskGradient:
         """Gradient of f_rival - f_target with respect to ``inputs.embeddings``, for the draw of each row's key."""
 
 
 class Answering(BallReader, Protocol):
-    """A reader that also tells what it answers, by whatever procedure it answers with."""
+    """A reader that also returns the final prediction of its whole procedure."""
 
     def scores_at(self, inputs: Inputs) -> Floats:
         """Class probabilities of rows whose embeddings are given, for the draw of each row's key."""
@@ -58,12 +58,12 @@ def movable(model: Classifier, ids: Tensor, tokens: Tokens) -> Tensor:
 
 
 def random_directions(keys: Tensor, shape: Sequence[int], stream: int, free: Tensor) -> Tensor:
-    """A vector of length 1 for every row, all directions of what is free alike."""
+    """A uniform random direction for every row, among the coordinates that may change."""
     return unit_directions(draw_normal(keys, shape, STREAM + stream) * free)
 
 
 def predict_moved(reader: Answering, inputs: Inputs, offset: Tensor | None, draws: int) -> Ints:
-    """What is answered to every row moved by `offset`, once for each draw [rows, draws]; -1: not a number."""
+    """The prediction for every row moved by `offset`, once per draw [rows, draws]; -1: NaN."""
     assert inputs.keys is not None
     with torch.no_grad():
         at = pick_rows(inputs, torch.arange(inputs.rows, device=inputs.ids.device))
@@ -81,7 +81,7 @@ def predict_moved(reader: Answering, inputs: Inputs, offset: Tensor | None, draw
 
 
 def portions(draws: int, ids: Tensor) -> Iterator[tuple[int, int]]:
-    """First number and count of draws that go through a model together."""
+    """Yield first number and count of the draws that go through a model together."""
     most = _TOKENS_AT_ONCE.get(ids.device.type, _TOKENS_AT_ONCE["cpu"])
     at_once = max(1, most // max(1, ids.numel()))
     for start in range(0, draws, at_once):
@@ -89,7 +89,7 @@ def portions(draws: int, ids: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def copies_of(inputs: Inputs, keys: Tensor) -> Inputs:
-    """Every row once for each of its keys [rows, copies], filled up to as many rows as keep their bits."""
+    """Repeat each row for each of its keys [rows, copies], filled up to the number of rows that keeps the bits."""
     rows = torch.arange(keys.numel(), device=keys.device)
     least = fewest_rows() if keys.device.type == "cpu" else 1
     found = pick_rows(inputs, rows // keys.shape[1], least)
@@ -98,7 +98,7 @@ def copies_of(inputs: Inputs, keys: Tensor) -> Inputs:
 
 
 def unit_directions(values: Tensor) -> Tensor:
-    """Each row with length 1; a row of zeros, or of what is not a number, becomes zeros."""
+    """Scale each row to length 1; a row of zeros or NaN becomes zeros."""
     values = values.nan_to_num(0.0, 0.0, 0.0)
     flat = values.flatten(1)
     # The largest number first: squares of small ones would vanish.

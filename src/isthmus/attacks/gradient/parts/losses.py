@@ -1,4 +1,4 @@
-"""What gradient attacks climb, for every draw: larger is nearer to the goal.
+"""Losses that gradient attacks climb, for every draw: larger is closer to the goal.
 
     margin          max_{i != y} f_i - f_y                                    towards t:  f_t - max_{i != t} f_i
     cross-entropy   log sum_i e^{f_i} - f_y = softplus(u),  u = log sum_{i != y} e^{f_i} - f_y     towards t:  negated
@@ -28,7 +28,7 @@ def label_cross_entropy(logits: Tensor, goal: LabelGoal) -> Tensor:
 
 
 def margin(logits: Tensor, goal: LabelGoal) -> Tensor:
-    """How far the best other class is ahead, or how far the target is [rows, draws]."""
+    """The lead of the best other class, or of the target [rows, draws]."""
     ahead = _Known.of(_margin, logits, goal)
     return -ahead if goal.targeted else ahead
 
@@ -41,7 +41,7 @@ class _Known(torch.autograd.Function):
     def of(
         loss: Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]], logits: Tensor, goal: LabelGoal
     ) -> Tensor:
-        """The value, part of the graph where logits are."""
+        """The value, part of the graph if the logits are."""
         if not (logits.requires_grad and torch.is_grad_enabled()):
             return loss(logits.double(), _label_index(logits, goal), False)[0]
         value: Tensor = _Known.apply(logits, _label_index(logits, goal), loss)  # type: ignore[no-untyped-call]
@@ -49,7 +49,7 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, label: Tensor, loss: Any) -> Tensor:
-        """Value and gradient together."""
+        """Compute value and gradient together."""
         value, slope = loss(logits.double(), label, True)
         ctx.save_for_backward(slope)
         ctx.kind = logits.dtype
@@ -88,7 +88,7 @@ def _margin(logits: Tensor, label: Tensor, slope: bool) -> tuple[Tensor, Tensor 
 
 
 def towards(target: Tensor) -> Loss:
-    """How far each row's class `target` [rows] is ahead of its label; the goal is any class but the label."""
+    """The lead of each row's class `target` [rows] over its label; the goal is any class but the label."""
 
     def ahead(logits: Tensor, goal: LabelGoal) -> Tensor:
         logits = logits.double()

@@ -1,4 +1,4 @@
-"""A batch of rows as an attack sees it: the points, the goal, and how gradients are had.
+"""A batch of rows under attack: the points, the goal, and how gradients are computed.
 
 An attack names the rows it still works on, so that what is done costs nothing more. The loss of a row is its mean over
 the shared draws of the search; whether a row is fooled there, more than half of these draws say.
@@ -27,7 +27,7 @@ _LOOKS = 8
 
 
 class LabelGoal(NamedTuple):
-    """What the attack wants of each row."""
+    """The goal of the attack for each row."""
 
     label: Tensor  # the class to leave, or the class to reach [rows]
     targeted: bool
@@ -37,7 +37,7 @@ class LabelGoal(NamedTuple):
         return self._replace(label=self.label[rows])
 
     def is_reached(self, logits: Tensor) -> Tensor:
-        """Whether each draw answers as wanted; never where a logit is not a number."""
+        """Whether each draw reaches the goal; False if a logit is NaN."""
         chosen = logits.argmax(dim=-1)
         label = self.label.view(-1, *[1] * (chosen.dim() - 1))
         whole = logits.isfinite().all(dim=-1)
@@ -45,23 +45,23 @@ class LabelGoal(NamedTuple):
 
 
 def _most(reached: Tensor) -> Tensor:
-    """Whether more than half of the draws say so [rows]."""
+    """Whether more than half of the draws are True [rows]."""
     return reached.squeeze(1) if reached.shape[1] == 1 else reached.double().mean(dim=1) > 0.5
 
 
 def _all_finite(values: Tensor) -> bool:
-    """Whether that is known and so; a GPU would have to be waited for."""
+    """Whether all values are known to be finite; a GPU would have to be waited for."""
     return values.device.type == "cpu" and math.isfinite(float(values.sum()))
 
 
 def _zero_what_is_no_number(values: Tensor) -> Tensor:
-    """The values with zeros for what is not a number, in place."""
+    """Replace NaN and infinity by zero, in place."""
     # On a CPU one sum tells that nothing is to be done, at a third of the price.
     return values if _all_finite(values) else values.nan_to_num_(0.0, 0.0, 0.0)
 
 
 class Slope(NamedTuple):
-    """What the draws say at the points that were asked about."""
+    """The model's answers at some points, with a gradient."""
 
     gradient: Tensor  # of the mean loss, zero where nothing may move [rows, ...]
     loss: Tensor  # [rows]
@@ -70,7 +70,7 @@ class Slope(NamedTuple):
 
 
 class Passes:
-    """Rows sent through the model, draws counted apart."""
+    """Number of rows sent through the model, each draw counted."""
 
     def __init__(self) -> None:
         self.forward, self.backward = 0, 0
@@ -93,7 +93,7 @@ class Problem:
         passes: Passes,
         watches: bool = True,
     ) -> None:
-        """`classes` is how many the target has, if that is known; without `watches` no gradient is looked at."""
+        """`classes` is the target's number of classes, if known; without `watches` no gradient is checked."""
         self.target, self.inputs, self.goal, self.space = target, inputs, goal, space
         self.numbers, self.keys, self.passes = numbers, keys, passes
         self.draws = draws if target.stochastic else 1
@@ -106,21 +106,21 @@ class Problem:
 
     @property
     def stochastic(self) -> bool:
-        """Whether the target draws."""
+        """Whether the target is randomised."""
         return self.target.stochastic
 
     @property
     def waits(self) -> bool:
-        """Whether a look at the rows waits for the device."""
+        """Whether reading a value waits for the device."""
         return waits(self.inputs)
 
     def looks(self, step: int) -> bool:
-        """Whether rows that are done are looked for, and dropped, at this step; a GPU works on them for a while."""
+        """Whether finished rows are searched for and dropped at this step; on a GPU only now and then."""
         return not self.waits or step % _LOOKS == _LOOKS - 1
 
     @property
     def classes(self) -> int:
-        """How many classes the target has; asked of it where that is not known."""
+        """The target's number of classes; the target is queried if it is unknown."""
         if self._classes is None:
             self._classes = self.logits(self.every[:1], self.inputs[:1]).shape[-1]
         return self._classes
@@ -136,11 +136,11 @@ class Problem:
             return self._forward(rows, points, purpose)[: len(rows)]
 
     def is_fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
-        """Whether more than half of the draws answer as wanted."""
+        """Whether more than half of the draws reach the goal."""
         return _most(self.goal.at(rows).is_reached(logits))
 
     def slope(self, rows: Tensor, points: Tensor, loss: Loss, purpose: str = "search") -> Slope:
-        """The gradient of a loss, and what came with it."""
+        """The gradient of a loss, with the logits."""
         leaf, goal = points.detach().requires_grad_(True), self.goal.at(rows)
         with torch.enable_grad():
             logits = self._forward(rows, leaf, purpose)[: len(rows)]
@@ -151,7 +151,7 @@ class Problem:
         return Slope(gradient, value.detach(), logits, _most(goal.is_reached(logits)))
 
     def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For each rival class [rows, k]: how far it is ahead [rows], the gradient of that [rows, ...], and its length.
+        """For each rival class [rows, k]: its lead [rows], the lead's gradient [rows, ...], and the gradient's length.
 
         One forward pass serves all of them.
         """
@@ -191,7 +191,7 @@ class Problem:
         return order.indices[:, :most]
 
     def backward(self, value: Tensor, leaf: Tensor, keep: bool = False, weights: Tensor | None = None) -> tuple[Tensor]:
-        """The gradient of the (weighted) sum of the values; zeros where they do not depend on the inputs at all."""
+        """The gradient of the (weighted) sum of the values; zeros if they do not depend on the inputs."""
         self.passes.backward += len(leaf) * self.draws
         if not value.requires_grad:
             return (torch.zeros_like(leaf),)
@@ -202,7 +202,7 @@ class Problem:
         return (found,)
 
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        """Remember the rows whose first gradient was zero, or not a number; what is not a number becomes zero."""
+        """Record the rows whose first gradient was zero or NaN; NaN becomes zero."""
         whole = None if self._seen is None else gradient.flatten(1).isfinite().all(dim=1)
         usable = self._usable(rows, gradient)
         if self._seen is not None and whole is not None:

@@ -1,4 +1,4 @@
-"""Where the points of an attack may lie: a box, a ball around each input, or all of the space.
+"""The allowed points of an attack: a box, a ball around each input, or the whole space.
 
     box      lower <= x' <= upper       pixels; None: embeddings, which have no box
     l-inf    |x'_i - x_i| <= epsilon
@@ -22,22 +22,22 @@ _INSIDE = 1 - 1e-6
 
 
 def waits(values: Tensor) -> bool:
-    """Whether a look at a number, or picking out rows by a mask, waits for all work before it: so it is on a GPU."""
+    """Whether reading a value, or selecting rows by a mask, waits for the device: True on a GPU."""
     return values.is_cuda
 
 
 class Space(NamedTuple):
-    """What the coordinates of a point may be."""
+    """The allowed values of a point's coordinates."""
 
     bounds: Bounds | None
     movable: Tensor | None  # False where a coordinate stays as it is; like the inputs, or broadcast to them
 
     def clip(self, points: Tensor) -> Tensor:
-        """The nearest point of the box."""
+        """Project onto the box."""
         return points if self.bounds is None else points.clamp(*self.bounds)
 
     def free(self, values: Tensor) -> Tensor:
-        """Zero where nothing may move."""
+        """Set to zero where nothing may move."""
         return values if self.movable is None else values * self.movable
 
     def at(self, rows: Tensor) -> Space:
@@ -87,7 +87,7 @@ class Ball:
         return torch.add(points, moves, alpha=length, out=moves).clamp_(self._low, self._high)
 
     def confine(self, points: Tensor) -> Tensor:
-        """Points of the balls whose rounded coordinates lie outside by a hair, moved inside."""
+        """Move points whose rounded coordinates lie slightly outside their balls inside."""
         for power in range(16 if self.norm == "l2" else 0):
             centres = self.centres
             far = lengths(points.double() - centres.double()) > self.epsilon
@@ -98,7 +98,7 @@ class Ball:
         return points
 
     def uniform(self, draws: Tensor, radii: Tensor) -> Tensor:
-        """Points spread evenly over each ball.
+        """Uniform random points of each ball.
 
         Args:
             draws: Uniform numbers in (0, 1) for l-inf, normal ones for l2, shaped like the points.
@@ -119,7 +119,7 @@ _IN_CACHE = 1 << 14
 
 
 def _box_around(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, Tensor]:
-    """The least and the largest value of every coordinate, none further than `epsilon` from the centre."""
+    """The smallest and largest value of every coordinate in the box and within `epsilon` of the centre."""
     low, high = torch.empty_like(centres), torch.empty_like(centres)
     # A GPU wants everything at once.
     at_once = len(centres) if waits(centres) else max(1, _IN_CACHE // max(1, centres[:1].numel()))

@@ -93,6 +93,6 @@ def _change_windows(
 
 
 def _move_by_signs(inside: Ball, plus: Tensor) -> Tensor:
-    """Each centre plus ε or minus ε, inside the box."""
+    """Each centre plus or minus ε, inside the box."""
     signs = torch.where(plus, inside.epsilon, -inside.epsilon).to(inside.centres.dtype)
     return inside.project(inside.centres + signs.reshape(inside.centres.shape))

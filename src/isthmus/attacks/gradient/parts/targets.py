@@ -1,4 +1,4 @@
-"""What a gradient attack can attack: anything that turns tensors into logits, perhaps with randomness of its own.
+"""Targets of gradient attacks: models from tensors to logits, possibly randomised.
 
     logits(inputs, draws)  ->  [rows, draws, classes]
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Draws(NamedTuple):
-    """Which rows are asked about, and the draws of each."""
+    """The rows of a query, and the draws of each."""
 
     rows: Tensor  # numbers of the rows among the inputs of the run [rows]
     keys: Tensor  # 64 random bits for each draw, held as int64 [rows, draws]
@@ -33,11 +33,11 @@ class Draws(NamedTuple):
 
 @runtime_checkable
 class GradientTarget(Protocol):
-    """A classifier as gradient attacks see it."""
+    """A classifier for gradient attacks."""
 
     @property
     def stochastic(self) -> bool:
-        """Whether two draws may answer differently; if not, every row is asked for one draw."""
+        """Whether two draws may differ; if not, every row is queried for one draw."""
 
     def logits(self, inputs: Tensor, draws: Draws) -> Tensor:
         """Logits [rows, draws, classes], differentiable with respect to `inputs` [rows, ...]."""
@@ -64,7 +64,7 @@ class ModuleTarget:
 
     @property
     def stochastic(self) -> bool:
-        """Whether it was said to be."""
+        """Whether the user declared it stochastic."""
         return self._stochastic
 
     def logits(self, inputs: Tensor, draws: Draws) -> Tensor:
@@ -86,7 +86,7 @@ class ModuleTarget:
 
 
 class EncoderTarget:
-    """A randomised model in two parts: what precedes its randomness is computed once for all draws of a row.
+    """A randomised model in two parts: the part before its randomness is computed once for all draws of a row.
 
     `decode` reads `encode`'s rows, each repeated for its draws, and draws from the `Stream`s of `module`.
     """
@@ -96,7 +96,7 @@ class EncoderTarget:
 
     @property
     def stochastic(self) -> bool:
-        """As the module says; one that says nothing is."""
+        """As the module says; True if it says nothing."""
         return bool(getattr(self.module, "stochastic", True))
 
     def logits(self, inputs: Tensor, draws: Draws) -> Tensor:
@@ -108,15 +108,15 @@ class EncoderTarget:
 
 
 class EmbeddingReader(Protocol):
-    """A victim that reads embedding sequences, by whatever procedure it answers with."""
+    """A victim that reads embedding sequences and predicts by its whole procedure."""
 
     @property
     def model(self) -> Classifier:
-        """What it reads with."""
+        """The model that it reads with."""
 
     @property
     def stochastic(self) -> bool:
-        """Whether the same row may be answered differently twice."""
+        """Whether the same row may get different scores."""
 
     def logits_at(self, inputs: Inputs, copies: int = 1) -> Tensor:
         """Logits at ``inputs.embeddings`` [rows, copies, classes], with one key for every copy of every row."""
@@ -170,7 +170,7 @@ class EmbeddingTarget:
 
 
 def as_target(model: Attackable) -> GradientTarget:
-    """A target as it is; a module or a function wrapped."""
+    """Return a target unchanged; wrap a module or a function."""
     if isinstance(model, GradientTarget):
         return model
     if callable(model):
@@ -193,7 +193,7 @@ def logits_of(output: Any) -> Tensor:
 
 @contextlib.contextmanager
 def at_rest(target: GradientTarget) -> Iterator[None]:
-    """Evaluation mode, and no gradients of parameters; everything as before at the end."""
+    """Inside, the model is in evaluation mode and its parameters need no gradients; restored at the end."""
     module = target if isinstance(target, nn.Module) else getattr(target, "module", None)
     if not isinstance(module, nn.Module):
         yield

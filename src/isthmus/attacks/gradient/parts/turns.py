@@ -1,4 +1,4 @@
-"""Ascents on the margin to one class after the other: what `margin_pgd` and the ascent on embeddings share.
+"""Ascents on the margin to one class after the other: shared by `margin_pgd` and the ascent on embeddings.
 
 A turn begins at one point, aims at one class, and makes all of its steps. Of all points that any turn went through the
 best one is kept: a larger share of draws that are fooled comes first, then a larger margin.
@@ -17,7 +17,7 @@ from isthmus.attacks.gradient.parts.spaces import like
 
 
 class TurnSlope(NamedTuple):
-    """What the draws at one point say."""
+    """The answers of the draws at one point."""
 
     values: Tensor  # mean gradient of the margin to the class aimed at
     logits: Tensor  # mean logits [rows, classes]
@@ -40,7 +40,7 @@ class Best(NamedTuple):
 
     @classmethod
     def unknown(cls, point: Tensor) -> Best:
-        """Before anything was looked at."""
+        """The state before any point was scored."""
         score = torch.full((len(point),), -math.inf, dtype=torch.float64, device=point.device)
         return cls(point, score, torch.zeros_like(score))
 
