@@ -53,7 +53,7 @@ def certify(request: CertifyRequest, observer: Observer | None = None) -> Certif
             raise make_broken_error(done.file, refuted)
         shown = {result.id for result in done.results}
         own = tuple(each for each in job.challenges.rows if each["example"] in shown)
-        return CertifyReport(ready.folder, (done,), ready.probe_queries, own)
+        return CertifyReport(ready.folder, (done,), ready.probe_queries, challenges=own)
 
 
 @dataclass(eq=False)
