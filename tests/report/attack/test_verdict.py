@@ -81,7 +81,7 @@ def test_what_has_no_result_supports_no_verdict() -> None:
     assert name_of(succeeded=80, timed_out=60) == "weak"
     untried = [*results(failed=40), *(result for result in results(failed=80) if setattr_candidates(result))]
     assert severity(summarise(untried)) == Severity(
-        "undecided", "too few examples; between 25.5 % and 100.0 % of the correct predictions withstand"
+        "undecided", "too few examples to tell; between 25.5 % and 100.0 % of the correct predictions withstand"
     )
 
 

@@ -61,7 +61,7 @@ def severity(summary: Summary, evasion: bool = False) -> Severity | None:
     fooled = "get past the detector" if evasion else "are fooled"
     bounds = f"{percent(share.low)} and {percent(share.high)}"
     if summary.correct < TOO_FEW or (share.high >= WEAK and share.low <= WEAK):
-        return Severity("undecided", f"too few examples; between {bounds} of the {what} withstand")
+        return Severity("undecided", f"too few examples to tell; between {bounds} of the {what} withstand")
     if share.high < SEVERE:
         return Severity("severe", f"more than two thirds of the {what} {fooled}")
     if share.high < WEAK:
