@@ -118,8 +118,14 @@ def browse(folder: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
+@pytest.fixture
+def every_section(tmp_path: Path) -> RunFolder:
+    """A run with evaluations, explanations, certificates, measures and training."""
+    return RunFolder(shutil.copytree(Path(__file__).parents[1] / "fixtures" / "runs" / "texts", tmp_path / "texts"))
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("name", ["rich_run", "detector"])
+@pytest.mark.parametrize("name", ["rich_run", "detector", "every_section"])
 def test_nothing_is_wider_than_a_narrow_screen(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The page in a frame of 400 pixels, which no window is narrow enough for, says how wide its tables want to be."""
     page = write_report(request.getfixturevalue(name)).read_text(encoding="utf-8")

@@ -134,7 +134,6 @@ def sections(run: RunView, markup: Any) -> dict[str, Any]:
         "compared": any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
         "is_large": is_large,
         "balanced": balance.list_lines(run),
-        "weakest": balance.weakest,
         "majority": balance.majority,
         "resources": describe_resources(run),
         "coverage": coverage(run) if run.together is not None else "",
