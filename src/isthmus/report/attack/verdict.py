@@ -24,7 +24,7 @@ from isthmus.report.attack.detector import false_positives, is_evasion, name_det
 from isthmus.report.attack.view import AttackView
 from isthmus.report.numerals import percent, percent_bounds
 from isthmus.report.view import RunView
-from isthmus.summaries.attack import Summary, summarise
+from isthmus.summaries.attack import Summary, is_correct
 
 SEVERE, WEAK = 1 / 3, 2 / 3
 """Shares of the correct predictions that withstand, under which a model is severely fooled, and weak."""
@@ -89,7 +89,7 @@ def has_answers(run: RunView) -> bool:
 def strongest(run: RunView) -> AttackView | None:
     """The attack of the headline's group that left the least."""
     if run.together is not None:
-        return min(run.alike, key=lambda view: _on_common_examples(run, view).racc.estimate)
+        return min(run.alike, key=lambda view: _left_alone(run, view).estimate)
     views = [view for view in run.attacks if view.results]
     return min(views, key=lambda view: view.summary.racc.estimate, default=None)
 
@@ -128,16 +128,19 @@ def headline_sentence(run: RunView) -> str:
         )
     if not together:
         return found
-    left = _on_common_examples(run, view).racc
+    left = _left_alone(run, view)
     return (
         f"{found} The strongest attack alone, {view.key}, leaves {percent(left.estimate)} "
         f"({percent_bounds(left, unit=False)})."
     )
 
 
-def _on_common_examples(run: RunView, view: AttackView) -> Summary:
-    """The figures of an attack on the examples of the union: on others it may look stronger than all together."""
+def _left_alone(run: RunView, view: AttackView) -> Interval:
+    """What an attack leaves of the examples of the union: on others it may look stronger than all together."""
     common = set.intersection(*({result.id for result in other.results} for other in run.alike))
-    if len(common) == len(view.results):
-        return view.summary
-    return summarise([result for result in view.results if result.id in common], view.threshold)
+    robust = sum(
+        result.outcome == "failed" and is_correct(result, view.threshold)
+        for result in view.results
+        if result.id in common
+    )
+    return wilson(robust, len(common))
