@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from isthmus.report.attack.balance import balance_table
 from isthmus.report.attack.sentences import warnings
 from isthmus.report.attack.terminal import (
-    attack_table,
+    attack_tables,
     detection_table,
     embedding_notes,
     embedding_table,
     footnotes,
     print_examples,
     print_steps,
+    verdict,
 )
 from isthmus.report.attack.view import AttackView
 from isthmus.report.certificate.terminal import print_certificate
@@ -62,7 +63,10 @@ def print_run(
     views = [view for view in run.attacks if view.results and (keys is None or view.key in keys)]
     if views:
         console.print()
-        console.print(attack_table(run, keys))
+        console.print(verdict(run))
+        for table in attack_tables(run, keys):
+            console.print()
+            console.print(table)
         console.print(footnotes(run, keys))
         balance = balance_table(run, keys)
         if balance is not None:

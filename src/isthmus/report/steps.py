@@ -80,6 +80,8 @@ def _of_other_model(run: RunView) -> list[NextStep]:
         made = run.record.command
         return [(made, "finish the training")] if made is not None and is_command(made) else []
     views = [view for view in run.attacks if view.results and _command_of(view)]
+    if failed := _all_failed(views):
+        return failed
     more = _larger(run, views)
     return [] if more is None else [(_with_n(_command_of(views[0]), more), _MORE)]
 
@@ -87,6 +89,8 @@ def _of_other_model(run: RunView) -> list[NextStep]:
 def _further(path: str, run: RunView) -> list[NextStep]:
     """The same attacks on more examples, if there are more; else another attack."""
     views = [view for view in run.attacks if view.results]
+    if failed := _all_failed(views):
+        return failed
     names = list(dict.fromkeys(view.attack for view in views))
     more = _larger(run, views)
     if more is not None:
@@ -97,6 +101,16 @@ def _further(path: str, run: RunView) -> list[NextStep]:
     usual = _ON_IMAGES if _reads_images(run) else _NEEDS_NOTHING
     others = [name for name in usual if name not in names and name in catalog.names("attacks")]
     return [(f"isthmus attack {path} --attack {others[0]}", "another attack")] if others else []
+
+
+def _all_failed(views: Sequence[AttackView]) -> list[NextStep]:
+    """The commands of attacks without a single answer, to be tried again."""
+    failed = dict.fromkeys(_command_of(view) for view in views if not view.is_answered)
+    return [
+        (command if "--retry-errors" in command else f"{command} --retry-errors", "try the failed examples again")
+        for command in failed
+        if command
+    ]
 
 
 def _command_of(view: AttackView) -> str:
@@ -112,13 +126,23 @@ def _names_folder(command: str, run: RunView) -> bool:
 
 def _larger(run: RunView, views: Sequence[AttackView]) -> int | None:
     """A number of examples that gives narrower intervals; None if there are no more."""
-    if not views:
+    if not views or all(_attacks_all(view) for view in views):
         return None
     largest = max(view.summary.n for view in views)
     data = [view.settings.get("data") for view in views]
     splits = {str(part.get("split")) for part in data if isinstance(part, Mapping)}
-    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or 5 * largest
-    return min(5 * largest, there) if there > largest else None
+    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or _more(largest)
+    return min(_more(largest), there) if there > largest else None
+
+
+def _more(n: int) -> int:
+    """Five times as many, and enough to say something."""
+    return max(5 * n, 100)
+
+
+def _attacks_all(view: AttackView) -> bool:
+    """Whether the command asked for every example there is (``--n 0``)."""
+    return re.search(r"\s--n(?:=|\s+)0(?=\s|$)", _command_of(view)) is not None
 
 
 def _with_n(command: str, n: int) -> str:

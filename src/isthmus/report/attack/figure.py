@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isthmus.report.attack.detector import figures_of, vocabulary
 from isthmus.report.attack.view import AttackView
 from isthmus.report.figures import (
     CLEAN,
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
 
 
 def robust_accuracy(run: RunView) -> str:
-    """Clean and robust accuracy under each attack, with whiskers."""
-    lines = [(view.key, view.summary, series_colour(number)) for number, view in enumerate(run.attacks) if view.results]
+    """Clean and robust accuracy under each attack, with whiskers; empty without an answer."""
+    views = [(number, view) for number, view in enumerate(run.attacks) if view.is_answered]
+    lines = [(view.key, view.summary, series_colour(number)) for number, view in views]
+    if not lines:
+        return ""
     if run.together is not None:
         lines.insert(0, ("all together", run.together, INK))
+    words = vocabulary([view for _, view in views])
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -42,20 +47,28 @@ def robust_accuracy(run: RunView) -> str:
         axes.set_ylim(len(lines) - 0.4, -0.6)
         axes.tick_params(axis="y", labelcolor=INK, labelsize=10)
         percent_axis(axes, "x")
-        axes.set_xlabel("accuracy: clean (hollow) and under attack (filled)")
+        axes.set_xlabel(f"{words.axis}: before the attack (hollow) and after it (filled)")
         axes.grid(axis="x", color=RULE)
         axes.spines["left"].set_visible(False)
 
     told = "; ".join(
         f"{name}: {interval_text(summary.sacc)} to {interval_text(summary.racc)}" for name, summary, _ in lines
     )
-    return inline_svg("robust-accuracy", f"Accuracy before and under attack. {told}", draw, 0.75 + 0.42 * len(lines))
+    return inline_svg(
+        "robust-accuracy",
+        f"{words.axis.capitalize()} before and after the attack. {told}",
+        draw,
+        0.75 + 0.42 * len(lines),
+    )
 
 
 def query_budget(run: RunView) -> str:
     """Robust accuracy against the number of queries an attacker may spend on one example."""
-    views = [(number, view) for number, view in enumerate(run.attacks) if view.results]
+    views = [(number, view) for number, view in enumerate(run.attacks) if view.is_answered]
+    if not views:
+        return ""
     height = max(3.1, 0.7 + 0.19 * len(views))  # a line for every name
+    words = vocabulary([view for _, view in views])
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -84,10 +97,10 @@ def query_budget(run: RunView) -> str:
         percent_axis(axes, "y")
         axes.grid(axis="y", color=RULE)
         axes.set_xlabel("maximum queries per example")
-        axes.set_ylabel("robust accuracy")
+        axes.set_ylabel(f"{words.axis} after the attack" if words.axis != "accuracy" else words.after)
         axes.spines["left"].set_visible(False)
 
-    return inline_svg("query-budget", "Robust accuracy against the query budget", draw, height)
+    return inline_svg("query-budget", f"{words.capital_after()} against the query budget", draw, height)
 
 
 def draw_words_changed(run: RunView) -> str:
@@ -130,18 +143,17 @@ def draw_words_changed(run: RunView) -> str:
 
 def detection(view: AttackView) -> str:
     """Scores of the attacked class before and after the attack, beside those of the other classes."""
-    found = view.detection or {}
-    label = found.get("label")
-    if not isinstance(label, int):
+    found = figures_of(view)
+    if found is None or found.label is None:
         return ""
+    label, limit = found.label, found.threshold
     after = [result.score_after or result.score_before for result in view.results]
     groups = [
-        ("other classes", [float(score) for score in found.get("negative_scores") or ()], CLEAN),
+        ("other classes", list(found.negative_scores), CLEAN),
         ("before the attack", _scores([result.score_before for result in view.results], label), series_colour(1)),
         ("after the attack", _scores(after, label), series_colour(0)),
     ]
     groups = [group for group in groups if group[1]]
-    threshold = found.get("threshold")
 
     def draw(figure: Figure) -> None:
         first: Axes | None = None
@@ -150,8 +162,8 @@ def detection(view: AttackView) -> str:
             first = first or axes
             weights = np.full(len(scores), 1 / len(scores))
             axes.hist(scores, bins=list(np.linspace(0, 1, 41)), weights=weights, color=colour, alpha=0.85, rwidth=0.9)
-            if isinstance(threshold, int | float):
-                axes.axvline(min(float(threshold), 1.0), color=INK, linewidth=1, linestyle=(0, (2, 2)))
+            if limit is not None:
+                axes.axvline(min(limit, 1.0), color=INK, linewidth=1, linestyle=(0, (2, 2)))
             axes.set_yticks([])
             axes.set_ylabel(name, rotation=0, ha="right", va="center", labelpad=8, color=INK)
             percent_axis(axes, "x")

@@ -8,6 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from isthmus.report.attack import balance, figure, randomised, terms
+from isthmus.report.attack.detector import (
+    DetectorFigures,
+    Vocabulary,
+    describe_answer,
+    describe_others,
+    groups,
+    is_evasion,
+    name_detected_class,
+    threshold,
+    vocabulary,
+)
 from isthmus.report.attack.images import ImageGallery
 from isthmus.report.attack.sentences import (
     coverage,
@@ -19,10 +30,11 @@ from isthmus.report.attack.sentences import (
     warnings,
     without_result,
 )
+from isthmus.report.attack.verdict import has_answers, headline_names, headline_sentence, judge
 from isthmus.report.attack.view import AttackView
 from isthmus.report.marks import Marked, mark, visible
-from isthmus.report.numerals import read_interval
 from isthmus.report.view import RunView
+from isthmus.summaries.attack import Summary
 
 if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
@@ -66,6 +78,31 @@ class Gallery:
     more: tuple[Item, ...]
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Attacks in one table."""
+
+    views: Sequence[AttackView]
+    run: RunView
+
+    @property
+    def numbered(self) -> list[tuple[int, AttackView]]:
+        """Each attack with its number in the run, which is its colour."""
+        return [
+            (number, view) for number, view in enumerate(self.run.attacks) if any(view is own for own in self.views)
+        ]
+
+    @property
+    def words(self) -> Vocabulary:
+        """The names of its rates."""
+        return vocabulary(self.views)
+
+    @property
+    def together(self) -> Summary | None:
+        """The union, where it is one of these attacks."""
+        return self.run.together if any(view is alike for view in self.views for alike in self.run.alike) else None
+
+
 def sections(run: RunView, markup: Any) -> dict[str, Any]:
     """What the template shows of the attacks of a run, by the names it has there."""
     attacked = [view for view in run.attacks if view.results]
@@ -76,25 +113,27 @@ def sections(run: RunView, markup: Any) -> dict[str, Any]:
         if view.successes
     ]
     drawn = {
-        "robust_accuracy": figure.robust_accuracy(run) if attacked else "",
-        "query_budget": figure.query_budget(run) if attacked else "",
-        "words_changed": figure.draw_words_changed(run) if attacked else "",
+        "robust_accuracy": figure.robust_accuracy(run),
+        "query_budget": figure.query_budget(run),
+        "words_changed": figure.draw_words_changed(run),
     }
     return {
         "headline": run.headline,
-        "headline_names": terms.headline_names(run),
-        "severity": terms.severity(run.headline) if run.headline is not None else None,
-        "sentence": terms.headline_sentence(run),
+        "headline_names": headline_names(run),
+        "answered": has_answers(run),
+        "severity": judge(run),
+        "sentence": headline_sentence(run),
         "terms": terms.terms(run),
         "warnings": [*warnings(run), *_troubling(attacked), *images.problems],
         "attacks": attacked,
+        "groups": [_Group(views, run) for views in groups(attacked)],
+        "words": vocabulary(attacked),
         "together": run.together,
         "any_abstained": any(view.summary.abstained for view in attacked),
         "any_trouble": any(view.summary.errors + view.summary.timed_out for view in attacked),
         "compared": any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
         "is_large": is_large,
         "balanced": balance.list_lines(run),
-        "weakest": balance.weakest,
         "majority": balance.majority,
         "resources": describe_resources(run),
         "coverage": coverage(run) if run.together is not None else "",
@@ -138,8 +177,8 @@ def item(view: AttackView, result: AttackResult) -> Item:
 
 
 def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> Verdict:
-    said, score = terms.describe_verdict(view, prediction, scores)
-    score_of = terms.name_detected_class(view) if terms.is_evasion(view) else ""
+    said, score = describe_answer(view, prediction, scores)
+    score_of = name_detected_class(view) if is_evasion(view) else ""
     return Verdict(name, visible(said, everything=True), score, visible(score_of, everything=True))
 
 
@@ -158,20 +197,14 @@ def _troubles(views: Sequence[AttackView]) -> list[dict[str, Any]]:
 
 
 def _detection(view: AttackView, drawn: Any) -> dict[str, Any]:
-    found = dict(view.detection or {})
-    label = terms.name_detected_class(view)
-    negatives = int(found.get("negatives") or 0)
-    without = int(found.get("negatives_without_answer") or 0)
-    silent = f" ({without} more had no answer)" if without else ""
+    found = DetectorFigures.read(view.detection or {})
+    label = name_detected_class(view)
     return {
         "key": view.key,
         "label": visible(label, everything=True),
-        "note": f"{view.summary.n} examples of {label} were attacked; {negatives} examples of other classes were "
-        f"only scored{silent}. {terms.sentence(terms.threshold(view))} The attack stops as soon as a text passes, so "
-        "that how far it got beyond the threshold, and the area under the ROC curve after it, say nothing.",
+        "note": f"{view.summary.n} texts of class {label} were attacked. The false-positive rate is that of "
+        f"{describe_others(found)}. {terms.sentence(threshold(view))} The attack stops as soon as a text passes, so "
+        "its scores lie just under the threshold, and an area under the ROC curve after it would mean nothing.",
         "figure": drawn,
-        "tpr_before": read_interval(found.get("tpr_before")),
-        "tpr_after": read_interval(found.get("tpr_after")),
-        "fpr": read_interval(found.get("fpr")),
-        "auc_before": found.get("auc_before"),
+        "found": found,
     }

@@ -11,7 +11,9 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.core.records import part_of
 from isthmus.report.attack.balance import constants
+from isthmus.report.attack.detector import false_positives, figures_of, is_evasion, vocabulary
 from isthmus.report.attack.view import AttackView
+from isthmus.report.numerals import percent
 from isthmus.report.training.sentences import describe_collapse, hardly_trained
 from isthmus.report.view import RunView
 from isthmus.summaries.attack import Summary
@@ -128,11 +130,26 @@ def warnings(run: RunView) -> list[str]:
     if nothing := describe_collapse(run.log):
         found.append(nothing)
     found += constants(run)
-    few = {view.key: view.summary.n for view in run.attacks if 0 < view.summary.n < 50}
+    found += _false_alarms(run)
+    few = {view.key: view.summary.n for view in run.attacks if view.is_answered and view.summary.n < 50}
     if few:
         counts = " to ".join(str(count) for count in sorted({min(few.values()), max(few.values())}))
         found.append(f"{', '.join(few)}: only {counts} examples; the intervals are wide. Attack more with --n.")
     return found
+
+
+def _false_alarms(run: RunView) -> list[str]:
+    """Detectors whose false-positive rate is above the one that their threshold was chosen for."""
+    found: dict[str, list[str]] = {}
+    for view in run.attacks:
+        figures = figures_of(view)
+        if figures is not None and figures.at_fpr is not None and figures.fpr.low > figures.at_fpr:
+            warning = (
+                f"the false-positive rate on these texts is {false_positives(view)}, above the "
+                f"{percent(figures.at_fpr)} that the threshold was chosen for."
+            )
+            found.setdefault(warning, []).append(view.key)
+    return [f"{', '.join(keys)}: {warning}" for warning, keys in found.items()]
 
 
 def is_large(no_candidates: int, summary: Summary) -> bool:
@@ -142,7 +159,8 @@ def is_large(no_candidates: int, summary: Summary) -> bool:
 
 def nothing_tried(view: AttackView) -> str:
     """The number of examples without candidates, and why."""
-    counts, summary = view.without_candidates(), view.summary
+    counts, summary, words = view.without_candidates(), view.summary, vocabulary([view])
+    rate = "the share caught after the attack" if is_evasion(view) else words.after
     texts = {
         "candidates": "{}: no word is in the word list, or the constraints rejected every candidate",
         "no words": "{}: no word may be edited",
@@ -151,7 +169,7 @@ def nothing_tried(view: AttackView) -> str:
     why = "; ".join(text.format(_count_texts(counts[key])) for key, text in texts.items() if counts[key])
     return (
         f"{view.key}: {summary.no_candidates} of {summary.attacked} attacked texts had no candidates; counted as "
-        f"robust ({why}). Without them robust accuracy is {100 * summary.proven.estimate:.1f} %."
+        f"{words.kept} ({why}). Without them {rate} is {100 * summary.proven.estimate:.1f} %."
     )
 
 
@@ -237,7 +255,8 @@ def without_result(view: AttackView) -> str:
     counts = [(summary.errors, "error"), (summary.timed_out, "time-out")]
     shown = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
     reason, _ = view.reasons()[0]
-    return f"{view.key}: {shown} in {summary.n} examples, never counted as robust. Most frequent: {reason[:200]}"
+    kept = vocabulary([view]).kept
+    return f"{view.key}: {shown} in {summary.n} examples, never counted as {kept}. Most frequent: {reason[:200]}"
 
 
 def provenance(run: RunView) -> list[tuple[str, str]]:

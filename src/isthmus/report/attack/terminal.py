@@ -9,7 +9,16 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.report.attack import terms
+from isthmus.report.attack.detector import (
+    OF_DETECTORS,
+    OF_PREDICTIONS,
+    DetectorFigures,
+    describe_answer,
+    describe_others,
+    groups,
+    name_detected_class,
+    vocabulary,
+)
 from isthmus.report.attack.randomised import describe_judgement as randomised
 from isthmus.report.attack.sentences import (
     ABSTAINED,
@@ -24,6 +33,7 @@ from isthmus.report.attack.sentences import (
     settings_line,
     without_result,
 )
+from isthmus.report.attack.verdict import headline_sentence, judge
 from isthmus.report.attack.view import AttackView
 from isthmus.report.cells import stack
 from isthmus.report.marks import Piece, mark, visible
@@ -31,7 +41,6 @@ from isthmus.report.numerals import (
     decimal,
     percent,
     percent_bounds,
-    read_interval,
     short_bounds,
     three,
     two,
@@ -47,8 +56,27 @@ if TYPE_CHECKING:
     from isthmus.core.statistics import Interval
     from isthmus.summaries.attack import Summary
 
-_OF_TEXTS = "No candidates: examples without any candidate edit; counted as robust."
+_OF_TEXTS = "No candidates: examples without any candidate edit; counted as {}."
 _OF_IMAGES = "Largest change, l2: mean size of the perturbation, over successes."
+
+
+_COLOURS = {"severe": "bold red", "weak": "bold yellow", "holds": "bold green"}
+
+
+def verdict(run: RunView) -> Text:
+    """The verdict and the main finding, in the words of the page."""
+    from rich.text import Text
+
+    found = judge(run)
+    text = Text()
+    if found is not None:
+        text.append(f"{visible(str(found))}\n", style=_COLOURS.get(found.name, "bold"))
+    return text.append(visible(headline_sentence(run)))
+
+
+def attack_tables(run: RunView, keys: Sequence[str] | None = None) -> list[Table]:
+    """One table of the attacks on predictions, and one of those on a detector: their rates are not the same."""
+    return [attack_table(run, [view.key for view in views]) for views in groups(_choose_views(run, keys))]
 
 
 def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
@@ -58,19 +86,23 @@ def attack_table(run: RunView, keys: Sequence[str] | None = None) -> Table:
     views = _choose_views(run, keys)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("attack", overflow="fold", min_width=12, vertical="top")
-    lines = [(view.key, view.summary) for view in views]
-    if run.together is not None and len(views) > 1:
-        lines.insert(0, ("all together", run.together))  # The strongest statement comes first.
-    abstained = any(summary.abstained for _, summary in lines)
+    lines = [(view.key, view.summary, view.is_answered) for view in views]
+    if run.together is not None and len(views) > 1 and any(view is run.alike[0] for view in views):
+        lines.insert(0, ("all together", run.together, True))  # The strongest statement comes first.
+    abstained = any(summary.abstained for _, summary, _ in lines)
     compared = any(map(_is_compared, views)) and not abstained  # Both would not fit; see `footnotes`.
-    headings = ["clean\naccuracy", "robust\naccuracy", "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
-    moved = ["largest\nchange", "l2"] if any(summary.linf is not None for _, summary in lines) else ["words\nchanged"]
+    words = vocabulary(views)
+    rates = ["\n".join(rate.split()) for rate in (words.before, words.after)]
+    headings = [*rates, "attack\nsuccess", *(["ab-\nstained"] if abstained else [])]
+    moved = (
+        ["largest\nchange", "l2"] if any(summary.linf is not None for _, summary, _ in lines) else ["words\nchanged"]
+    )
     untried = ["no can-\ndidates"] if len(moved) == 1 else []  # Every image has a gradient to follow.
     headings += [*untried, "average\nqueries", *moved, *(["simi-\nlarity"] if compared else [])]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, summary in lines:
-        table.add_row(*_make_line(name, summary, abstained, compared))
+    for name, summary, answered in lines:
+        table.add_row(*_make_line(name, summary, abstained, compared, answered))
     return table
 
 
@@ -113,15 +145,14 @@ def _is_compared(view: AttackView) -> bool:
     return not math.isnan(view.summary.similarity.estimate)
 
 
-def _make_line(name: str, summary: Summary, abstained: bool, compared: bool) -> list[Text]:
+def _make_line(name: str, summary: Summary, abstained: bool, compared: bool, answered: bool = True) -> list[Text]:
     from rich.text import Text
 
     none = summary.no_candidates
     declined = f"{summary.abstained_before} clean", f"{summary.abstained_after} after"
     return [
         Text.assemble(visible(name, everything=True), "\n", (f"n {summary.n}", "dim")),
-        _rate(summary.sacc),
-        _rate(summary.racc, "bold"),
+        *([_rate(summary.sacc), _rate(summary.racc, "bold")] if answered else [Text("–"), Text("–")]),
         _rate(summary.asr),
         *([Text("\n".join(declined))] if abstained else []),
         *([Text(str(none), style="yellow" if is_large(none, summary) else "")] if summary.linf is None else []),
@@ -147,10 +178,16 @@ def footnotes(run: RunView, keys: Sequence[str] | None = None) -> Text:
     from rich.text import Text
 
     views = _choose_views(run, keys)
-    lines = [
-        "Under each figure: its 95 % interval. Robust accuracy: correct and not fooled, out of all n. "
-        + (_OF_IMAGES if any(view.is_of_images for view in views) else _OF_TEXTS)
+    words = vocabulary(views)
+    read = [
+        {
+            OF_DETECTORS: "Caught before, after: flagged before and after the attack, out of all n.",
+            OF_PREDICTIONS: "Robust accuracy: correct and not fooled, out of all n.",
+        }[vocabulary(group)]
+        for group in groups(views)
     ]
+    more = _OF_IMAGES if any(view.is_of_images for view in views) else _OF_TEXTS.format(words.kept)
+    lines = [" ".join(["Under each figure: its 95 % interval.", *read, more])]
     lines += [f"{view.key}: {line}" for view in views if (line := settings_line(view)) and _is_another(view)]
     if any(view.summary.abstained for view in views):
         lines.append(ABSTAINED)
@@ -174,21 +211,17 @@ def detection_table(view: AttackView) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    found = view.detection or {}
-    label = visible(terms.name_detected_class(view), everything=True)
+    found = DetectorFigures.read(view.detection or {})
+    label = visible(name_detected_class(view), everything=True)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(f"{view.key}: evasion of {label}")
-    table.add_column("before", justify="right")
-    table.add_column("after", justify="right")
-    limit = found.get("threshold")
-    chosen = "likeliest class" if limit is None else f"threshold {float(limit):.4g}"
-    before, after, false = (read_interval(found.get(key)) for key in ("tpr_before", "tpr_after", "fpr"))
-    table.add_row(Text(f"{label} caught ({chosen})"), _rate(before), _rate(after, "bold"))
-    others, without = f"{found.get('negatives', 0)} clean texts of other classes", found.get("negatives_without_answer")
-    others += f"; {without} without an answer" if without else ""
-    table.add_row(Text(f"false-positive rate ({others})"), _rate(false), Text("the same", "dim"))
+    table.add_column(f"{view.key}: evasion of {label}", overflow="fold")
+    table.add_column("before", justify="right", no_wrap=True)
+    table.add_column("after", justify="right", no_wrap=True)
+    chosen = "likeliest class" if found.threshold is None else f"threshold {found.threshold:.4g}"
+    table.add_row(Text(f"{label} caught ({chosen})"), _rate(found.caught_before), _rate(found.caught_after, "bold"))
+    table.add_row(Text(f"false-positive rate ({describe_others(found)})"), _rate(found.fpr), Text("the same", "dim"))
     # An attack stops as soon as a text passes: an AUC after it would measure where it stopped.
-    table.add_row(Text("area under the ROC curve"), Text(three(found.get("auc_before"))), Text(""))
+    table.add_row(Text("area under the ROC curve, clean texts"), Text(three(found.auc_before)), Text(""))
     return table
 
 
@@ -199,8 +232,8 @@ def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
 
     coloured = console.is_terminal and not console.no_color
     for result in view.successes[:count]:
-        before = terms.describe_verdict(view, result.prediction_before, result.score_before)[0]
-        after = terms.describe_verdict(view, result.prediction_after, result.score_after)[0]
+        before = describe_answer(view, result.prediction_before, result.score_before)[0]
+        after = describe_answer(view, result.prediction_after, result.score_after)[0]
         head = Text.assemble(
             (f"{view.key} ", "dim"), (visible(before, everything=True), "bold"), " → ",
             (visible(after, everything=True), "bold"), (f"   {result.id}{describe_moved_pixels(result, ', ')}", "dim"),

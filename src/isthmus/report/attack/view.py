@@ -106,6 +106,11 @@ class AttackView:
         return [result for result in self.results if result.outcome == "succeeded"]
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the model answered at least one example: without an answer there is no accuracy."""
+        return any(result.prediction_before is not None for result in self.results)
+
+    @property
     def is_randomised(self) -> bool:
         """Whether any result has fresh draws."""
         return any(result.fresh or result.clean for result in self.results)
