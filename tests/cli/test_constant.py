@@ -54,8 +54,8 @@ def test_a_constant_classifier_is_named_and_fails_a_balanced_bar(messages: Path,
     flat = " ".join(ended.out.split())
     assert flat.count("Every prediction is ham: the model does not separate the classes.") == 2
     assert "Judge balanced_racc instead" in flat
-    assert "ham 83.3 %" in flat  # the share of the commonest class
-    assert "spam 0.0 %" in flat  # the weakest class
+    assert "ham: 83.3 %" in flat  # the share of the commonest class
+    assert "spam: 0.0 %" in flat  # the weakest class
     balanced = isthmus("attack", "constant_models:ham", *ATTACK, "--fail-under", "balanced_racc=0.70", "--json")
     assert balanced.code == FAILED
     assert balanced.json["balanced_racc"] == pytest.approx(0.5)

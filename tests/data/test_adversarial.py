@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from isthmus.core.errors import DataError
 from isthmus.data.adversarial import is_textattack, open_paired, parse_printed, read_textattack
-from isthmus.report.attack.export import _bracket, _print_fields
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> Path:
@@ -51,26 +48,8 @@ def test_a_file_without_originals_has_none(tmp_path: Path) -> None:
     assert open_paired(file).read("all").originals == {}
 
 
-words = st.text(st.sampled_from("abc é!'.,"), min_size=1, max_size=6).filter(lambda word: not word.isspace())
-
-
-@given(st.lists(words, min_size=1, max_size=6), st.data())
-def test_marks_come_off_again(parts: list[str], data: st.DataObject) -> None:
-    text, changed = " ".join(parts), data.draw(st.integers(0, len(parts) - 1))
-    start = len(" ".join(parts[:changed])) + (changed > 0)
-    marked = _bracket(text, [(start, start + len(parts[changed]))])
-    assert parse_printed(_print_fields({"text": marked})) == {"text": text}
-    pair = {"premise": marked, "hypothesis": text}
-    assert parse_printed(_print_fields(pair)) == {"premise": text, "hypothesis": text}
-
-
 def test_a_bracket_of_the_text_itself_stays() -> None:
     assert parse_printed("see [1] and [[a]]], the [[end]]") == {"text": "see [1] and a], the end"}
-
-
-def test_line_breaks_come_back() -> None:
-    assert parse_printed(_print_fields({"text": "one\ntwo"})) == {"text": "one\ntwo"}
-    assert parse_printed(_print_fields({"a": "one\ntwo", "b": "three"})) == {"a": "one\ntwo", "b": "three"}
 
 
 HEADER = "original_text,perturbed_text,original_score,original_output,ground_truth_output,num_queries,result_type\n"

@@ -22,7 +22,7 @@ def write_index(folder: Path) -> None:
 def run(argv: list[str]) -> int:
     """A command line, in a process that knows one asset; its wheel lies in ``index`` and goes to ``cache``."""
     from isthmus import assets
-    from isthmus.assets import _fetch
+    from isthmus.assets import downloads
     from isthmus.assets.types import Asset, Pin, Wheel, Wheels
     from isthmus.cli.app import run as run_command
 
@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
     files = {name: pin(data) for name, data in CONTENT.items()}
     table = {"toy": Asset("toy", "model", "A toy", "MIT", files, (Wheels((wheel,)),))}
     setattr(assets, "TABLE", table)  # noqa: B010
-    _fetch.download_wheel = download  # type: ignore[assignment]
+    downloads.download_wheel = download  # type: ignore[assignment]
     os.environ["ISTHMUS_CACHE"] = str(Path("cache").absolute())
     os.environ.pop("ISTHMUS_ASSETS", None)
     return run_command(argv)

@@ -8,7 +8,7 @@ import torch
 from isthmus.defences.base import Batch
 from isthmus.information.mutual_information import mean_spread
 from isthmus.models import Classifier
-from isthmus.training.epoch_information import EpochInformation, Tally, _width
+from isthmus.training.epoch_information import EpochInformation, Tally, first_block_width
 
 TEXTS = [{"text": "a moving, quiet film"}, {"text": "the story was very very dull"}, {"text": "fine."}]
 
@@ -26,7 +26,7 @@ def test_of_word_models(name):
 def check(model: Classifier) -> None:
     inputs = model.eval().encode(TEXTS)
     information = EpochInformation(
-        model, contextlib.nullcontext, lambda: [], _width(model), 2, model.backbone.blocks()[0]
+        model, contextlib.nullcontext, lambda: [], first_block_width(model), 2, model.backbone.blocks()[0]
     )
     with torch.no_grad(), information.watching(True) as tally:
         assert isinstance(tally, Tally)

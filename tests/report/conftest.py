@@ -171,3 +171,23 @@ def rich_run(run_folder: RunFolder) -> RunFolder:
     suite = {"asked": "all", "left_out": {"hotflip": "it needs gradients"}}
     write_attack(run_folder, "textfooler", rows, settings=settings, suite=suite)
     return run_folder
+
+
+@pytest.fixture
+def detector(run_folder: RunFolder) -> RunFolder:
+    """A run whose two attacks evade the detection of "positive" at a threshold."""
+    rng = random.Random(0)
+    rate = {"estimate": 0.95, "low": 0.88, "high": 0.98}
+    found = {
+        "label": 1, "threshold": 0.5, "at_fpr": 0.01, "negatives": 100, "negative_scores": [0.1] * 100,
+        "tpr_before": rate, "tpr_after": {**rate, "estimate": 0.321}, "fpr": {**rate, "estimate": 0.02},
+        "auc_before": 0.987, "auc_after": 0.654,
+    }  # fmt: skip
+    settings = {
+        "goal": {"kind": "evasion", "from_label": "positive", "threshold": None, "at_fpr": 0.01}, "parameters": {},
+        "protection": {"columns": None, "pattern": "[0-9]+", "kinds": ["url"]}, "limits": {"budget": 500},
+    }  # fmt: skip
+    for key in ("deepwordbug", "pwws"):
+        rows = [adversarial_row(2 * i + 1, "succeeded" if i % 3 else "failed", rng) for i in range(60)]
+        write_attack(run_folder, key, rows, detection=found, threshold=0.5, settings=settings)
+    return run_folder

@@ -47,6 +47,15 @@ def test_a_model_elsewhere_is_reached_by_the_command_that_was_given(run_folder: 
     assert offered(with_command(run, None)) == ["isthmus list"]
 
 
+def test_more_examples_are_offered_only_where_there_are_more(run_folder: RunFolder) -> None:
+    run = without_model(run_folder)
+    assert offered(with_command(run, "isthmus attack m:f --data d --n 0")) == ["isthmus list"]
+    few = dataclasses.replace(
+        run, attacks=tuple(dataclasses.replace(view, results=view.results[:2]) for view in run.attacks)
+    )
+    assert offered(with_command(few, "isthmus attack m:f --data d --n 2"))[0].endswith(" --n 100")
+
+
 def test_nothing_is_offered_that_needs_a_model_the_folder_has_not(run_folder: RunFolder) -> None:
     run = dataclasses.replace(without_model(run_folder, command=None), attacks=())
     assert offered(run) == ["isthmus list"]

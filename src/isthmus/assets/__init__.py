@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from isthmus.assets._checks import SourceFailed, digest_of
-from isthmus.assets._fetch import obtain
+from isthmus.assets.downloads import obtain
 from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, AssetKind, AssetStatus, FetchProgress, Report
 from isthmus.core.errors import AssetError, RunError, UnknownName

@@ -13,13 +13,14 @@ from isthmus.cli.console import progress_console
 from isthmus.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress, Task, TaskID
 
     from isthmus.assets import FetchProgress as AssetProgress
     from isthmus.verbs.observer import RowResult
 
 _LINE_EVERY_S = 10.0
+_BAR_WIDTH = 20
 
 
 class Meter:
@@ -84,7 +85,9 @@ class Meter:
 
 
 def _bar(console: Console) -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.padding import Padding
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+    from rich.table import Column, Table
     from rich.text import Text
 
     class Time(ProgressColumn):
@@ -92,20 +95,43 @@ def _bar(console: Console) -> Progress:
 
         def render(self, task: Task) -> Text:
             """The time, labelled as left or elapsed."""
-            if task.finished or task.fields.get("over"):
-                taken = task.finished_time if task.finished else task.elapsed
-                return Text(f"{_clock(taken)} elapsed")
-            return Text("" if task.time_remaining is None else f"{_clock(task.time_remaining)} left")
+            return Text(_describe_time(task))
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        Time(),
-        TextColumn("{task.fields[figures]}", markup=False, style="dim"),
+    class Bar(Progress):
+        """A bar whose figures stand behind it, or under it where the line is too short for both."""
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            """The bar, and its figures."""
+            for task in self.tasks:
+                bar = self.make_tasks_table([task])
+                figures = Text(str(task.fields["figures"]), style="dim", overflow="fold")
+                done = f"{task.completed:.0f}/{task.total or 0:.0f}"
+                gaps = 4
+                taken = len(task.description) + _BAR_WIDTH + len(done) + len(_describe_time(task)) + gaps
+                if taken + figures.cell_len <= self.console.width:
+                    line = Table.grid(padding=(0, 1))
+                    line.add_row(bar, figures)
+                    yield line
+                else:
+                    yield bar
+                    yield Padding(figures, (0, 0, 0, 2))
+
+    return Bar(
+        TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
+        BarColumn(bar_width=_BAR_WIDTH),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        Time(table_column=Column(no_wrap=True)),
         console=console,
         refresh_per_second=5,
     )
+
+
+def _describe_time(task: Task) -> str:
+    """Time left while it runs, time elapsed at the end."""
+    if task.finished or task.fields.get("over"):
+        taken = task.finished_time if task.finished else task.elapsed
+        return f"{_clock(taken)} elapsed"
+    return "" if task.time_remaining is None else f"{_clock(task.time_remaining)} left"
 
 
 def _clock(seconds: float | None) -> str:

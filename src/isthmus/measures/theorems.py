@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from isthmus.core.errors import UsageError
-from isthmus.measures.base import Figure, Measure, Measurement, Option, SourceName, Subject
+from isthmus.measures.base import Figure, Measure, Measurement, Option, Plot, SourceName, Subject
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,17 @@ class Theorems(Measure):
 
     def measure(self, subject: Subject) -> Measurement:
         """Draw both figures."""
-        from isthmus.measures._theory_plots import EXAMPLE, gaussians_plot, theorems_plot
+        from isthmus.measures._theory_plots import EXAMPLE
 
-        seed = subject.asked.seed
         told = EXAMPLE.label_information(EXAMPLE.direction)
         figures = (
             Figure("two Gaussians: Bayes error", EXAMPLE.bayes_error, share=True),
             Figure("two Gaussians: label information of the sufficient statistic (nats)", told),
         )
-        return Measurement(figures, (gaussians_plot(n=self.points, seed=seed), theorems_plot(seed, self.toys)))
+        return Measurement(figures, self.plots(subject.asked.seed))
+
+    def plots(self, seed: int = 0) -> tuple[Plot, Plot]:
+        """The two Gaussians, and the bounds; no run is needed."""
+        from isthmus.measures._theory_plots import gaussians_plot, theorems_plot
+
+        return gaussians_plot(n=self.points, seed=seed), theorems_plot(seed, self.toys)

@@ -113,6 +113,11 @@ def _dress(svg: str, description: str) -> str:
     body = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", body)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    # Of the ids that matplotlib gives to every group only those are kept that something refers to: the others are the
+    # same in every figure of the page.
+    used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', body))
+    named = {name for pair in used for name in pair if name}
+    body = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in named else "", body)
     # Class names and texts come from elsewhere: none may turn the page's reading direction, or be no XML.
     body = visible(body, everything=True)
     label = escape(visible(description, everything=True), quote=True)

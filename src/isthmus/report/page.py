@@ -15,6 +15,7 @@ from isthmus.report import numerals, steps
 from isthmus.report.attack import page as attack_page
 from isthmus.report.attack.sentences import provenance, settings_line, subtitle
 from isthmus.report.certificate import page as certificate_page
+from isthmus.report.contents import add_contents
 from isthmus.report.evaluation import page as evaluation_page
 from isthmus.report.evaluation.figure import diagrams, of_run
 from isthmus.report.explanation.page import render_explained
@@ -89,4 +90,4 @@ def render(run: RunView) -> str:
         commands=steps.commands(run),
         first_attack=steps.first_attack(run),
     )
-    return label_cells(page)
+    return add_contents(label_cells(page))

@@ -126,13 +126,23 @@ def _names_folder(command: str, run: RunView) -> bool:
 
 def _larger(run: RunView, views: Sequence[AttackView]) -> int | None:
     """A number of examples that gives narrower intervals; None if there are no more."""
-    if not views:
+    if not views or all(_attacks_all(view) for view in views):
         return None
     largest = max(view.summary.n for view in views)
     data = [view.settings.get("data") for view in views]
     splits = {str(part.get("split")) for part in data if isinstance(part, Mapping)}
-    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or 5 * largest
-    return min(5 * largest, there) if there > largest else None
+    there = max((int(run.record.data.sizes.get(split, 0)) for split in splits), default=0) or _more(largest)
+    return min(_more(largest), there) if there > largest else None
+
+
+def _more(n: int) -> int:
+    """Five times as many, and enough to say something."""
+    return max(5 * n, 100)
+
+
+def _attacks_all(view: AttackView) -> bool:
+    """Whether the command asked for every example there is (``--n 0``)."""
+    return re.search(r"\s--n(?:=|\s+)0(?=\s|$)", _command_of(view)) is not None
 
 
 def _with_n(command: str, n: int) -> str:

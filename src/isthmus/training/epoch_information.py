@@ -199,7 +199,7 @@ def of_classifier(
         model,
         autocast,
         lambda: sample.batches(size, model.device, part=part, parts=parts),
-        _width(model),
+        first_block_width(model),
         len(model.labels),
         model.backbone.blocks()[0],
         seed,
@@ -207,7 +207,7 @@ def of_classifier(
     )
 
 
-def _width(model: Classifier) -> int:
+def first_block_width(model: Classifier) -> int:
     """Width of the first block's input."""
     tally = Tally(0, 0)
     information = EpochInformation(model, contextlib.nullcontext, first_block=model.backbone.blocks()[0])
@@ -238,5 +238,5 @@ def of_resident(
         return (data.batch(part) for part in torch.split(rows, size))
 
     block = model.backbone.blocks()[0] if isinstance(model, Classifier) else None
-    width = _width(model) if isinstance(model, Classifier) else _width_of(data)
+    width = first_block_width(model) if isinstance(model, Classifier) else _width_of(data)
     return EpochInformation(model, autocast, sample, width, classes, block, seed)

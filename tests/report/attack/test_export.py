@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.data import load_data
-from isthmus.data.adversarial import read_textattack
-from isthmus.report.attack.export import COLUMNS, adversarial, export, format_of, textattack_row
+from isthmus.data.adversarial import parse_printed, read_textattack
+from isthmus.report.attack.export import (
+    COLUMNS,
+    _bracket,
+    _print_fields,
+    adversarial,
+    export,
+    format_of,
+    textattack_row,
+)
 from isthmus.report.attack.view import AttackView
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
@@ -133,3 +143,21 @@ def test_the_format_comes_from_the_name_or_is_asked_for() -> None:
         format_of("results.xlsx")
     with pytest.raises(UnknownName, match="textattack-csv"):
         format_of("b.csv", "textattack_csv")
+
+
+words = st.text(st.sampled_from("abc é!'.,"), min_size=1, max_size=6).filter(lambda word: not word.isspace())
+
+
+@given(st.lists(words, min_size=1, max_size=6), st.data())
+def test_marks_come_off_again(parts: list[str], data: st.DataObject) -> None:
+    text, changed = " ".join(parts), data.draw(st.integers(0, len(parts) - 1))
+    start = len(" ".join(parts[:changed])) + (changed > 0)
+    marked = _bracket(text, [(start, start + len(parts[changed]))])
+    assert parse_printed(_print_fields({"text": marked})) == {"text": text}
+    pair = {"premise": marked, "hypothesis": text}
+    assert parse_printed(_print_fields(pair)) == {"premise": text, "hypothesis": text}
+
+
+def test_line_breaks_come_back() -> None:
+    assert parse_printed(_print_fields({"text": "one\ntwo"})) == {"text": "one\ntwo"}
+    assert parse_printed(_print_fields({"a": "one\ntwo", "b": "three"})) == {"a": "one\ntwo", "b": "three"}

@@ -81,7 +81,7 @@ def test_what_has_no_result_supports_no_verdict() -> None:
     assert name_of(succeeded=80, timed_out=60) == "weak"
     untried = [*results(failed=40), *(result for result in results(failed=80) if setattr_candidates(result))]
     assert severity(summarise(untried)) == Severity(
-        "undecided", "too few examples; between 25.5 % and 100.0 % of the correct predictions withstand"
+        "undecided", "too few examples to tell; between 25.5 % and 100.0 % of the correct predictions withstand"
     )
 
 
@@ -186,3 +186,15 @@ def test_page_and_terminal_say_the_same(run_folder: RunFolder, rich_run: RunFold
 @pytest.mark.parametrize("name", ["severe", "weak", "holds", "undecided", "none"])
 def test_every_verdict_has_a_word_beside_its_colour(name: str) -> None:
     assert re.match("(Severe|Weak|Holds|Undecided|No verdict): why[.]", str(Severity(name, "why")))
+
+
+def test_the_strongest_attack_is_judged_on_the_examples_of_the_union(
+    run_folder: RunFolder, add_attack: AddAttack, make_row: MakeRow
+) -> None:
+    """On examples that no other attack saw, an attack may look stronger than all attacks together."""
+    add_attack(run_folder, "deepwordbug", [make_row(number, "failed", random.Random(0)) for number in range(20)])
+    rows = [make_row(number, "failed" if number < 18 else "succeeded", random.Random(0)) for number in range(90)]
+    add_attack(run_folder, "pwws", rows)
+    text = verdict(read_run(run_folder)).plain
+    assert "classifies 20 of 20 examples correctly. Of these, 18 withstood every attack tried; 2 were fooled." in text
+    assert text.endswith("The strongest attack alone, pwws, leaves 90.0 % (69.9–97.2).")

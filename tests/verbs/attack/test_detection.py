@@ -92,3 +92,11 @@ def test_texts_without_an_answer_are_counted_and_in_no_rate() -> None:
     detector = make_detector(Silent(), dataset("test", [0.1, 0.2, 0.3, 0.9]), 1, 0, threshold=0.5, at_fpr=None)
     assert (detector.negatives_flagged, len(detector.negative_scores)) == (1, 2)
     assert detect(detector, []).to_json()["negatives_without_answer"] == 2
+
+
+def test_equal_scores_are_a_tie_although_rows_hold_seven_digits() -> None:
+    detector = Detector(1, 0.5, None, (float(np.float32(0.98)),) * 3, 3)
+    row = AttackResult(
+        "a", "failed", 1, {}, {}, prediction_before=1, score_before=(0.02, 0.98), score_after=(0.02, 0.98)
+    )
+    assert detect(detector, [row]).auc_before == 0.5

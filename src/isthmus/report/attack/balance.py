@@ -78,18 +78,18 @@ def list_lines(run: RunView, keys: Sequence[str] | None = None) -> list[tuple[st
 
 
 def majority(view: AttackView, summary: Summary) -> str:
-    """``ham 86.7 %``: the most frequent class and its share."""
+    """``ham: 86.7 %``: the most frequent class and its share."""
     found = summary.balance.majority
-    return "" if found is None else f"{view.label(found.label)} {percent(summary.balance.majority_share)}"
+    return "" if found is None else f"{view.label(found.label)}: {percent(summary.balance.majority_share)}"
 
 
 def weakest(view: AttackView, summary: Summary) -> str:
-    """``spam 12.0 % (4.2–30.0)``: the class with the lowest robust accuracy."""
+    """``spam: 12.0 % (4.2–30.0)``: the class with the lowest robust accuracy."""
     found = summary.balance.weakest
     if found is None:
         return ""
     recall = found.robust_recall
-    return f"{view.label(found.label)} {percent(recall.estimate)} ({percent_bounds(recall, unit=False)})"
+    return f"{view.label(found.label)}: {percent(recall.estimate)} ({percent_bounds(recall, unit=False)})"
 
 
 def balance_table(run: RunView, keys: Sequence[str] | None = None) -> Table | None:

@@ -134,7 +134,6 @@ def sections(run: RunView, markup: Any) -> dict[str, Any]:
         "compared": any(not math.isnan(view.summary.similarity.estimate) for view in attacked),
         "is_large": is_large,
         "balanced": balance.list_lines(run),
-        "weakest": balance.weakest,
         "majority": balance.majority,
         "resources": describe_resources(run),
         "coverage": coverage(run) if run.together is not None else "",
@@ -205,7 +204,7 @@ def _detection(view: AttackView, drawn: Any) -> dict[str, Any]:
         "label": visible(label, everything=True),
         "note": f"{view.summary.n} texts of class {label} were attacked. The false-positive rate is that of "
         f"{describe_others(found)}. {terms.sentence(threshold(view))} The attack stops as soon as a text passes, so "
-        "neither a score nor an area under the ROC curve after it means anything.",
+        "its scores lie just under the threshold, and an area under the ROC curve after it would mean nothing.",
         "figure": drawn,
         "found": found,
     }

@@ -11,8 +11,9 @@ from isthmus.core import catalog
 from isthmus.core.errors import UnknownName
 from isthmus.core.records import part_of
 from isthmus.report.attack.balance import constants
-from isthmus.report.attack.detector import is_evasion, vocabulary
+from isthmus.report.attack.detector import false_positives, figures_of, is_evasion, vocabulary
 from isthmus.report.attack.view import AttackView
+from isthmus.report.numerals import percent
 from isthmus.report.training.sentences import describe_collapse, hardly_trained
 from isthmus.report.view import RunView
 from isthmus.summaries.attack import Summary
@@ -129,11 +130,26 @@ def warnings(run: RunView) -> list[str]:
     if nothing := describe_collapse(run.log):
         found.append(nothing)
     found += constants(run)
+    found += _false_alarms(run)
     few = {view.key: view.summary.n for view in run.attacks if view.is_answered and view.summary.n < 50}
     if few:
         counts = " to ".join(str(count) for count in sorted({min(few.values()), max(few.values())}))
         found.append(f"{', '.join(few)}: only {counts} examples; the intervals are wide. Attack more with --n.")
     return found
+
+
+def _false_alarms(run: RunView) -> list[str]:
+    """Detectors whose false-positive rate is above the one that their threshold was chosen for."""
+    found: dict[str, list[str]] = {}
+    for view in run.attacks:
+        figures = figures_of(view)
+        if figures is not None and figures.at_fpr is not None and figures.fpr.low > figures.at_fpr:
+            warning = (
+                f"the false-positive rate on these texts is {false_positives(view)}, above the "
+                f"{percent(figures.at_fpr)} that the threshold was chosen for."
+            )
+            found.setdefault(warning, []).append(view.key)
+    return [f"{', '.join(keys)}: {warning}" for warning, keys in found.items()]
 
 
 def is_large(no_candidates: int, summary: Summary) -> bool:

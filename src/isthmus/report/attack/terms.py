@@ -79,13 +79,16 @@ def _describe_protection(view: AttackView) -> str:
 
 
 def _limits(view: AttackView) -> str:
-    limits = _mapping(view.settings.get("limits"))
+    limits, parameters = _mapping(view.settings.get("limits")), _mapping(view.settings.get("parameters"))
     named = {
         "budget": "at most {:,} queries per text",
         "budget_per_word": "at most {:,} queries per word",
         "time_limit": "at most {:g} s per text",
     }
     parts = [f"preset {view.preset}"] if view.preset else []
+    if view.is_of_images and isinstance(parameters.get("epsilon"), int | float):
+        norm = parameters.get("norm")
+        parts.append(f"perturbation of at most {parameters['epsilon']:g}" + (f" in {norm}" if norm else ""))
     for key, words in named.items():
         if isinstance(limits.get(key), int | float):
             parts.append(words.format(limits[key]))

@@ -24,7 +24,7 @@ from isthmus.report.attack.detector import false_positives, is_evasion, name_det
 from isthmus.report.attack.view import AttackView
 from isthmus.report.numerals import percent, percent_bounds
 from isthmus.report.view import RunView
-from isthmus.summaries.attack import Summary
+from isthmus.summaries.attack import Summary, is_correct
 
 SEVERE, WEAK = 1 / 3, 2 / 3
 """Shares of the correct predictions that withstand, under which a model is severely fooled, and weak."""
@@ -61,7 +61,7 @@ def severity(summary: Summary, evasion: bool = False) -> Severity | None:
     fooled = "get past the detector" if evasion else "are fooled"
     bounds = f"{percent(share.low)} and {percent(share.high)}"
     if summary.correct < TOO_FEW or (share.high >= WEAK and share.low <= WEAK):
-        return Severity("undecided", f"too few examples; between {bounds} of the {what} withstand")
+        return Severity("undecided", f"too few examples to tell; between {bounds} of the {what} withstand")
     if share.high < SEVERE:
         return Severity("severe", f"more than two thirds of the {what} {fooled}")
     if share.high < WEAK:
@@ -88,7 +88,9 @@ def has_answers(run: RunView) -> bool:
 
 def strongest(run: RunView) -> AttackView | None:
     """The attack of the headline's group that left the least."""
-    views = run.alike if run.together is not None else [view for view in run.attacks if view.results]
+    if run.together is not None:
+        return min(run.alike, key=lambda view: _left_alone(run, view).estimate)
+    views = [view for view in run.attacks if view.results]
     return min(views, key=lambda view: view.summary.racc.estimate, default=None)
 
 
@@ -126,8 +128,19 @@ def headline_sentence(run: RunView) -> str:
         )
     if not together:
         return found
-    left = view.summary.racc
+    left = _left_alone(run, view)
     return (
         f"{found} The strongest attack alone, {view.key}, leaves {percent(left.estimate)} "
         f"({percent_bounds(left, unit=False)})."
     )
+
+
+def _left_alone(run: RunView, view: AttackView) -> Interval:
+    """What an attack leaves of the examples of the union: on others it may look stronger than all together."""
+    common = set.intersection(*({result.id for result in other.results} for other in run.alike))
+    robust = sum(
+        result.outcome == "failed" and is_correct(result, view.threshold)
+        for result in view.results
+        if result.id in common
+    )
+    return wilson(robust, len(common))

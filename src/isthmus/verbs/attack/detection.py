@@ -122,14 +122,15 @@ def detect(detector: Detector, results: Sequence[AttackResult]) -> Detection:
     after = [_score_after(result) for result in results]
     caught_before = sum(scores is not None and detector.flags(scores) for scores in before)
     caught_after = sum(scores is not None and detector.flags(scores) for scores in after)
-    negatives = detector.negative_scores
+    # Rows hold seven digits: scores that were equal must stay so, or a tie would be a defeat.
+    negatives = [float(f"{score:.7g}") for score in detector.negative_scores]
     return Detection(
         detector=detector,
         fpr=wilson(detector.negatives_flagged, len(negatives)),
         tpr_before=wilson(caught_before, len(results)),
         tpr_after=wilson(caught_after, len(results)),
-        auc_before=auc([scores[detector.label] for scores in before if scores is not None], list(negatives)),
-        auc_after=auc([scores[detector.label] for scores in after if scores is not None], list(negatives)),
+        auc_before=auc([scores[detector.label] for scores in before if scores is not None], negatives),
+        auc_after=auc([scores[detector.label] for scores in after if scores is not None], negatives),
     )
 
 
