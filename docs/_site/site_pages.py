@@ -30,6 +30,7 @@ NAVIGATION: Mapping[str, tuple[str, ...]] = {
         "augmentation",
         "certificates",
         "evaluate",
+        "report",
         "measures",
         "explanations",
         "victims",
