@@ -17,7 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isthmus import attacks, certificates, defences, explanations, measures
-    from isthmus.api import Run, attack, certify, evaluate, explain, measure, open_run, train
+    from isthmus.api import (
+        GoalRequest,
+        Observer,
+        Run,
+        Verdict,
+        attack,
+        certify,
+        convert,
+        evaluate,
+        explain,
+        export,
+        fetch_assets,
+        gate,
+        list_assets,
+        measure,
+        open_run,
+        show_words,
+        train,
+        verify_assets,
+        write_report,
+    )
     from isthmus.attacks.base import AttackSettings
     from isthmus.attacks.options import AttackOptions
     from isthmus.attacks.result import AttackResult
@@ -28,8 +48,6 @@ if TYPE_CHECKING:
     from isthmus.models.victims import load_victim
     from isthmus.results import AttackResults, CertificateResults, EvaluationResults, QuestionResults
     from isthmus.training.settings import TrainingSettings
-    from isthmus.verbs.goal_options import GoalRequest
-    from isthmus.verbs.observer import Observer
 
 __version__ = "0.1.0"
 
@@ -42,32 +60,43 @@ _HOMES = {
     "Dataset": "isthmus.data",
     "EvaluationResults": "isthmus.results",
     "Example": "isthmus.core.types",
-    "GoalRequest": "isthmus.verbs.goal_options",
+    "GoalRequest": "isthmus.api",
     "IsthmusError": "isthmus.core.errors",
-    "Observer": "isthmus.verbs.observer",
+    "Observer": "isthmus.api",
     "QuestionResults": "isthmus.results",
     "Run": "isthmus.api",
     "Splits": "isthmus.data",
     "TrainingSettings": "isthmus.training.settings",
+    "Verdict": "isthmus.api",
     "Victim": "isthmus.core.types",
     "attack": "isthmus.api",
     "certify": "isthmus.api",
+    "convert": "isthmus.api",
     "evaluate": "isthmus.api",
     "explain": "isthmus.api",
+    "export": "isthmus.api",
+    "fetch_assets": "isthmus.api",
+    "gate": "isthmus.api",
+    "list_assets": "isthmus.api",
     "load_data": "isthmus.data",
     "load_model": "isthmus.models",
     "load_victim": "isthmus.models.victims",
     "measure": "isthmus.api",
     "open_run": "isthmus.api",
+    "show_words": "isthmus.api",
     "train": "isthmus.api",
+    "verify_assets": "isthmus.api",
+    "write_report": "isthmus.api",
 }
 _MODULES = ("attacks", "certificates", "defences", "explanations", "measures")
 
 __all__ = [
     "AttackOptions", "AttackResult", "AttackResults", "AttackSettings", "CertificateResults", "Dataset",
     "EvaluationResults", "Example", "GoalRequest", "IsthmusError", "Observer", "QuestionResults", "Run", "Splits",
-    "TrainingSettings", "Victim", "attack", "attacks", "certificates", "certify", "defences", "evaluate", "explain",
-    "explanations", "load_data", "load_model", "load_victim", "measure", "measures", "open_run", "train",
+    "TrainingSettings", "Verdict", "Victim", "attack", "attacks", "certificates", "certify", "convert", "defences",
+    "evaluate", "explain", "explanations", "export", "fetch_assets", "gate", "list_assets", "load_data",
+    "load_model", "load_victim", "measure", "measures", "open_run", "show_words", "train", "verify_assets",
+    "write_report",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -34,6 +34,7 @@ __all__ = [
     "Report",
     "available",
     "cache_folder",
+    "expand",
     "fetch",
     "find",
     "names",
@@ -44,6 +45,8 @@ __all__ = [
     "verify",
 ]
 
+DEFAULT = ("minilm", "rotten_tomatoes", "wordnet")
+"""What the tour in the README needs."""
 _MARKER = ".verified.json"
 _WORKPLACE = ".fetching-"
 _DAY = 86_400.0
@@ -54,6 +57,12 @@ _reporter: ContextVar[Report | None] = ContextVar("reporter", default=None)
 def names(kind: AssetKind | None = None) -> tuple[str, ...]:
     """Sorted names of the assets, of one kind or all."""
     return tuple(sorted(name for name, asset in TABLE.items() if kind in (None, asset.kind)))
+
+
+def expand(given: Sequence[str]) -> list[str]:
+    """The assets of these names, each once: ``all`` is everything, ``default`` what the tour in the README needs."""
+    groups = {"all": list(names()), "default": list(DEFAULT)}
+    return list(dict.fromkeys(one for name in given for one in groups.get(name) or [find(name).name]))
 
 
 def find(name: str) -> Asset:

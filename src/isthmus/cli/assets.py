@@ -13,9 +13,6 @@ from isthmus.core.errors import ExitCode
 if TYPE_CHECKING:
     from isthmus.assets import AssetStatus
 
-DEFAULT = ("minilm", "rotten_tomatoes", "wordnet")
-"""What the tour in the README needs."""
-
 
 class Action(StrEnum):
     """What to do with assets."""
@@ -68,13 +65,9 @@ def _choose_assets(names: list[str], action: Action) -> list[str]:
 
     if not names and action is Action.fetch:
         raise UsageError("no asset named: isthmus assets fetch default, or any of " + ", ".join(store.names()))
-    every = list(store.names())
     if action is Action.verify and not names:
-        return [name for name in every if store.available(name)]
-    found: list[str] = []
-    for name in names or ["all"]:
-        found += every if name == "all" else list(DEFAULT) if name == "default" else [store.find(name).name]
-    return list(dict.fromkeys(found))
+        return [name for name in store.names() if store.available(name)]
+    return store.expand(names or ["all"])
 
 
 def _fetch(names: list[str], force: bool, quiet: bool) -> None:

@@ -103,7 +103,7 @@ def certify(
     console.print(read_back("certified", counts, report.probe_queries))
     code = 0
     if bar is not None:
-        code = bar.judge_rates(console, f"{view.key} at {format_strength(strength, view.unit)}", rates)
+        code = bar.print_rates(console, f"{view.key} at {format_strength(strength, view.unit)}", rates)
     if as_json:
         figures = _json(report, view, strength, rates)
         if bar is not None:

@@ -144,7 +144,7 @@ def evaluate(
     if predictions is not None:
         _write_predictions(report, view, predictions, quiet)
     failure = _all_failed(view)
-    code = ExitCode.ERROR if failure else bar.judge_evaluations(console, view.evaluations) if bar is not None else 0
+    code = ExitCode.ERROR if failure else bar.print_evaluations(console, view.evaluations) if bar is not None else 0
     if as_json:
         each = {each.key: evaluation_json(each) for each in view.evaluations}
         figures: dict[str, Any] = {"run": view.folder.path.as_posix()}

@@ -36,21 +36,12 @@ def export(
     isthmus export runs/demo adversarial.jsonl
     """
     from isthmus.cli.console import print_json
-    from isthmus.core.errors import UnknownName, UsageError
     from isthmus.report.attack.export import format_of
-    from isthmus.report.view import read_run
+    from isthmus.report.attack.selection import select_attacks
     from isthmus.runs.folder import RunFolder
 
     chosen = format_of(file, form)
-    views = [view for view in read_run(RunFolder(run)).attacks if view.results]
-    if not views:
-        raise UsageError(f"{run} has no attack results yet: isthmus attack {run}")
-    if attacks is not None:
-        known = {view.key: view for view in views}
-        for name in options.names(attacks):
-            if name not in known:
-                raise UnknownName(f"attack in {run}", name, known)
-        views = [known[name] for name in dict.fromkeys(options.names(attacks))]
+    views = select_attacks(RunFolder(run), None if attacks is None else options.names(attacks))
     rows = write_export(views, file, chosen, quiet)
     if as_json:
         print_json({"file": file, "format": chosen, "rows": rows, "attacks": [view.key for view in views]})
