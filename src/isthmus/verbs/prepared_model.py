@@ -146,9 +146,7 @@ class PreparedModel(Generic[Asked]):
 class PreparedSample(PreparedModel[AskedOfSample]):
     """The model of a command, the examples it is tried on, and the folder their rows go to."""
 
-    def __init__(self, request: AskedOfSample, observer: Observer) -> None:
-        super().__init__(request, observer)
-        self._labels_checked = False
+    _labels_checked = False
 
     @cached_property
     def data_request(self) -> DataRequest:
@@ -202,7 +200,9 @@ class PreparedSample(PreparedModel[AskedOfSample]):
     @cached_property
     def folder(self) -> RunFolder:
         """Where rows go; a folder that holds another model or other data is refused."""
-        run, own, known = self.source.run, self._has_own_data, self.fingerprint
+        run, known = self.source.run, self.fingerprint
+        # Whether the split is one of those the model's run was made with.
+        own = run is not None and run.record().data.fingerprints.get(self.data.split) == self.data.fingerprint
         if self.request.out is not None:
             folder = RunFolder(self.request.out)
         else:
@@ -225,13 +225,6 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         folder.claim(record)
         self.keep_probes(folder)
         return folder
-
-    @property
-    def _has_own_data(self) -> bool:
-        """Whether the split is one of those the model's run was made with."""
-        if self.source.run is None:
-            return False
-        return self.source.run.record().data.fingerprints.get(self.data.split) == self.data.fingerprint
 
     @cached_property
     def victim(self) -> Victim:

@@ -44,7 +44,6 @@ from isthmus.verbs.request import AttackRequest
 from isthmus.verbs.rows_file import RowsJob, RowsReport
 
 if TYPE_CHECKING:
-    from isthmus.attacks.base import AttackRun
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
@@ -154,12 +153,12 @@ class _Attack(RowsJob[AttackResult]):
             "n": max(len(self.asked), int(known.get("n") or 0)),
             "labels": self.ready.choose_label_names(),
             "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
-            "suite": self._suite(),
+            "suite": self.suite.to_json(self.ready.request.attacks),
         }
 
     def revise(self, header: dict[str, Any], results: Sequence[AttackResult]) -> bool:
         """The suite may be another one now."""
-        header["suite"] = self._suite()
+        header["suite"] = self.suite.to_json(self.ready.request.attacks)
         return super().revise(header, results)
 
     def read(self, row: Mapping[str, Any]) -> AttackResult:
@@ -210,13 +209,13 @@ class _Attack(RowsJob[AttackResult]):
             "summary": summarise(results, ready.threshold).to_json(),
         }
 
-    def _suite(self) -> dict[str, Any]:
-        return self.suite.to_json(self.ready.request.attacks)
-
     def _attack_texts(
         self, examples: list[Example], note: Note | None, queries: Callable[[int], None], effort: dict[str, float]
     ) -> Generator[AttackResult, None, None]:
-        run = self._start(examples, note)
+        ready, name = self.ready, self.name
+        models = ready.companions.of(ready.model_names(name))
+        settings = ready.attack_settings(name, self.search_draws, note)
+        run = ready.methods[name](ready.victim, examples, settings, **models)
         run.engine.after_round = lambda: queries(run.statistics.scores.logical)
 
         def results() -> Generator[AttackResult, None, None]:
@@ -233,12 +232,6 @@ class _Attack(RowsJob[AttackResult]):
         effort["cpu_s"] += watch.cpu_s
         for statistics in watch.statistics:
             effort.update(sum_effort(effort, _flatten_counters(statistics)))
-
-    def _start(self, examples: list[Example], trace: Note | None) -> AttackRun:
-        ready, name = self.ready, self.name
-        models = ready.companions.of(ready.model_names(name))
-        settings = ready.attack_settings(name, self.search_draws, trace)
-        return ready.methods[name](ready.victim, examples, settings, **models)
 
 
 @dataclass(eq=False)
