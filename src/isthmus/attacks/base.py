@@ -62,7 +62,7 @@ class AttackSettings(SearchOptions):
     engine: EngineSettings = field(default_factory=EngineSettings)
 
 
-_Result: TypeAlias = partial[AttackResult]
+_ResultMaker: TypeAlias = partial[AttackResult]
 """A result as an attack's generator returns it: the engine knows how many queries it took."""
 
 
@@ -217,7 +217,7 @@ class _AttackProgram:
     def key(self) -> int:
         return derive(self.terms.settings.seed, "victim", self.example.id)
 
-    def start(self, vocabulary: Vocabulary) -> Steps[_Result]:
+    def start(self, vocabulary: Vocabulary) -> Steps[_ResultMaker]:
         """Score the clean text, search if the goal applies, and return the result, but for its counts of queries."""
         attack, example, label, terms = self.attack, self.example, self.label, self.terms
         search, settings, texts = attack.search, terms.settings, readable(example)
@@ -319,11 +319,11 @@ class AttackRun:
             else:
                 yield self._without(task)
 
-    def raw(self) -> Iterator[EngineTask[_Result]]:
+    def raw(self) -> Iterator[EngineTask[_ResultMaker]]:
         """The engine's tasks as they end, before results are made of them (for measuring the engine alone)."""
         return self.engine.run(_AttackProgram(self.attack, example, self._terms) for example in self.examples)
 
-    def _without(self, task: EngineTask[_Result]) -> AttackResult:
+    def _without(self, task: EngineTask[_ResultMaker]) -> AttackResult:
         """The result of an attack that ended without one."""
         program = task.program
         assert isinstance(program, _AttackProgram)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from isthmus.core.errors import RunError, UsageError, VictimTimeout
@@ -16,6 +17,7 @@ from isthmus.core.files import make_folder
 from isthmus.core.types import ImageClassification
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.probes import Probed, Stranger, keep, source_hash
+from isthmus.runs.provenance import fingerprint
 from isthmus.runs.settings import to_plain
 from isthmus.verbs.label_check import check_labels
 from isthmus.verbs.model_loading import (
@@ -74,7 +76,7 @@ class PreparedModel(Generic[Asked]):
     @cached_property
     def fingerprint(self) -> str | None:
         """Of the model's files, where it is local."""
-        found = self.source.fingerprint()
+        found = fingerprint(Path(self.source.spec))
         if found is not None and VERSION in self.request.victim:
             raise UsageError(
                 f"-V version: {self.source.shown} is identified by the content of its files. A version is for "
@@ -244,19 +246,17 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         """Label index of the data -> that of the victim."""
         return numbering(self.data, self.aligned)
 
-    def _names_in_data(self) -> list[str]:
-        """What the data calls each of the victim's classes."""
-        return names_in_data(self.data, self.victim.labels, self.numbering)
-
     def choose_label_names(self) -> list[str]:
         """Class names for people: the victim's own, or the data's where the victim only numbers them."""
-        return choose_label_names(self.victim.labels, self._names_in_data())
+        labels = self.victim.labels
+        return choose_label_names(labels, names_in_data(self.data, labels, self.numbering))
 
     def check_labels(self) -> None:
         """Stop if the model's labels cannot be those of the data; looked at once."""
         if self.request.label_check and not self._labels_checked:
             try:
-                check_labels(self.victim, self.aligned, self.request.seed, self._names_in_data())
+                names = names_in_data(self.data, self.victim.labels, self.numbering)
+                check_labels(self.victim, self.aligned, self.request.seed, names)
             except VictimTimeout as error:
                 self.observer.note(f"labels not checked: {error}")
             self._labels_checked = True

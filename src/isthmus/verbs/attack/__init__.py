@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.attacks.processes import AttackWatch
@@ -35,7 +35,7 @@ from isthmus.verbs.attack.embeddings import PreparedEmbeddingAttacks, divide
 from isthmus.verbs.attack.gradient import Cohort, PreparedGradientAttacks
 from isthmus.verbs.attack.images import AdversarialImageFile, PreparedImageAttacks, attacks_images
 from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
-from isthmus.verbs.attack.processes import attack_by_workers, check_processes
+from isthmus.verbs.attack.processes import attack_by_workers
 from isthmus.verbs.attack.suite import Suite, choose
 from isthmus.verbs.attack.trace import Trace, is_traced
 from isthmus.verbs.observer import Observer, Silent
@@ -54,7 +54,11 @@ __all__ = ["AttackRequest", "attack", "moves_embeddings"]
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> RowsReport[AttackResult]:
     """Run every attack of the request."""
-    check_processes(request)
+    if request.processes is not None and request.model.startswith(("http://", "https://")):
+        raise UsageError(
+            "--processes is for models that run on this machine: every process would query the service at full rate. "
+            "Use -V concurrency=… for parallel requests"
+        )
     observer = observer or Silent()
     if attacks_images(request):
         if request.processes is not None:
@@ -175,12 +179,13 @@ class _Attack(RowsJob[AttackResult]):
         """Attack all of them at once, by several processes where that was asked for."""
         ready = self.ready
         examples = [example for example in ready.sample.align_labels(ready.victim.labels) if example.id in missing]
-        trace = Trace(file.trace_path)
-        if ready.request.trace:
-            trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
-        note = trace.note if ready.request.trace else None
         attacked = self._by_workers if ready.request.processes is not None else self._attack_texts
-        found = attacked(examples, note, lambda count: ready.observer.queries(file.key, count), effort)
+        queries = partial(ready.observer.queries, file.key)
+        if not ready.request.trace:
+            return attacked(examples, None, queries, effort)
+        trace = Trace(file.trace_path)
+        trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
+        found = attacked(examples, trace.note, queries, effort)
 
         def results() -> Generator[AttackResult, None, None]:
             with trace, contextlib.closing(found):
