@@ -62,7 +62,7 @@ class AttackSettings(SearchOptions):
     engine: EngineSettings = field(default_factory=EngineSettings)
 
 
-_Result: TypeAlias = partial[AttackResult]
+_ResultMaker: TypeAlias = partial[AttackResult]
 """A result as an attack's generator returns it: the engine knows how many queries it took."""
 
 
@@ -133,62 +133,6 @@ class WordAttack(ABC):
             masked_lm=masked_lm,
         )
 
-    @final
-    def attempt(self, terms: _Terms, example: Example, label: int, vocabulary: Vocabulary) -> Steps[_Result]:
-        """Score the clean text, search if the goal applies, and return the result, but for its counts of queries."""
-        settings, texts = terms.settings, readable(example)
-        original = Draft.of(texts, vocabulary, settings.protection.editable(texts, self.frozen_columns()))
-        clean = (yield Score(original, exact=True))[0]
-        often = None
-        if terms.randomised and settings.fresh:
-            often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
-        if not settings.goal.applies(clean, label):
-            outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            same = (original, original, clean, clean)
-            return partial(_make_result, example, settings.seed, *same, outcome=outcome, clean=often)
-        rng = python_stream(settings.seed, example.id)
-        trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
-        spent, fresh, reason = False, None, ""
-        attempts = Attempts(trial)
-        try:
-            if terms.search_draws:
-                yield from over_draws(self.search, trial, terms.search_draws, terms.votes)
-            else:
-                yield from self.search(trial)
-            if terms.randomised and not terms.search_draws:
-                streams = (python_stream(settings.seed, example.id, again + 1) for again in range(settings.restarts))
-                yield from insist(attempts, self.search, terms.rules, streams)
-            outcome = "succeeded" if attempts.best.reached else "failed"
-        except BudgetSpent:
-            spent, outcome = True, "succeeded" if attempts.best.reached else "failed"
-        except (TimeSpent, VictimTimeout) as late:
-            outcome = "succeeded" if attempts.best.reached else "timed_out"
-            reason = "" if attempts.best.reached else str(late)
-        trial = conclude_trial(attempts.best)
-        if terms.randomised and settings.fresh:
-            outcome, fresh = yield from judge_outcome(trial, outcome, settings.fresh, terms.declines)
-        elif outcome == "failed" and terms.declines(trial.scores):
-            outcome = "abstained"
-        similarity = None
-        if terms.compares and trial.draft is not original:
-            similarity = yield from _similarity(trial)
-        return partial(
-            _make_result,
-            example,
-            settings.seed,
-            original,
-            trial.draft,
-            clean,
-            trial.scores,
-            outcome=outcome,
-            candidates=attempts.candidates,
-            similarity=similarity,
-            budget_spent=spent,
-            fresh=fresh,
-            clean=often,
-            reason=reason,
-        )
-
 
 def _make_result(
     example: Example, seed: int, original: Draft, final: Draft, before: Floats, after: Floats, **more: Any
@@ -196,6 +140,8 @@ def _make_result(
     """The result of an attack that ended with the draft `final` and its scores; `more` is what the attack says."""
     assert isinstance(example.label, int)
     edits = align_edits(original, final)
+    # Seven digits are all that a float32 holds.
+    rounded = [tuple([float(f"{score:.7g}") for score in scores.tolist()]) for scores in (before, after)]
     words = int(np.count_nonzero(original.editable))
     return AttackResult(
         example.id,
@@ -204,8 +150,8 @@ def _make_result(
         perturbed=final.texts if edits else example.texts,
         prediction_before=int(before.argmax()),
         prediction_after=int(after.argmax()),
-        score_before=_round_scores(before),
-        score_after=_round_scores(after),
+        score_before=rounded[0],
+        score_after=rounded[1],
         words=words,
         edits=edits,
         words_changed=len(edits) / words if words else 0.0,
@@ -271,8 +217,61 @@ class _AttackProgram:
     def key(self) -> int:
         return derive(self.terms.settings.seed, "victim", self.example.id)
 
-    def start(self, vocabulary: Vocabulary) -> Steps[_Result]:
-        return self.attack.attempt(self.terms, self.example, self.label, vocabulary)
+    def start(self, vocabulary: Vocabulary) -> Steps[_ResultMaker]:
+        """Score the clean text, search if the goal applies, and return the result, but for its counts of queries."""
+        attack, example, label, terms = self.attack, self.example, self.label, self.terms
+        search, settings, texts = attack.search, terms.settings, readable(example)
+        original = Draft.of(texts, vocabulary, settings.protection.editable(texts, attack.frozen_columns()))
+        clean = (yield Score(original, exact=True))[0]
+        often = None
+        if terms.randomised and settings.fresh:
+            often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
+        if not settings.goal.applies(clean, label):
+            outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
+            same = (original, original, clean, clean)
+            return partial(_make_result, example, settings.seed, *same, outcome=outcome, clean=often)
+        rng = python_stream(settings.seed, example.id)
+        trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
+        spent, fresh, reason = False, None, ""
+        attempts = Attempts(trial)
+        try:
+            if terms.search_draws:
+                yield from over_draws(search, trial, terms.search_draws, terms.votes)
+            else:
+                yield from search(trial)
+            if terms.randomised and not terms.search_draws:
+                streams = (python_stream(settings.seed, example.id, again + 1) for again in range(settings.restarts))
+                yield from insist(attempts, search, terms.rules, streams)
+            outcome = "succeeded" if attempts.best.reached else "failed"
+        except BudgetSpent:
+            spent, outcome = True, "succeeded" if attempts.best.reached else "failed"
+        except (TimeSpent, VictimTimeout) as late:
+            outcome = "succeeded" if attempts.best.reached else "timed_out"
+            reason = "" if attempts.best.reached else str(late)
+        trial = conclude_trial(attempts.best)
+        if terms.randomised and settings.fresh:
+            outcome, fresh = yield from judge_outcome(trial, outcome, settings.fresh, terms.declines)
+        elif outcome == "failed" and terms.declines(trial.scores):
+            outcome = "abstained"
+        similarity = None
+        if terms.compares and trial.draft is not original:
+            similarity = yield from _similarity(trial)
+        return partial(
+            _make_result,
+            example,
+            settings.seed,
+            original,
+            trial.draft,
+            clean,
+            trial.scores,
+            outcome=outcome,
+            candidates=attempts.candidates,
+            similarity=similarity,
+            budget_spent=spent,
+            fresh=fresh,
+            clean=often,
+            reason=reason,
+        )
 
 
 class AttackRun:
@@ -320,11 +319,11 @@ class AttackRun:
             else:
                 yield self._without(task)
 
-    def raw(self) -> Iterator[EngineTask[_Result]]:
+    def raw(self) -> Iterator[EngineTask[_ResultMaker]]:
         """The engine's tasks as they end, before results are made of them (for measuring the engine alone)."""
         return self.engine.run(_AttackProgram(self.attack, example, self._terms) for example in self.examples)
 
-    def _without(self, task: EngineTask[_Result]) -> AttackResult:
+    def _without(self, task: EngineTask[_ResultMaker]) -> AttackResult:
         """The result of an attack that ended without one."""
         program = task.program
         assert isinstance(program, _AttackProgram)
@@ -359,11 +358,6 @@ def _models(
 
             masked_lm = load_masked_lm(name)
     return encoder, masked_lm
-
-
-def _round_scores(scores: Floats) -> tuple[float, ...]:
-    # Seven digits are all that a float32 holds.
-    return tuple([float(f"{score:.7g}") for score in scores.tolist()])
 
 
 def as_victim(victim: Victim | Callable[[list[str]], Any]) -> Victim:

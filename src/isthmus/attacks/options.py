@@ -67,8 +67,15 @@ class SearchOptions:
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if "heading" in one.metadata and value is not None:
-                _check(self.spell(one.name), value, one.metadata["least"], one.metadata["most"], one.metadata["above"])
+            if "heading" not in one.metadata or value is None:
+                continue
+            least, most, above = (one.metadata[bound] for bound in ("least", "most", "above"))
+            if least is not None and not value >= least:
+                raise UsageError(f"{self.spell(one.name)} must be at least {least:g}, not {value}")
+            if most is not None and value > most:
+                raise UsageError(f"{self.spell(one.name)} must be at most {most:g}, not {value}")
+            if above is not None and not above < value < math.inf:
+                raise UsageError(f"{self.spell(one.name)} must be a number over {above:g}, not {value}")
 
     def spell(self, name: str) -> str:
         """A field's name in an error."""
@@ -119,12 +126,3 @@ class AttackOptions(SearchOptions):
 def flag(name: str) -> str:
     """The name of an option on the command line."""
     return f"--{name.replace('_', '-')}"
-
-
-def _check(name: str, value: Any, least: float | None, most: float | None, above: float | None) -> None:
-    if least is not None and not value >= least:
-        raise UsageError(f"{name} must be at least {least:g}, not {value}")
-    if most is not None and value > most:
-        raise UsageError(f"{name} must be at most {most:g}, not {value}")
-    if above is not None and not above < value < math.inf:
-        raise UsageError(f"{name} must be a number over {above:g}, not {value}")

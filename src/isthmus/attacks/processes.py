@@ -30,13 +30,13 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
+from isthmus.attacks.result import AttackResult
 from isthmus.core.errors import IsthmusError, RunError, UsageError
 from isthmus.core.seeds import derive
 from isthmus.core.types import Example, Floats, Victim
 
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
-    from isthmus.attacks.result import AttackResult
     from isthmus.engine.settings import EngineStatistics
 
 COHORTS, SMALLEST, LARGEST = 4, 256, 2048
@@ -144,12 +144,15 @@ class Workers:
                 worker, message = self._inbox.get()
                 if worker not in self._workers:
                     continue
-                if isinstance(message, _FoundResult):
-                    if message.result.id in wanted and message.result.id not in done:
-                        done.add(message.result.id)
-                        for query in message.queries if watch.trace is not None else ():
+                if isinstance(message, AttackResult):
+                    queries, worker.queries = worker.queries, []
+                    if message.id in wanted and message.id not in done:
+                        done.add(message.id)
+                        for query in queries if watch.trace is not None else ():
                             watch.trace(*query)  # type: ignore[misc]
-                        yield message.result
+                        yield message
+                elif isinstance(message, list):
+                    worker.queries = message
                 elif isinstance(message, _AskedQueries):
                     asked[worker.number] = worker.finished + message.queries
                     watch.queries(sum(asked.values()))
@@ -218,7 +221,7 @@ class _Cohort:
     lost: int = 0
 
 
-# What travels.
+# What travels, beside results as they are; before each of these its queries, where they are wanted.
 
 
 @dataclass(frozen=True)
@@ -236,12 +239,6 @@ class _Task:
 @dataclass(frozen=True)
 class _Begun:
     """Message: the models are loaded."""
-
-
-@dataclass(frozen=True)
-class _FoundResult:
-    result: AttackResult
-    queries: list[Query]
 
 
 @dataclass(frozen=True)
@@ -281,6 +278,8 @@ class _WorkerProcess:
     def __init__(self, number: int, source: AttackSource, inbox: queue.SimpleQueue[tuple[_WorkerProcess, Any]]) -> None:
         self.number, self.finished, self.began = number, 0, False
         self.cohort: _Cohort | None = None
+        self.queries: list[Query] = []
+        """About the example whose result comes next."""
         self._process = subprocess.Popen([sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -388,5 +387,7 @@ def _attack(source: AttackSource, victim: Victim, task: _Task, outgoing: IO[byte
     run = job.attack(victim, task.examples, settings, **source.models(job.names))
     run.engine.after_round = lambda: _write(outgoing, _AskedQueries(run.statistics.scores.logical))
     for result in run:
-        _write(outgoing, _FoundResult(result, queries.pop(derive(seed, "victim", result.id), [])))
+        if job.traced:
+            _write(outgoing, queries.pop(derive(seed, "victim", result.id), []))
+        _write(outgoing, result)
     return run.statistics

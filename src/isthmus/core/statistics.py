@@ -147,7 +147,23 @@ def quantile(values: ArrayLike, share: float, level: float = 0.95) -> Interval:
 
 def bootstrap_mean(values: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95) -> Interval:
     """Percentile bootstrap interval of a mean."""
-    return _bootstrap(_vector("values", values), seed, draws, level)
+    sample = _vector("values", values)
+    check_share("level", level)
+    if draws < 1:
+        raise UsageError(f"draws must be at least 1, not {draws}")
+    if len(sample) == 0:
+        return Interval(math.nan, math.nan, math.nan, level)
+    rng = numpy_stream(seed, "bootstrap")
+    # A draw only depends on how often each distinct value is picked: for rates that is a handful of values, not n.
+    distinct, counts = np.unique(sample, return_counts=True)
+    if len(distinct) <= 64:
+        means = rng.multinomial(len(sample), counts / len(sample), size=draws) @ distinct / len(sample)
+    else:
+        rows = max(1, 4_000_000 // len(sample))
+        blocks = [min(rows, draws - start) for start in range(0, draws, rows)]
+        means = np.concatenate([sample[rng.integers(len(sample), size=(m, len(sample)))].mean(axis=1) for m in blocks])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(sample.mean()), float(low), float(high), level)
 
 
 def paired_bootstrap(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 10_000, level: float = 0.95) -> Interval:
@@ -155,7 +171,7 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 10_
     first, second = _vector("a", a), _vector("b", b)
     if len(first) != len(second):
         raise UsageError(f"a paired comparison needs equal lengths, not {len(first)} and {len(second)}")
-    return _bootstrap(first - second, seed, draws, level)
+    return bootstrap_mean(first - second, seed, draws, level)
 
 
 def bootstrap_ratio(
@@ -228,25 +244,6 @@ def _correlated(a: ArrayLike, b: ArrayLike, level: float) -> tuple[Doubles, Doub
         raise UsageError(f"a correlation needs equal lengths, not {len(first)} and {len(second)}")
     check_share("level", level)
     return first, second
-
-
-def _bootstrap(values: Doubles, seed: int, draws: int, level: float) -> Interval:
-    check_share("level", level)
-    if draws < 1:
-        raise UsageError(f"draws must be at least 1, not {draws}")
-    if len(values) == 0:
-        return Interval(math.nan, math.nan, math.nan, level)
-    rng = numpy_stream(seed, "bootstrap")
-    # A draw only depends on how often each distinct value is picked: for rates that is a handful of values, not n.
-    distinct, counts = np.unique(values, return_counts=True)
-    if len(distinct) <= 64:
-        means = rng.multinomial(len(values), counts / len(values), size=draws) @ distinct / len(values)
-    else:
-        rows = max(1, 4_000_000 // len(values))
-        blocks = [min(rows, draws - start) for start in range(0, draws, rows)]
-        means = np.concatenate([values[rng.integers(len(values), size=(m, len(values)))].mean(axis=1) for m in blocks])
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(values.mean()), float(low), float(high), level)
 
 
 def mcnemar(a_right: Sequence[bool] | NDArray[np.bool_], b_right: Sequence[bool] | NDArray[np.bool_]) -> McNemar:

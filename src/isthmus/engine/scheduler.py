@@ -60,7 +60,8 @@ class Engine:
         masked_lm: MaskedLM | None = None,
     ) -> None:
         self.victim, self.settings, self.reached = victim, settings or EngineSettings(), reached
-        self.vocabulary = Vocabulary(_unknown_token(victim))
+        unknown = getattr(getattr(victim, "tokenizer", None), "unk_token", None)
+        self.vocabulary = Vocabulary(unknown if isinstance(unknown, str) else "[UNK]")
         self.scorer = self._scorer(victim)
         graded = victim.graded if isinstance(victim, Voting) else None
         self.graded = None if graded is None else self._scorer(graded, self.scorer.statistics)
@@ -405,11 +406,6 @@ def _gather_answers(started: list[tuple[list[int], Later]], answers: list[Any]) 
         for index, answer in zip(chosen, served, strict=True):
             answers[index] = answer
     return partial(_gather_answers, again, answers) if again else answers
-
-
-def _unknown_token(victim: Victim) -> str:
-    token = getattr(getattr(victim, "tokenizer", None), "unk_token", None)
-    return token if isinstance(token, str) else "[UNK]"
 
 
 @contextmanager

@@ -223,6 +223,30 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.record_path = self.path / "run.json"
+        self.model_path = self.path / "model"
+        """The folder of the trained classifier."""
+        self.train_log_path = self.path / "train.jsonl"
+        self.attacks_path = self.path / "attacks"
+        """The folder of the attacks' rows."""
+        self.embeddings_path = self.path / "embeddings"
+        """The folder of the rows of attacks on embeddings: nobody can send one, so they are kept apart."""
+        self.evaluations_path = self.path / "evaluations"
+        """The folder of the evaluations' rows."""
+        self.certificates_path = self.path / "certificates"
+        """The folder of the certificates' rows."""
+        self.snapshots_path = self.path / "snapshots"
+        """The weights of single epochs."""
+        self.probes_path = self.path / "probes.json"
+        """By which a model without files of its own is known again."""
+        self.measures_path = self.path / "measures.json"
+        """What was measured."""
+        self.explanations_path = self.path / "explanations.json"
+        """What was explained."""
+        self.figures_path = self.path / "figures"
+        """Figures of measures and explanations."""
+        self.report_path = self.path / "report.html"
+        """The page."""
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -231,71 +255,6 @@ class RunFolder:
     def name(self) -> str:
         """The folder's own name."""
         return self.path.resolve().name
-
-    @property
-    def record_path(self) -> Path:
-        """The path of run.json."""
-        return self.path / "run.json"
-
-    @property
-    def model_path(self) -> Path:
-        """The folder of the trained classifier."""
-        return self.path / "model"
-
-    @property
-    def train_log_path(self) -> Path:
-        """The path of train.jsonl."""
-        return self.path / "train.jsonl"
-
-    @property
-    def attacks_path(self) -> Path:
-        """The folder of the rows of attacks."""
-        return self.path / "attacks"
-
-    @property
-    def embeddings_path(self) -> Path:
-        """The folder of the rows of attacks on embeddings, apart from texts because nobody can send an embedding."""
-        return self.path / "embeddings"
-
-    @property
-    def evaluations_path(self) -> Path:
-        """The folder of the rows of evaluations."""
-        return self.path / "evaluations"
-
-    @property
-    def certificates_path(self) -> Path:
-        """The folder of the rows of certificates."""
-        return self.path / "certificates"
-
-    @property
-    def snapshots_path(self) -> Path:
-        """The folder of the weights of single epochs."""
-        return self.path / "snapshots"
-
-    @property
-    def probes_path(self) -> Path:
-        """The file by which a model without files of its own is recognised."""
-        return self.path / "probes.json"
-
-    @property
-    def measures_path(self) -> Path:
-        """The file of measurements."""
-        return self.path / "measures.json"
-
-    @property
-    def explanations_path(self) -> Path:
-        """The file of explanations."""
-        return self.path / "explanations.json"
-
-    @property
-    def figures_path(self) -> Path:
-        """The folder of figures of measures and explanations."""
-        return self.path / "figures"
-
-    @property
-    def report_path(self) -> Path:
-        """The file of the report page."""
-        return self.path / "report.html"
 
     @property
     def exists(self) -> bool:

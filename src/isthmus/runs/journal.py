@@ -132,7 +132,8 @@ class Journal:
         start = -1
         try:
             start = os.lseek(self._handle, 0, os.SEEK_END)
-            _write_all(self._handle, line)
+            while line:
+                line = line[os.write(self._handle, line) :]
         except OSError:
             # A full disk may take half a line; the rows before it stay good.
             with appending(self.path):
@@ -237,11 +238,6 @@ def _lock_again(handle: int, path: Path) -> int:
     again = os.dup(handle)
     fcntl.fcntl(again, fcntl.F_SETFL, fcntl.fcntl(again, fcntl.F_GETFL) | os.O_APPEND)
     return again
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(handle, data) :]
 
 
 def _lock(handle: int, path: Path, *, shared: bool = False) -> None:

@@ -255,7 +255,10 @@ def _make_balance_row(result: AttackResult, right: bool) -> BalanceRow:
 
 
 def _fresh(results: Sequence[AttackResult], correct: Sequence[bool]) -> FreshSummary | None:
-    looked, steady = [result for result in results if _is_claimed(result)], clean_probabilities(results)
+    looked, steady = (
+        [result for result in results if result.fresh and result.fresh.claimed],
+        clean_probabilities(results),
+    )
     if not looked and not steady:
         return None
     holds = [_holding(result, right) for right, result in zip(correct, results, strict=True)]
@@ -279,11 +282,6 @@ def _holding(result: AttackResult, right: bool = True) -> float:
     return float(right and result.outcome == "failed")
 
 
-def _is_claimed(result: AttackResult) -> bool:
-    """Whether the text seemed to fool a randomised classifier, and was scored again."""
-    return result.fresh is not None and result.fresh.claimed
-
-
 def success_probabilities(results: Sequence[AttackResult]) -> list[float]:
     """For each text that seemed to fool a randomised classifier, the share of fresh draws on which it does."""
     return [result.fresh.reached / result.fresh.draws for result in results if result.fresh and result.fresh.claimed]
@@ -296,7 +294,7 @@ def clean_probabilities(results: Sequence[AttackResult]) -> list[float]:
 
 def holding_probabilities(results: Sequence[AttackResult]) -> list[float]:
     """For each text that seemed to fool a randomised classifier, the share of fresh draws on which it does not."""
-    return [_holding(result) for result in results if _is_claimed(result)]
+    return [_holding(result) for result in results if result.fresh and result.fresh.claimed]
 
 
 def without_candidates(result: AttackResult) -> bool:

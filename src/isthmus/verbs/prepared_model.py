@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from isthmus.core.errors import RunError, UsageError, VictimTimeout
@@ -16,6 +17,7 @@ from isthmus.core.files import make_folder
 from isthmus.core.types import ImageClassification
 from isthmus.runs.folder import ModelRecord, RunFolder, RunRecord, default_path
 from isthmus.runs.probes import Probed, Stranger, keep, source_hash
+from isthmus.runs.provenance import fingerprint
 from isthmus.runs.settings import to_plain
 from isthmus.verbs.label_check import check_labels
 from isthmus.verbs.model_loading import (
@@ -74,7 +76,7 @@ class PreparedModel(Generic[Asked]):
     @cached_property
     def fingerprint(self) -> str | None:
         """Fingerprint of the model's files, if it is local."""
-        found = self.source.fingerprint()
+        found = fingerprint(Path(self.source.spec))
         if found is not None and VERSION in self.request.victim:
             raise UsageError(
                 f"-V version: {self.source.shown} is identified by the content of its files. A version is for "
@@ -146,9 +148,7 @@ class PreparedModel(Generic[Asked]):
 class PreparedSample(PreparedModel[AskedOfSample]):
     """The model of a command, its sample, and the folder of the rows."""
 
-    def __init__(self, request: AskedOfSample, observer: Observer) -> None:
-        super().__init__(request, observer)
-        self._labels_checked = False
+    _labels_checked = False
 
     @cached_property
     def data_request(self) -> DataRequest:
@@ -202,7 +202,9 @@ class PreparedSample(PreparedModel[AskedOfSample]):
     @cached_property
     def folder(self) -> RunFolder:
         """The folder of the rows; one that holds another model or other data is refused."""
-        run, own, known = self.source.run, self._has_own_data, self.fingerprint
+        run, known = self.source.run, self.fingerprint
+        # Whether the split is one of those the model's run was made with.
+        own = run is not None and run.record().data.fingerprints.get(self.data.split) == self.data.fingerprint
         if self.request.out is not None:
             folder = RunFolder(self.request.out)
         else:
@@ -226,13 +228,6 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         self.keep_probes(folder)
         return folder
 
-    @property
-    def _has_own_data(self) -> bool:
-        """Whether the split belongs to the run's own data."""
-        if self.source.run is None:
-            return False
-        return self.source.run.record().data.fingerprints.get(self.data.split) == self.data.fingerprint
-
     @cached_property
     def victim(self) -> Victim:
         """The model, loaded."""
@@ -251,19 +246,17 @@ class PreparedSample(PreparedModel[AskedOfSample]):
         """Map label indices of the data to the victim's."""
         return numbering(self.data, self.aligned)
 
-    def _names_in_data(self) -> list[str]:
-        """The data's name for each of the victim's classes."""
-        return names_in_data(self.data, self.victim.labels, self.numbering)
-
     def choose_label_names(self) -> list[str]:
         """Class names for people: the victim's own, or the data's if the victim only has numbers."""
-        return choose_label_names(self.victim.labels, self._names_in_data())
+        labels = self.victim.labels
+        return choose_label_names(labels, names_in_data(self.data, labels, self.numbering))
 
     def check_labels(self) -> None:
         """Stop if the model's labels cannot match those of the data; checked once."""
         if self.request.label_check and not self._labels_checked:
             try:
-                check_labels(self.victim, self.aligned, self.request.seed, self._names_in_data())
+                names = names_in_data(self.data, self.victim.labels, self.numbering)
+                check_labels(self.victim, self.aligned, self.request.seed, names)
             except VictimTimeout as error:
                 self.observer.note(f"labels not checked: {error}")
             self._labels_checked = True

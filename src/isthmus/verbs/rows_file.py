@@ -20,7 +20,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 import isthmus
@@ -62,7 +62,7 @@ class RowsReport(Generic[Result]):
     outcomes: tuple[RowsDone[Result], ...]
     probe_queries: int = 0
     """Queries made to check that the model is unchanged."""
-    embeddings: tuple[RowsDone[Result], ...] = ()
+    embeddings: tuple[RowsDone[Result], ...] = field(default=(), kw_only=True)
     """Attacks on embeddings of texts, which nobody can send: part of no union."""
 
 

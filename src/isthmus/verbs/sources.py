@@ -11,7 +11,6 @@ from isthmus.core.errors import ModelError, RunError, UsageError
 from isthmus.core.files import read_json
 from isthmus.core.redaction import bare_url
 from isthmus.runs.folder import DataRecord, RunFolder, short_name
-from isthmus.runs.provenance import fingerprint
 
 if TYPE_CHECKING:
     from isthmus.data import Dataset, Splits
@@ -149,7 +148,3 @@ class ModelSource:
             return not folder.is_dir()  # Anything may be behind a name; transformers has no such models.
         found = read_json(next(file for file in described if file.is_file()))
         return bool(found.get("slots") or found.get("deployment"))
-
-    def fingerprint(self) -> str | None:
-        """Fingerprint of its files; None if it is not local."""
-        return fingerprint(Path(self.spec))

@@ -6,8 +6,6 @@ an English word counts only with a path behind it (``bit.is/x``).
 
 from __future__ import annotations
 
-from isthmus.core.errors import UnknownName
-
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 """One part of a host name, in any script."""
 _ENDINGS = (
@@ -38,10 +36,3 @@ KINDS = {
 }
 """Regular expressions by name. ``url``: with a scheme, with www, bare domains, numeric hosts. ``phone``: seven to
 fifteen digits however they are set apart, and short codes of five or six."""
-
-
-def check_kinds(kinds: tuple[str, ...]) -> None:
-    """Refuse an unknown kind."""
-    for kind in kinds:
-        if kind not in KINDS:
-            raise UnknownName("kind to protect", kind, KINDS)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.attacks.parts._matching import find_spans
-from isthmus.attacks.parts.payload import KINDS, check_kinds
+from isthmus.attacks.parts.payload import KINDS
 from isthmus.core.errors import UnknownName, UsageError
 from isthmus.text.words import Words
 
@@ -32,7 +32,9 @@ class Protection:
     """Names in `isthmus.attacks.parts.payload.KINDS`: ``url``, ``email``, ``phone``."""
 
     def __post_init__(self) -> None:
-        check_kinds(self.kinds)
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise UnknownName("kind to protect", kind, KINDS)
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)

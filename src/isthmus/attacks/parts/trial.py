@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.attacks.parts.candidates import Rule, by_kind
+from isthmus.attacks.parts.candidates import AskingRule, PlainRule, Rule
 from isthmus.attacks.parts.goals import Goal, Untargeted
 from isthmus.core import compiled
 from isthmus.core.types import Floats
@@ -39,7 +40,9 @@ class Trial:
         self.original = self.draft = original
         self.scores = scores  # [classes] of the draft as it stands
         self.progress = float(goal.progress(scores, label))
-        self.plain_rules, self.asking_rules = by_kind(rules)
+        # What `isinstance` asks of a protocol, at a tenth of its time: every text begins with this.
+        self.plain_rules = tuple([cast("PlainRule", rule) for rule in rules if hasattr(rule, "holds")])
+        self.asking_rules = tuple([cast("AskingRule", rule) for rule in rules if hasattr(rule, "ask")])
         self.candidates = 0  # candidates that passed the rules so far
         self.moves = 0  # candidates accepted so far
 

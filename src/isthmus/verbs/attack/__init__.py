@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isthmus.attacks.processes import AttackWatch
@@ -35,7 +35,7 @@ from isthmus.verbs.attack.embeddings import PreparedEmbeddingAttacks, divide
 from isthmus.verbs.attack.gradient import Cohort, PreparedGradientAttacks
 from isthmus.verbs.attack.images import AdversarialImageFile, PreparedImageAttacks, attacks_images
 from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
-from isthmus.verbs.attack.processes import attack_by_workers, check_processes
+from isthmus.verbs.attack.processes import attack_by_workers
 from isthmus.verbs.attack.suite import Suite, choose
 from isthmus.verbs.attack.trace import Trace, is_traced
 from isthmus.verbs.observer import Observer, Silent
@@ -44,7 +44,6 @@ from isthmus.verbs.request import AttackRequest
 from isthmus.verbs.rows_file import RowsJob, RowsReport
 
 if TYPE_CHECKING:
-    from isthmus.attacks.base import AttackRun
     from isthmus.core.types import Example
     from isthmus.data import Rejected
 
@@ -55,7 +54,11 @@ __all__ = ["AttackRequest", "attack", "moves_embeddings"]
 
 def attack(request: AttackRequest, observer: Observer | None = None) -> RowsReport[AttackResult]:
     """Run every attack of the request."""
-    check_processes(request)
+    if request.processes is not None and request.model.startswith(("http://", "https://")):
+        raise UsageError(
+            "--processes is for models that run on this machine: every process would query the service at full rate. "
+            "Use -V concurrency=… for parallel requests"
+        )
     observer = observer or Silent()
     if attacks_images(request):
         if request.processes is not None:
@@ -154,12 +157,12 @@ class _Attack(RowsJob[AttackResult]):
             "n": max(len(self.asked), int(known.get("n") or 0)),
             "labels": self.ready.choose_label_names(),
             "data": {"name": data.name, "split": data.split, "fingerprint": data.fingerprint},
-            "suite": self._suite(),
+            "suite": self.suite.to_json(self.ready.request.attacks),
         }
 
     def revise(self, header: dict[str, Any], results: Sequence[AttackResult]) -> bool:
         """The suite may be another one now."""
-        header["suite"] = self._suite()
+        header["suite"] = self.suite.to_json(self.ready.request.attacks)
         return super().revise(header, results)
 
     def read(self, row: Mapping[str, Any]) -> AttackResult:
@@ -176,12 +179,13 @@ class _Attack(RowsJob[AttackResult]):
         """Attack all of them at once, by several processes where that was asked for."""
         ready = self.ready
         examples = [example for example in ready.sample.align_labels(ready.victim.labels) if example.id in missing]
-        trace = Trace(file.trace_path)
-        if ready.request.trace:
-            trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
-        note = trace.note if ready.request.trace else None
         attacked = self._by_workers if ready.request.processes is not None else self._attack_texts
-        found = attacked(examples, note, lambda count: ready.observer.queries(file.key, count), effort)
+        queries = partial(ready.observer.queries, file.key)
+        if not ready.request.trace:
+            return attacked(examples, None, queries, effort)
+        trace = Trace(file.trace_path)
+        trace.begin({ready.key(example): example.id for example in examples}, list(journal.rows))
+        found = attacked(examples, trace.note, queries, effort)
 
         def results() -> Generator[AttackResult, None, None]:
             with trace, contextlib.closing(found):
@@ -210,13 +214,13 @@ class _Attack(RowsJob[AttackResult]):
             "summary": summarise(results, ready.threshold).to_json(),
         }
 
-    def _suite(self) -> dict[str, Any]:
-        return self.suite.to_json(self.ready.request.attacks)
-
     def _attack_texts(
         self, examples: list[Example], note: Note | None, queries: Callable[[int], None], effort: dict[str, float]
     ) -> Generator[AttackResult, None, None]:
-        run = self._start(examples, note)
+        ready, name = self.ready, self.name
+        models = ready.companions.of(ready.model_names(name))
+        settings = ready.attack_settings(name, self.search_draws, note)
+        run = ready.methods[name](ready.victim, examples, settings, **models)
         run.engine.after_round = lambda: queries(run.statistics.scores.logical)
 
         def results() -> Generator[AttackResult, None, None]:
@@ -233,12 +237,6 @@ class _Attack(RowsJob[AttackResult]):
         effort["cpu_s"] += watch.cpu_s
         for statistics in watch.statistics:
             effort.update(sum_effort(effort, _flatten_counters(statistics)))
-
-    def _start(self, examples: list[Example], trace: Note | None) -> AttackRun:
-        ready, name = self.ready, self.name
-        models = ready.companions.of(ready.model_names(name))
-        settings = ready.attack_settings(name, self.search_draws, trace)
-        return ready.methods[name](ready.victim, examples, settings, **models)
 
 
 @dataclass(eq=False)

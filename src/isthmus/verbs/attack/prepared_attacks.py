@@ -238,14 +238,14 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
 
     def has_work(self, name: str) -> bool:
         """Whether examples of an attack have no row yet, as far as the files tell."""
-        files = [self.file(name, self.settings(name, search)) for search in self.searches]
-        return any(map(self._lacks_rows, files))
-
-    def _lacks_rows(self, file: AttackFile) -> bool:
-        if self.request.trace or self.request.retry_errors or not file.header_path.exists():
-            return True
-        there = {str(row.get("id")) for row in file.rows()}
-        return not (file.header().get("summary") and there.issuperset(ids(self.sample)))
+        for search_draws in self.searches:
+            file = self.file(name, self.settings(name, search_draws))
+            if self.request.trace or self.request.retry_errors or not file.header_path.exists():
+                return True
+            there = {str(row.get("id")) for row in file.rows()}
+            if not (file.header().get("summary") and there.issuperset(ids(self.sample))):
+                return True
+        return False
 
 
 def parameters_of(given: Mapping[str, Any], entries: Mapping[str, catalog.Entry]) -> dict[str, dict[str, Any]]:

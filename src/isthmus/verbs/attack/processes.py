@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from isthmus.attacks.processes import AttackWatch, Job, Workers, cohorts_of
-from isthmus.core.errors import UsageError
 from isthmus.verbs.attack.auxiliary_models import Companions, Names
 from isthmus.verbs.model_loading import VERSION, open_victim, suit_fields
 from isthmus.verbs.observer import Silent
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from isthmus.attacks.result import AttackResult
     from isthmus.core.types import Example, Victim
     from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
-    from isthmus.verbs.request import AttackRequest
 
 
 @dataclass
@@ -62,17 +60,6 @@ class CommandSource:
         if self._companions is None:
             self._companions = Companions(self.device, Silent())
         return self._companions.of(names)
-
-
-def check_processes(request: AttackRequest) -> None:
-    """Refuse what several processes cannot do, before anything is loaded."""
-    if request.processes is None:
-        return
-    if request.model.startswith(("http://", "https://")):
-        raise UsageError(
-            "--processes is for models that run on this machine: every process would query the service at full rate. "
-            "Use -V concurrency=… for parallel requests"
-        )
 
 
 def start_workers(ready: PreparedAttacks) -> Workers:

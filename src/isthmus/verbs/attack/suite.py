@@ -9,7 +9,7 @@ victim itself, where that has any.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,14 @@ class Suite:
 def choose(ready: PreparedAttacks) -> Suite:
     """The attacks of a command that can run."""
     chosen, left_out = [], {}
-    for name, problem in _problems(ready):
+    for name in (*ready.methods, *ready.unavailable):
+        problem = ready.unavailable.get(name)
+        # Rows that cannot be read are no reason to leave an attack out: a gate would pass without it.
+        if problem is None and ready.has_work(name):
+            try:
+                problem = rehearse(ready, name)
+            except IsthmusError as error:
+                problem = str(error)
         if problem is None:
             chosen.append(name)
         elif ALL in ready.request.attacks:
@@ -55,18 +62,6 @@ def choose(ready: PreparedAttacks) -> Suite:
     if not chosen:
         raise UsageError(f"no attack can run; {next(iter(left_out))}: {next(iter(left_out.values()))}")
     return Suite(tuple(chosen), left_out)
-
-
-def _problems(ready: PreparedAttacks) -> Iterator[tuple[str, str | None]]:
-    """Every attack of the command, and why it cannot run where it cannot."""
-    for name in ready.methods:
-        # Rows that cannot be read are no reason to leave an attack out: a gate would pass without it.
-        has_work = ready.has_work(name)
-        try:
-            yield name, rehearse(ready, name) if has_work else None
-        except IsthmusError as error:
-            yield name, str(error)
-    yield from ready.unavailable.items()
 
 
 class _Unmoved:
