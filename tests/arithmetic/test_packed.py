@@ -77,7 +77,8 @@ LENGTHS = [(3, 1), (4, 3), (5, 1), (9, 7), (17, 2), (31, 1), (64, 5), (100, 1)]
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_a_pass_of_all_lengths_gives_the_bits_of_batches_of_one(kind: str) -> None:
     victim, batches = victim_of(kind), rows_of(LENGTHS)
-    attention = victim.model.backbone.model.config._attn_implementation
+    encoder: Any = victim.model.backbone.model
+    attention = encoder.config._attn_implementation
     apart = victim.launch(batches)()
     asked = victim.passes
     many(victim)
@@ -86,7 +87,7 @@ def test_a_pass_of_all_lengths_gives_the_bits_of_batches_of_one(kind: str) -> No
     assert np.array_equal(victim.launch(batches)(), apart)
     for at, batch in ((0, batches[0]), (4, batches[2]), (len(apart) - 1, batches[-1])):
         assert np.array_equal(victim.launch([batch])()[0], apart[at])
-    assert victim.model.backbone.model.config._attn_implementation == attention  # As it was.
+    assert encoder.config._attn_implementation == attention  # As it was.
 
 
 def test_a_pass_that_fails_leaves_the_model_as_it_was() -> None:

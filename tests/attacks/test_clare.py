@@ -50,7 +50,7 @@ def infilled(text: str, *, whole: bool) -> list[tuple[str, float]]:
     tokens, chances = model.fill(TokenBatch(np.array([ids])), np.array([place]), len(model.tokenizer))
     found = []
     for token, chance in zip(tokens[0].tolist(), chances[0].tolist(), strict=True):
-        piece = model.tokenizer.convert_ids_to_tokens(token)
+        piece: Any = model.tokenizer.convert_ids_to_tokens(token)
         word = piece.removeprefix("##")
         left_out = token in model.tokenizer.all_special_ids or (whole and piece.startswith("##"))
         if not left_out and Words.of(word).words == (word,):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import certify_toys
 import numpy as np
@@ -113,7 +114,7 @@ class Blind(torch.nn.Module):
 
 
 def test_without_a_gradient_it_says_so_and_stays_in_the_ball():
-    model = linear()
+    model: Any = linear()
     model.head = Blind()
     found = EmbeddingAscent(restarts=2)(
         ClassifierVictim(model), rows(model, TEXT), torch.tensor([0]), torch.tensor([0.5])

@@ -87,9 +87,14 @@ def test_where_looking_waits_for_the_device_rows_end_as_they_would(
     model, inputs = toys.Noisy() if randomised else toys.network(), toys.pixels(24)
     labels = torch.arange(24) % 3
     usual = build(name, **more).run(model, inputs, labels, skip_wrong=False)
-    asked = []
+    asked: list[Any] = []
+
+    def waits(values: Any) -> bool:
+        asked.append(values)
+        return True
+
     for module in (spaces, problem):
-        monkeypatch.setattr(module, "waits", lambda values: asked.append(values) is None)
+        monkeypatch.setattr(module, "waits", waits)
     waiting = build(name, **more).run(model, inputs, labels, skip_wrong=False)
     assert asked or name in ("deepfool",)
     assert torch.allclose(waiting.adversarial, usual.adversarial, atol=1e-9)
@@ -172,7 +177,7 @@ def test_parameters_have_no_gradient_meanwhile_and_modes_come_back(name: str) ->
             found: torch.Tensor = super().forward(rows)
             return found
 
-    model = Watched(toys.network())
+    model: Any = Watched(toys.network())
     model[0][2].bias.requires_grad_(False)
     model.train()
     model[0][0].eval()

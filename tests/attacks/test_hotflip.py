@@ -75,6 +75,11 @@ def labelled(victim: Linear, text: str) -> Example:
     return Example("test:0", {"text": text}, int(victim.scores([{"text": text}])[0].argmax()))
 
 
+def label_of(example: Example) -> int:
+    assert isinstance(example.label, int)
+    return example.label
+
+
 def flips(victim: Linear, text: str, words: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[int, str]]:
     parsed = Words.of(text)
     return {str(parsed.replace({at: word})): (at, word) for at in positions for word in words if word != parsed[at]}
@@ -95,7 +100,7 @@ def test_the_best_flip_of_all_is_proposed(text: str, at_once: int, monkeypatch: 
     )
     (result,) = attack(victim, [example])
     possible = flips(victim, text, whole_words(victim), free(text))
-    scores = victim.scores([{"text": each} for each in possible])[:, int(example.label)]
+    scores = victim.scores([{"text": each} for each in possible])[:, label_of(example)]
     assert result.perturbed["text"] == list(possible)[int(scores.argmin())]
     assert result.candidates == 1
 
@@ -109,11 +114,11 @@ def test_two_flips_of_the_top_ones_are_the_best_two(text: str) -> None:
     (result,) = attack(victim, [example])
     best: list[str] = [text]
     for _ in range(2):
-        if victim.scores([{"text": best[-1]}])[0, int(example.label)] < 0.5:
+        if victim.scores([{"text": best[-1]}])[0, label_of(example)] < 0.5:
             break
         changed = [at for at, (a, b) in enumerate(zip(Words.of(text), Words.of(best[-1]), strict=True)) if a != b]
         possible = flips(victim, best[-1], whole_words(victim), [at for at in free(text) if at not in changed])
-        scores = victim.scores([{"text": each} for each in possible])[:, int(example.label)]
+        scores = victim.scores([{"text": each} for each in possible])[:, label_of(example)]
         best.append(list(possible)[int(scores.argmin())])
     assert result.perturbed["text"] == best[-1]
     assert len(result.edits) == len(best) - 1 <= 2
@@ -133,7 +138,7 @@ def test_the_paper_flips_to_neighbours_only(text: str) -> None:
             new for new, cosine in zip(nearest.words, nearest.cosines, strict=True) if cosine >= 0.05 and new in known
         ]
         possible |= flips(victim, text, words, [at])
-    scores = victim.scores([{"text": each} for each in possible])[:, int(example.label)]
+    scores = victim.scores([{"text": each} for each in possible])[:, label_of(example)]
     assert result.perturbed["text"] == list(possible)[int(scores.argmin())]
     assert result.candidates == min(10, len(possible))
 

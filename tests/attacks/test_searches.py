@@ -60,7 +60,8 @@ def test_beam_is_the_plain_beam_search(weights: list[float], width: int) -> None
     def progress(text: tuple[str, ...]) -> np.float32:
         return np.float32(1) - np.float32(1 - sum(table.get(word, 0.0) for word in text) / len(text))
 
-    beams, final, queries = [("a", "b", "c")], ("a", "b", "c"), 0
+    final: tuple[str, ...] = ("a", "b", "c")
+    beams, queries = [final], 0
     while True:
         found = [
             (*text[:at], word, *text[at + 1 :])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import certify_toys as toys
 import pytest
@@ -121,7 +122,8 @@ def test_every_text_lies_in_the_box(form):
 def test_intervals_are_exact_where_the_model_is_linear(seed):
     """One filter that reads one word and is never cut off: the least lead is that of the worst synonym."""
     model = toys.network("cnn", seed, 1.0, widths=(1,), filters=1)
-    layer = model.backbone.convolutions.filters[0]
+    backbone: Any = model.backbone
+    layer = backbone.convolutions.filters[0]
     with torch.no_grad():
         layer.bias.fill_(100.0)
         weight = layer.weight[0, :, 0]
@@ -258,11 +260,12 @@ def permuted(model: Classifier, order: torch.Tensor) -> Classifier:
     """The same function, with the terms of its first sums in another order."""
     other = copy.deepcopy(model)
     other.table.weight.data = other.table.weight.data[:, order]
-    if other.backbone.form == "cnn":
-        for layer in other.backbone.convolutions.filters:
+    backbone: Any = other.backbone
+    if backbone.form == "cnn":
+        for layer in backbone.convolutions.filters:
             layer.weight.data = layer.weight.data[:, order].contiguous()
     else:
-        lstm = other.backbone.recurrence.lstm
+        lstm = backbone.recurrence.lstm
         for name in ("weight_ih_l0", *(("weight_ih_l0_reverse",) if lstm.bidirectional else ())):
             getattr(lstm, name).data.copy_(getattr(lstm, name).data[:, order])
     return other
@@ -271,7 +274,8 @@ def permuted(model: Classifier, order: torch.Tensor) -> Classifier:
 def test_every_step_of_an_lstm_is_widened():
     """With recurrent weights of zero each state is rounded anew; with large ones what was lost before is carried on."""
     model = toys.network("lstm", 0, 0.3)
-    lstm = model.backbone.recurrence.lstm
+    backbone: Any = model.backbone
+    lstm = backbone.recurrence.lstm
     space = SubstitutionSpace.of({"text": "the plot was very the plot"}, toys.table(), Protection(pattern=".*"))
     with torch.no_grad():
         lstm.weight_hh_l0.zero_()

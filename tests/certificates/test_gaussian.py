@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Any
 
 import certify_toys as toys
 import numpy as np
@@ -93,7 +94,8 @@ def test_noise_inside_the_model_is_drawn_anew_for_every_draw():
     (example,) = [Example("test:0", {"text": "the plot was dull"}, 1)]
     (quiet,) = certified(training_toys.classifier(dropout=0.0, seed=1), [example], sigma=1e-6, n=100)
     assert max(quiet.details["selection"]) == 50, "without noise of its own it always answers the same"
-    model.slots.noise.sigma = 3.0
+    noise: Any = model.slots.noise
+    noise.sigma = 3.0
     (loud,) = certified(model, [example], sigma=1e-6, n=100)
     assert max(loud.details["selection"]) < 50
 

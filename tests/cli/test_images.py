@@ -143,7 +143,8 @@ def test_an_attack_that_broke_off_inside_a_cohort_continues(
     command = ["--attack", "pgd", "-P", "epsilon=0.15", "-P", "steps=5", "--n", 250]
     whole = Path(shutil.copytree(home / "vib", tmp_path / "whole"))
     assert isthmus("attack", whole, *command).code == 0
-    written, append = [], Journal.append
+    written: list[Any] = []
+    append = Journal.append
 
     def breaks(self: Journal, row: Any) -> None:
         if len(written) == 137:

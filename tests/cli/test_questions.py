@@ -19,7 +19,7 @@ QUICK = ("--epochs", 2, "--batch-size", 8, "--lr", "1e-2", "--precision", "fp32"
 
 
 def write_questions(path: Path, n: int) -> Path:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for example in question_toys.dataset("all", n):
         answers = [{"text": answer.text, "answer_start": answer.start} for answer in example.label]  # type: ignore[union-attr]
         rows.append({"id": example.id, **example.fields, "answers": answers})

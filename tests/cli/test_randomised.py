@@ -29,9 +29,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toys.classifier().save(place / "backbone")
     for split, size in (("train", 96), ("dev", 24), ("test", 24)):
         rows = [
-            {"text": example.fields["text"], "label": toys.TASK.labels[example.label]}
+            {"text": example.fields["text"], "label": toys.TASK.labels[int(example.label)]}
             for example in toys.dataset(split, size, 0)
-        ]  # type: ignore[index]
+        ]
         (place / "data").mkdir(exist_ok=True)
         (place / "data" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,7 @@ from isthmus.core import errors
 
 def test_the_drawn_tree_is_the_real_one():
     drawn = {}
-    stack = []
+    stack: list[Any] = []
     for line in errors.__doc__.splitlines():
         found = re.match(r"^ {4}([│├└─ ]*)([A-Z]\w+)", line)
         if found:

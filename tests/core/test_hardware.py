@@ -15,13 +15,18 @@ def forget():
     hardware.bfloat16_works.cache_clear()
 
 
+def crash() -> None:
+    faulthandler.disable()
+    os.kill(os.getpid(), signal.SIGILL)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize(
     ("child", "works", "hangs"),
     [
         (lambda: os._exit(0), True, False),
         (lambda: os._exit(1), False, False),
-        (lambda: (faulthandler.disable(), os.kill(os.getpid(), signal.SIGILL)), False, False),
+        (crash, False, False),
         (lambda: time.sleep(60), False, True),
     ],
 )

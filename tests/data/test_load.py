@@ -2,6 +2,7 @@ import csv
 import gzip
 import json
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ def write(path, rows=ROWS):
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.name.removesuffix(".gz")
     if name.endswith((".csv", ".tsv")):
-        lines = []
+        lines: list[Any] = []
         writer = csv.writer(type("W", (), {"write": lines.append}), delimiter="\t" if name.endswith(".tsv") else ",")
         writer.writerow(rows[0])
         writer.writerows(row.values() for row in rows)

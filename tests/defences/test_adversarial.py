@@ -150,7 +150,7 @@ def test_pgd_trains_at_a_worse_place_and_mixes_with_the_clean_one() -> None:
     mixed = [
         terms.total() for terms in defences.PGD(steps=3, step_size=0.5, max_norm=2, clean=0.25).losses(model, batch)
     ]
-    assert float(sum(mixed).detach()) == pytest.approx(float(0.25 * clean + 0.75 * worse), rel=1e-5)
+    assert float(torch.stack(mixed).sum()) == pytest.approx(float(0.25 * clean + 0.75 * worse), rel=1e-5)
     only_clean = gradients(defences.PGD(steps=2, clean=1.0), model, batch)
     assert close(only_clean, gradients(defences.Standard(), model, batch))
 
@@ -226,7 +226,8 @@ def test_smoothness_is_its_formula(cls: Any, mode: Any) -> None:
     defence.prepare(model, toys.dataset("train", 4, 0))
     if "teacher" in model.companions:
         with torch.no_grad():
-            model.companions["teacher"].backbone.own_head().weight.mul_(1.5)
+            teacher: Any = model.companions["teacher"]
+            teacher.backbone.own_head().weight.mul_(1.5)
     batch = batch_of(model)
     batch.opens_step = False  # a teacher that stands still is easier to write out
     found = gradients(defence, model, batch)
@@ -308,7 +309,7 @@ def test_smarts_teacher_follows_and_is_not_saved(tmp_path: Any) -> None:
     before = model.table.weight.detach().clone()
     model.table.weight.data += 1.0
     (terms,) = list(defence.losses(model, batch))
-    teacher = model.companions["teacher"]
+    teacher: Any = model.companions["teacher"]
     assert torch.allclose(teacher.table.weight, before + 0.1, atol=1e-6)
     batch.opens_step = False
     (again,) = list(defence.losses(model, batch))

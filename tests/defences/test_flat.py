@@ -35,7 +35,8 @@ def prepared(architecture: str = "bert", **parameters: Any) -> tuple[defences.FL
     defence, model = defences.FLAT(**parameters), classifier(architecture)
     defence.prepare(model, toys.dataset("train", 6, 0))
     with torch.no_grad():
-        model.slots.word_mask.first.weight.mul_(40)  # so that words differ
+        mask: Any = model.slots.word_mask
+        mask.first.weight.mul_(40)  # so that words differ
     return defence, model
 
 

@@ -97,6 +97,7 @@ def test_attacks_that_live_from_what_nobody_sees_stop_working(pipeline: Any, sin
 def test_an_attack_that_queries_the_pipeline_finds_what_is_left(folder: Path, pipeline: Any, single: Any) -> None:
     unspelled = load_victim(folder, device="cpu", spelling=False)
     attack = attacks.DeepWordBug()
+    victim: Any
     broken, left, kept = (len(succeeded(attack, victim)) for victim in (single, unspelled, pipeline))
     assert broken == left > kept  # without correction misspelling works as well as before
     for victim in (unspelled, pipeline):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -117,7 +119,8 @@ def test_the_gradient_is_taken_without_dropout_and_with_noise():
     assert torch.equal(plain, again)  # the first pass of the step, before LayerNorm and dropout
     assert model.slots.noise.stream.count == before + 2 * 2 * len(model.slots.noise.layers)
     assert model.training
-    assert model.backbone.model.dropout.training
+    encoder: Any = model.backbone.model
+    assert encoder.dropout.training
 
 
 def test_noise_alone_needs_no_gradient_and_draws_nothing_of_anybody_else():

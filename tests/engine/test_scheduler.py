@@ -225,10 +225,10 @@ def test_successes_found_in_half_precision_are_checked() -> None:
 def test_what_is_asked_for_exactly_is_scored_once() -> None:
     class Half(BertVictim):
         precision = "bf16"
-        rows: ClassVar[dict[bool, int]] = {True: 0, False: 0}
+        asked: ClassVar[dict[bool, int]] = {True: 0, False: 0}
 
         def launch(self, batches: Any, *, exact: bool = False) -> Any:
-            Half.rows[exact] += sum(len(batch.ids) for batch in batches)
+            Half.asked[exact] += sum(len(batch.ids) for batch in batches)
             wait = super().launch(batches, exact=exact)
             return wait if exact else lambda: wait() * np.float32(0.5)
 
@@ -244,7 +244,7 @@ def test_what_is_asked_for_exactly_is_scored_once() -> None:
 
     (finished,) = Engine(Half()).run([Twice()])
     first, second = finished.value
-    assert Half.rows == {True: 1, False: 1}
+    assert Half.asked == {True: 1, False: 1}
     assert np.array_equal(first * np.float32(0.5), second)  # The cache holds nothing of the other precision.
 
 

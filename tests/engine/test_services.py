@@ -161,7 +161,8 @@ class WhiteBox(BertVictim):
         return torch.autograd.grad(loss, embeddings)[0].numpy()
 
     def embedding_table(self) -> Floats:
-        return self.model.get_input_embeddings().weight.detach().numpy()
+        table: Any = self.model.get_input_embeddings()
+        return table.weight.detach().numpy()
 
 
 @pytest.mark.parametrize("tokenizer", [bert_tokenizer(), roberta_tokenizer()], ids=["wordpiece", "bpe"])

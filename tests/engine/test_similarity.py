@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_strategies import new_words, texts
 
 from isthmus.core.errors import VictimError
-from isthmus.core.types import Floats, Pending, TokenBatch, TokenEncoder
+from isthmus.core.types import Pending, TokenBatch, TokenEncoder
 from isthmus.engine.requests import DELETE, INSERT, MERGE, REPLACE, Similarity, at_each, replacing
 from isthmus.engine.scheduler import Engine
 from isthmus.engine.similarity import TextSimilarities, TokenSimilarities
@@ -109,8 +109,9 @@ def test_cosines_do_not_depend_on_the_number_in_flight(monkeypatch: pytest.Monke
         def __init__(self, text: str) -> None:
             self.text = text
 
-        def start(self, vocabulary: Vocabulary) -> object:
-            draft, answers = Draft.of({"text": self.text}, vocabulary), []
+        def start(self, vocabulary: Vocabulary) -> Any:
+            draft = Draft.of({"text": self.text}, vocabulary)
+            answers: list[Any] = []
             for position in range(len(draft)):
                 words = vocabulary.ids(["film", "mess", "terribly", "x"][: 1 + position % 4])
                 answers.append((yield Similarity(draft, replacing(position, words), len(words), window=5)))
@@ -162,7 +163,7 @@ def test_huge_rounds_are_served_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     draft = Draft.of({"text": TEXT}, vocabulary)
     everywhere = at_each(np.arange(len(draft), dtype=np.int32), vocabulary.id("film"))
     requests = [Similarity(draft, everywhere, len(everywhere), window=size) for size in (3, 5, None)]
-    whole: list[Floats] = service.start(requests)()
+    whole = service.start(requests)()
     monkeypatch.setattr("isthmus.engine.similarity._MOST_ROWS", 4)
     for ours, expected in zip(service.start(requests)(), whole, strict=True):
         assert np.array_equal(ours, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import certify_toys as toys
 import numpy as np
 import pytest
@@ -119,7 +121,7 @@ def test_pairs_and_texts_that_are_cut_off(tmp_path):
     folder = str(save_encoder("bert", tmp_path))
     model = Classifier.create(folder, ("a", "b"), ("premise", "hypothesis"), max_tokens=12, seed=1).eval()
     pair = {"premise": "the film was long and very dull and too quiet", "hypothesis": "nobody saw it"}
-    found = explanations.explain(model, pair)
+    found: Any = explanations.explain(model, pair)
     assert len(found.words) == 13
     assert np.count_nonzero(found.weights[0]) < 13, "what is not read weighs nothing"
     assert "".join(piece for piece, _ in found.pieces()) == "\n".join(pair.values())
@@ -131,7 +133,7 @@ def test_what_has_no_gradient_to_explain_by():
     drawn = toys.network("cnn").fill(bottleneck=GaussianBottleneck(12, inference="sample"))
     with pytest.raises(UsageError, match=r"answers at random.*use lime, occlusion, shapley"):
         explanations.explain(drawn, "a dull film", method="gradient_x_input")
-    found = explanations.explain(drawn, "a dull film", method="occlusion")
+    found: Any = explanations.explain(drawn, "a dull film", method="occlusion")
     assert len(found.weights[0]) == 3
     with pytest.raises(UsageError, match="at least 1 step"):
         IntegratedGradients(steps=0)
@@ -143,5 +145,5 @@ def test_parameters_get_no_gradients_and_the_mode_is_kept_out_of_it():
     model = toys.network("lstm").train()
     explanations.explain(model, "a dull film")
     assert all(parameter.grad is None for parameter in model.parameters())
-    first, again = (explanations.explain(model, "a dull film").weights for _ in range(2))
-    assert (first == again).all(), "dropout is off"
+    found: list[Any] = [explanations.explain(model, "a dull film") for _ in range(2)]
+    assert (found[0].weights == found[1].weights).all(), "dropout is off"

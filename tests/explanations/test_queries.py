@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ METHODS = {"occlusion": Occlusion(), "lime": LIME(samples=400, ridge=0.0), "shap
 
 @pytest.mark.parametrize("name", METHODS)
 def test_of_an_additive_model_the_weights_are_the_words_own(name):
-    found = explanations.explain(additive, TEXT, method=METHODS[name], classes="all")
+    found: Any = explanations.explain(additive, TEXT, method=METHODS[name], classes="all")
     expected = [WEIGHTS.get(word, 0.0) for word in TEXT.split()]
     assert found.words == TEXT.split()
     assert found.towards(1) == pytest.approx(expected, abs=1e-6)
@@ -78,12 +79,12 @@ def shapley_values(function, words: list[str]) -> list[float]:
 
 def test_shapley_values_by_all_subsets():
     exact = shapley_values(threefold, TEXT.split())
-    found = explanations.explain(threefold, TEXT, method="shapley", orders=800, classes=[1])
+    found: Any = explanations.explain(threefold, TEXT, method="shapley", orders=800, classes=[1])
     error = found.details["largest standard error"][0]
     assert 0 < error < 0.02
     assert np.abs(found.weights[0] - exact).max() < 5 * error
-    few = explanations.explain(threefold, TEXT, method="shapley", orders=2, classes=[1])
-    two = explanations.explain(pairwise, TEXT, method="shapley", orders=2, classes=[1])
+    few: Any = explanations.explain(threefold, TEXT, method="shapley", orders=2, classes=[1])
+    two: Any = explanations.explain(pairwise, TEXT, method="shapley", orders=2, classes=[1])
     assert two.weights[0] == pytest.approx(shapley_values(pairwise, TEXT.split()), abs=1e-6), "of pairs it is exact"
     for each in (found, few):
         assert each.weights.sum() == pytest.approx(0.9 - 0.5, abs=1e-6), "what all words add up to is exact"
@@ -214,7 +215,7 @@ def test_bad_input():
     with pytest.raises(UsageError, match="no class is asked about"):
         explanations.explain(additive, TEXT, method="lime", classes=[])
     with pytest.raises(UsageError, match="text 0 is a int"):
-        explanations.explain(additive, [3], method="lime")
+        explanations.explain(additive, [3], method="lime")  # type: ignore[list-item]
     with pytest.raises(UsageError, match="parameters belong to the method"):
         explanations.explain(additive, TEXT, method=LIME(), samples=3)
 
@@ -227,7 +228,7 @@ def test_bad_input():
 
 def test_it_shows_itself_and_escapes_what_the_text_holds():
     text = "great <script>alert(1)</script> \u202e dull"
-    found = explanations.explain(additive, text, method="occlusion", classes="all")
+    found: Any = explanations.explain(additive, text, method="occlusion", classes="all")
     page = found._repr_html_()
     assert "<script>" not in page
     assert "\u202e" not in page
@@ -248,7 +249,7 @@ def test_what_is_no_text_is_refused(given):
 def test_an_explanation_survives_json():
     import json
 
-    found = explanations.explain(additive, "a great, dull film", method="occlusion", classes="all")
+    found: Any = explanations.explain(additive, "a great, dull film", method="occlusion", classes="all")
     again = explanations.Explanation.from_json(json.loads(json.dumps(found.to_json())))
     assert again.to_json() == found.to_json()
     assert again.classes == found.classes

@@ -156,7 +156,7 @@ def _images(place: Path) -> Any:
     from isthmus.runs.folder import RunFolder
     from isthmus.verbs.attack.images import AdversarialImageFile, read_images
 
-    found = {}
+    found: dict[str, Any] = {}
     for file in RunFolder(place / "pictures").attack_files():
         lost = AdversarialImageFile(file).find_lost(file.results())
         images = read_images(file.images_path)

@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Soak:
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in SHARES}
         self.problems: list[str] = []
         self.memory = Memory(laboratory.place / "memory", laboratory.template(("train",)))
-        self.took = Counter[str]()
+        self.took: defaultdict[str, float] = defaultdict(float)
         self._durations: dict[str, float] = {}
         self.began = time.monotonic()
 

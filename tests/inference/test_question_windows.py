@@ -83,9 +83,9 @@ def test_the_true_tokens_give_the_answer_back(
         tokenizer,
         [QUESTION],
         [context],
-        [example.label],
+        [example.label],  # type: ignore[list-item]
         max_tokens=60,
-        stride=8,  # type: ignore[list-item]
+        stride=8,
     )
     logits = [np.zeros((2, len(window)), np.float32) for window in windows]
     held = False

@@ -63,7 +63,9 @@ def classifier(encoder: Callable[[str], Path]) -> Callable[..., Classifier]:
 
 def victim_of(model: Classifier, **options: object) -> TwoStepVictim:
     assert model.deployment is not None
-    return model.deployment.victim(model, **options)
+    victim = model.deployment.victim(model, **options)
+    assert isinstance(victim, TwoStepVictim)
+    return victim
 
 
 # ---------------------------------------------------------------------- accepting

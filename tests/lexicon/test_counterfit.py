@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def dictionary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five nouns, two verbs and four adjectives, with pointers."""
     root = tmp_path_factory.mktemp("wordnet")
     # (type, words, pointers as (symbol, part of speech, number of the synset there, source, target))
-    synsets = {
+    synsets: dict[str, list[Any]] = {
         "noun": [("n", ["film", "movie"], []), ("n", ["film", "skin"], []), ("n", ["film", "coating"], [])],
         "verb": [("v", ["buy"], [("!", "v", 1, 1, 1)]), ("v", ["sell"], [("!", "v", 0, 1, 1)])],
         "adj": [
@@ -85,7 +86,8 @@ def dictionary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     places: dict[tuple[str, int], int] = {}
     for final in (False, True):  # places are known after the first pass
         for pos, rows in synsets.items():
-            data, senses = "  the licence\n", {}
+            data = "  the licence\n"
+            senses: dict[str, list[int]] = {}
             for number, (kind, words, pointers) in enumerate(rows):
                 places[numbers[pos], number] = len(data)
                 spelled = " ".join(f"{word} 0" for word in words)

@@ -21,7 +21,7 @@ def reference(folder):
     nltk = pytest.importorskip("nltk")
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-    class EnglishOnly(WordNetCorpusReader):
+    class EnglishOnly(WordNetCorpusReader):  # type: ignore[misc]
         def map_wn(self, version="wordnet"):
             return None  # the mapping between versions serves other languages, and needs files we leave out
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_a_model_without_a_head_of_its_own_has_sentence_vectors():
 @pytest.mark.parametrize("name", ["fgsm", "pgd"])
 def test_attacked_images_stay_in_the_ball_and_answer_worse(name):
     model, data = image_model(bottleneck=False), images()
-    seen = {}
+    seen: dict[Any, Any] = {}
     model.backbone.register_forward_pre_hook(lambda _m, inputs: seen.update(x=inputs[0].detach()))
     clean = read_codes(model, data)
     before = seen["x"]

@@ -1,5 +1,6 @@
 """The information measures on tiny models that were really trained."""
 
+import functools
 import math
 
 import measure_toys
@@ -250,7 +251,7 @@ def runs(values, outcomes, **facts) -> Subject:
     found = []
     for number, (value, each) in enumerate(zip(values, outcomes, strict=True)):
         subject = Subject(f"run-{number}", facts=Facts("vib", {"beta": value}, {"epochs": 3}, number, **facts))
-        subject.robustness = lambda name, each=each: each
+        subject.robustness = functools.partial(lambda each, name: each, each)
         found.append(subject)
     found[0].others = tuple(found[1:])
     return found[0]

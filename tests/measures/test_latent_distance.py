@@ -152,7 +152,7 @@ def test_pairs_come_from_an_attack_of_the_run_or_from_a_file(tmp_path):
     assert found.measurement.details["runs"][0]["attack"] == "pwws"
     assert measure(request)[0].was_there
     rows = [
-        {"text": b.texts["text"], "label": ("bad", "good")[a.label], "original_text": a.texts["text"]}
+        {"text": b.texts["text"], "label": ("bad", "good")[int(a.label)], "original_text": a.texts["text"]}
         for a, b in zip(DATA, changed(), strict=True)
     ]
     path = tmp_path / "adversarial.jsonl"

@@ -1,6 +1,7 @@
 """Lipschitz constants of whole classifiers, measured."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def test_the_product_of_a_multi_layer_perceptron_is_that_of_its_weights():
     model = image_model()
     linear = [layer.weight for layer in model.backbone.layers.children() if isinstance(layer, torch.nn.Linear)]
     found = model_constants(model)
-    bottleneck = model.slots.bottleneck
+    bottleneck: Any = model.slots.bottleneck
     # Pixels are rescaled by 2 before the first layer.
     assert found.estimate == pytest.approx(2 * spectral(*linear, bottleneck.first.weight, bottleneck.second.weight))
     means = bottleneck.second.weight[:3]

@@ -1,5 +1,7 @@
 """Attacks that carry over between heads on one encoder."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,6 @@ def test_texts_with_a_bottleneck_have_heads_and_stock_models_do_not():
 
 
 def test_a_head_says_where_it_lies_and_has_four_parameters():
-    head = make_head(3, 4, 2)
+    head: Any = make_head(3, 4, 2)
     assert head.weight is head[0].weight
     assert len(list(head.parameters())) == 4

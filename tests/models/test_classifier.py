@@ -321,7 +321,7 @@ def test_options_of_word_models(encoder: Callable[[str], Path], tmp_path: Path) 
     vectors.write_text("film 1 2 3\nfine 4 5 6\n", encoding="utf-8")
     options = {"vectors": str(vectors), "hidden": 7, "bidirectional": True, "frozen": True, "vocabulary": 6}
     model = Classifier.create("lstm", LABELS, texts=["fine film fine film dull"], options=options)
-    ids = model.tokenizer.convert_tokens_to_ids(["film", "fine", "dull", "[MASK]"])
+    ids: Any = model.tokenizer.convert_tokens_to_ids(["film", "fine", "dull", "[MASK]"])
     assert model.embed(torch.tensor(ids[:2])).tolist() == [[1, 2, 3], [4, 5, 6]]
     assert ids[2] == model.tokenizer.unk_token_id  # six tokens are four specials and the two most frequent words
     assert model.embed(torch.tensor(ids[3:])).abs().sum() == 0

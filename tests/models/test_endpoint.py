@@ -333,14 +333,14 @@ def test_answers_are_the_same_whatever_is_sent_at_once() -> None:
 
 def test_an_attack_is_the_same_whatever_is_sent_at_once() -> None:
     examples = [Example(str(number), {"text": f"{number} words " + "of some length " * 4}, 1) for number in range(6)]
-    ended = []
+    ended: list[Any] = []
     for concurrency in (1, 8):
         with running(lambda handler, texts: reply(handler, scored(texts))) as service:
             victim = HttpVictim(f"http://{service.host}/", LABELS, batch_size=4, concurrency=concurrency)
             results = DeepWordBug()(victim, examples)
             ended.append([(each.outcome, each.perturbed, each.logical_queries) for each in results])
             asked = sorted(tuple(texts) for *_, texts in service.seen)
-            ended[-1].append(asked)  # type: ignore[arg-type]
+            ended[-1].append(asked)
     assert ended[0][:-1] == ended[1][:-1]
     assert {text for batch in ended[0][-1] for text in batch} == {text for batch in ended[1][-1] for text in batch}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -131,7 +132,8 @@ def test_the_first_blocks_are_computed_once_for_all_copies(classifier):
 def test_noise_on_the_embeddings_is_gaussian_and_keyed_by_row(classifier):
     model = noisy(classifier("bert"), sigma=2.0, layers=(EMBEDDINGS,))
     read: list[torch.Tensor] = []
-    model.backbone.model.bert.embeddings.register_forward_pre_hook(
+    encoder: Any = model.backbone.model
+    encoder.bert.embeddings.register_forward_pre_hook(
         lambda _module, _given, named: read.append(named["inputs_embeds"]), with_kwargs=True
     )
     inputs = {name: value.repeat(50, 1) for name, value in model.encode(TEXTS).items()}

@@ -23,7 +23,7 @@ from isthmus.core.errors import IsthmusError, ModelError, UsageError
 from isthmus.models.convert import convert
 from isthmus.models.victims import load_victim
 
-Change = Callable[[Path], None]
+Change = Callable[[Path], object]
 
 
 class Bomb:
@@ -71,7 +71,7 @@ def as_shards(folder: Path, ending: str, index: str) -> None:
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(weights)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, part in enumerate((names[::2], names[1::2]), start=1):
         shard = f"part-{number}{ending}"
         torch.save({name: weights[name] for name in part}, folder / shard)
@@ -263,8 +263,8 @@ def test_what_cannot_be_converted_is_named(folder: Path, tmp_path: Path) -> None
         (lambda place: (place / "model.safetensors").unlink(), ModelError, "no weights to convert"),
         (lambda place: torch.save({"epoch": 3}, place / "pytorch_model.bin"), ModelError, "'epoch'"),
         (lambda place: torch.save([1], place / "pytorch_model.bin"), ModelError, "list"),
-        (lambda place: (place / "pytorch_model.bin").write_bytes(b"PK junk") and None, ModelError, "was not run"),
-        (lambda place: (place / "pytorch_model.bin").write_bytes(b"") and None, ModelError, "plain file of weights"),
+        (lambda place: (place / "pytorch_model.bin").write_bytes(b"PK junk"), ModelError, "was not run"),
+        (lambda place: (place / "pytorch_model.bin").write_bytes(b""), ModelError, "plain file of weights"),
     ]
     for change, kind, said in cases:
         change(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def classifier(encoder: Callable[[str], Path]) -> Classifier:
 
 
 def test_where_nothing_limits_the_length_512_tokens_are_read(classifier: Classifier) -> None:
-    config = classifier.backbone.model.config
+    encoder: Any = classifier.backbone.model
+    config = encoder.config
     assert config.max_position_embeddings == -1
     assert classifier.max_tokens == 64  # as its tokenizer says
     without = classifier.tokenizer.__class__(tokenizer_object=classifier.tokenizer.backend_tokenizer)

@@ -107,7 +107,7 @@ def in_a_checkpoint(folder: Path) -> None:
             die()
         real(value, path, *arguments, **options)
 
-    torch.save = save
+    torch.save = save  # type: ignore[assignment]
     train_toy(folder)
 
 
@@ -217,10 +217,11 @@ class OneDensity(defences.InfoBERT):
     """Looks after every step whether the density that is fitted beside the model is the same in both processes."""
 
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
-        before = model.companions["auxiliary"].mean[0].weight.clone()
+        auxiliary: Any = model.companions["auxiliary"]
+        before = auxiliary.mean[0].weight.clone()
         yield from super().losses(model, batch)
-        assert not torch.equal(model.companions["auxiliary"].mean[0].weight, before)
-        assert_same(model.companions["auxiliary"])
+        assert not torch.equal(auxiliary.mean[0].weight, before)
+        assert_same(auxiliary)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,8 @@ class BertVictim:
         return torch.autograd.grad(loss, embeddings)[0].numpy()
 
     def embedding_table(self) -> Floats:
-        return self.model.get_input_embeddings().weight.detach().numpy()
+        table: Any = self.model.get_input_embeddings()
+        return table.weight.detach().numpy()
 
 
 class TokenVectors:

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def test_which_models_are_recorded():
     assert captured.has_steady_passes(toys.classifier().fill(bottleneck=GaussianBottleneck(16, 4)))
     assert not captured.has_steady_passes(toys.classifier().fill(noise=GaussianNoise(0.1, (0,))))
     assert not captured.has_steady_passes(torch.nn.Linear(2, 2))
-    unknown = toys.classifier()
+    unknown: Any = toys.classifier()
     unknown.backbone.model.config.model_type = "other"
     assert not captured.has_steady_passes(unknown)
 
@@ -90,7 +91,7 @@ def test_a_stream_hands_out_what_it_would_have_drawn():
     like = torch.zeros(3, 5)
     plain, told, fed = (Stream("noise", 7) for _ in range(3))
     expected = [plain.normal(like), plain.uniform(like), plain.normal(like)]
-    heard = []
+    heard: list[Any] = []
     told.listener = heard.append
     assert all(map(torch.equal, expected, [told.normal(like), told.uniform(like), told.normal(like)]))
     assert [draw.kind for draw in heard] == ["normal", "uniform", "normal"]
@@ -126,7 +127,7 @@ class Player:
     """Takes the steps of a recording by ordinary means."""
 
     steps: RecordedSteps
-    make: object
+    make: Any
     rows: torch.Tensor
     values: torch.Tensor
     places: list
@@ -158,7 +159,7 @@ class Waits(Defence):
 
 @pytest.fixture
 def notes(monkeypatch):
-    told = []
+    told: list[Any] = []
     monkeypatch.setattr(work, "note", told.append)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.get_rng_state())
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: torch.set_rng_state(state))
@@ -170,7 +171,8 @@ def notes(monkeypatch):
 def walked(monkeypatch, *, records, record=None, defence=None, steps=24):
     """Weights, terms and norms after steps over two shapes of batches, and the players of their recordings."""
     torch.manual_seed(0)
-    model, players = Network().train(), []
+    model: Any = Network().train()
+    players: list[Any] = []
     model.refuses = False
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
     data, labels = torch.randn(60, 6), torch.arange(60) % 2

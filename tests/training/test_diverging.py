@@ -47,7 +47,12 @@ def test_the_last_good_checkpoint_is_kept_and_the_same_command_goes_on_from_it(
 ) -> None:
     models: list[Any] = []
     make = toys.classifier
-    monkeypatch.setattr(toys, "classifier", lambda **sizes: models.append(make(**sizes)) or models[-1])
+
+    def keep(**sizes: Any) -> Any:
+        models.append(make(**sizes))
+        return models[-1]
+
+    monkeypatch.setattr(toys, "classifier", keep)
     defence, settings = defences.VUB(beta=1e-2), DRIVERS[driver]
     with pytest.raises(TrainingError, match="cross_entropy became nan at step 8") as caught:
         trained(settings, defence, tmp_path, Breaks(7, models))

@@ -3,6 +3,7 @@ import os
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ def trained(defence=None, *, settings=SHORT, seed=0, data=None, dropout=0.1, dev
 def test_it_learns_and_says_how(tmp_path, capfd):
     settings = replace(SHORT, epochs=6, batch_size=16, log_every=3)
     progress = toys.Recorder()
-    before = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    numpy_state: Any = np.random.get_state()
+    before = random.getstate(), numpy_state[1].copy(), torch.get_rng_state()
     model = trained(settings=settings, data=toys.splits(64, 32), folder=tmp_path, progress=progress)
     assert capfd.readouterr() == ("", "")
     assert not model.training
@@ -42,7 +44,8 @@ def test_it_learns_and_says_how(tmp_path, capfd):
     assert progress.calls[-1][2]["dev_accuracy"] == evaluated[-1]["dev_accuracy"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "train.jsonl"]
     assert random.getstate() == before[0]
-    assert (np.random.get_state()[1] == before[1]).all()
+    numpy_state = np.random.get_state()
+    assert (numpy_state[1] == before[1]).all()
     assert torch.equal(torch.get_rng_state(), before[2])
 
 
@@ -246,7 +249,7 @@ def test_a_model_with_other_label_order_is_trained_on_aligned_labels():
     flipped = Splits(
         "toy",
         {
-            name: Dataset("toy", name, task, tuple(replace(e, label=1 - e.label) for e in split))
+            name: Dataset("toy", name, task, tuple(replace(e, label=1 - int(e.label)) for e in split))
             for name, split in data.items()
         },
     )
@@ -254,7 +257,7 @@ def test_a_model_with_other_label_order_is_trained_on_aligned_labels():
 
 
 def test_one_file_is_cut_as_the_command_line_cuts_it(tmp_path):
-    lines = [f"{example.texts['text']},{toys.TASK.labels[example.label]}" for example in toys.dataset("all", 40, 0)]
+    lines = [f"{each.texts['text']},{toys.TASK.labels[int(each.label)]}" for each in toys.dataset("all", 40, 0)]
     (tmp_path / "x.csv").write_text("\n".join(["text,label", *lines]))
     data = load_data(tmp_path / "x.csv")
     model = trained(data=data)

@@ -49,7 +49,8 @@ def test_only_the_head_moves_and_it_learns(defence: Any, tmp_path: Path) -> None
 class CountsDraws(toys.Recorder):
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model, self.draws = model, []
+        self.model = model
+        self.draws: list[int] = []
 
     def on_step(self, step: int, total: int, metrics: dict[str, float]) -> None:
         self.draws.append(self.model.slots.bottleneck.stream.count)

@@ -32,7 +32,10 @@ def splits(**changes):
     parts = {"train": toy(96, seed=0), "dev": toy(24, seed=1), **changes}
     return Splits(
         "toy",
-        {name: make_images(*part, names=None, title="toy", split=name, where=name) for name, part in parts.items()},
+        {
+            name: make_images(images, labels, names=None, title="toy", split=name, where=name)
+            for name, (images, labels) in parts.items()
+        },
     )
 
 

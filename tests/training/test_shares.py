@@ -3,6 +3,7 @@
 import contextlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -173,7 +174,7 @@ def test_a_share_that_stays_under_a_thousandth_is_warned_about_once(
         assert "9.0e-04" in hears.notes[0]
 
 
-def information(accuracy: float, rate: float, told: float) -> dict[str, object]:
+def information(accuracy: float, rate: float, told: float) -> dict[str, Any]:
     return {
         "dev_accuracy": accuracy,
         "dev_information": {"rate": rate, "label_information": told, "loss": 2.3 - told},
@@ -181,7 +182,7 @@ def information(accuracy: float, rate: float, told: float) -> dict[str, object]:
 
 
 def test_a_code_that_tells_nothing_of_the_label_is_said_to_have_collapsed():
-    rows = [{"step": 1}, information(0.1, 109.2, -0.14), information(0.12, 5.3, 0.003)]
+    rows: list[dict[str, Any]] = [{"step": 1}, information(0.1, 109.2, -0.14), information(0.12, 5.3, 0.003)]
     assert "tells 0.00 of the label's 2.30 nats on development data (rate 5.3 nats)" in describe_collapse(rows)
     assert "beta" in describe_collapse(rows)
     assert describe_collapse([information(0.9, 20.0, 1.9), *rows])  # The last epoch decides.

@@ -46,7 +46,7 @@ def test_fp16_is_refused_with_the_reason():
 
 def test_settings_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        TrainingSettings().epochs = 4
+        TrainingSettings().epochs = 4  # type: ignore[misc]
 
 
 @given(st.floats(0, 3), st.floats(0, 0.5))

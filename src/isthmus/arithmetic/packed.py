@@ -60,8 +60,9 @@ class Packing:
 
     def pack(self, rows: Tensor) -> Tensor:
         """[rows, longest, width] -> [1, tokens, width]."""
+        # Each [rows of one length * length, width]: padding is cut off, and rows lie one after the other.
         parts = [rows[start : start + count, :length].flatten(0, 1) for start, length, count in self.places()]
-        parts.append(rows.new_zeros(-self.tokens % ROUND, rows.shape[-1]))
+        parts.append(rows.new_zeros(-self.tokens % ROUND, rows.shape[-1]))  # up to a multiple of ROUND
         return torch.cat(parts)[None]
 
     def unpack(self, tokens: Tensor) -> Tensor:
@@ -236,6 +237,7 @@ class PackingTrial:
             with torch.inference_mode():
                 expected = apart(rows)
                 alone = [together([TokenBatch(each.ids[:1])]) for each in rows[:3]]
+                # Where the first row of each batch lies among the answers to all.
                 firsts = np.cumsum([0, *(len(each.ids) for each in rows)])[: len(alone)]
                 return np.array_equal(together(rows), expected) and np.array_equal(
                     np.concatenate(alone), expected[firsts]

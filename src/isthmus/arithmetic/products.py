@@ -62,7 +62,7 @@ class _Laid:
         """Rows [..., width] times the matrix, plus the bias: [..., outputs]."""
         if not self._blocks:
             return _multiply(rows, self._weight, bias)
-        flat = rows.reshape(-1, rows.shape[-1])
+        flat = rows.reshape(-1, rows.shape[-1])  # [rows, width]
         parts = list(self._in_blocks(flat, bias))
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
         return whole.view(*rows.shape[:-1], -1)

@@ -58,7 +58,7 @@ def copy_keys(keys: Tensor, copies: int) -> Tensor:
 def draw_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     """64 random bits for every element of `shape`; row r draws from keys[r] and the stream alone."""
     start, steps = _counter_places(keys, math.prod(shape[1:]), stream)
-    bits = start + steps
+    bits = start + steps  # [rows, numbers]: one counter each
     # The same as mix64, in place: these are the largest tensors of a noisy forward pass.
     for shift, factor in zip((30, 27), _MIX, strict=True):
         bits.bitwise_xor_(_shift(bits, shift)).mul_(_to_signed(factor))
@@ -78,6 +78,7 @@ def draw_uniform(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
     at_once = max(1, len(keys) if keys.is_cuda else _IN_CACHE // max(1, drawn.shape[1]))
     pairs = zip(torch.split(drawn, at_once), torch.split(keys, at_once), strict=True)
     for part, own in pairs if drawn.numel() else ():
+        # The upper 24 of 64 bits, as many as a float32 holds; the half keeps them off 0, the clamp off 1.
         part.copy_(_shift(draw_bits(own, part.shape, stream), 40)).add_(0.5).mul_(2.0**-24).clamp_(max=1 - 2.0**-24)
     return drawn.view(*shape)
 
@@ -157,7 +158,7 @@ def _draw_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
     if kernel is None or not count:
         return None
     pairs: Tensor = kernel(*_counter_places(keys, count, stream))
-    return pairs.view(torch.float32).view(len(keys), count, 2)
+    return pairs.view(torch.float32).view(len(keys), count, 2)  # each int64 is two float32
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,7 @@ def attention_mask(model: PreTrainedModel, mask: Tensor | None) -> Tensor | None
     """
     if mask is None or not mask.is_cuda or not takes_final_masks(model):
         return mask
-    return mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)
+    return mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1)  # [batch, 1, length, length], no copy
 
 
 def takes_final_masks(model: PreTrainedModel) -> bool:
@@ -114,7 +114,7 @@ def copy_rows(inputs: Inputs, copies: int) -> Inputs:
     """Repeat every row, filler rows too, once for each of its copies; ``inputs.keys`` has a key for each copy."""
     if copies == 1:
         return inputs._replace(rows=len(inputs.ids))
-    rows = torch.arange(len(inputs.ids) * copies, device=inputs.ids.device) // copies
+    rows = torch.arange(len(inputs.ids) * copies, device=inputs.ids.device) // copies  # 0, 0, …, 1, 1, …
     return pick_rows(inputs._replace(keys=None), rows)._replace(keys=inputs.keys)
 
 

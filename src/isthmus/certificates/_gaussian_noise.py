@@ -268,6 +268,7 @@ class NoisyReader:
                 total += len(distances)
                 inside += sum(distance <= reach for distance in distances)
                 worst.append(max(distances) ** 2)
+        # The r words that move furthest, for every r.
         covered = np.cumsum(np.sort(worst)[::-1]) <= reach**2 if worst else np.zeros(0, bool)
         return {"swaps": total, "swaps_inside": inside, "words_inside": int(covered.sum()), "substitutable": len(worst)}
 

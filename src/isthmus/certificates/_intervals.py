@@ -129,6 +129,7 @@ def lower_margin(model: Any, box: Box, prediction: int) -> float:
     """The smallest lead of `prediction` over any other class, less the rounding error."""
     weight, bias = model.head.weight.double(), model.head.bias.double()
     lead = weight[prediction] - weight  # [classes, pooled]
+    # Positive weights meet the lower bounds, negative ones the upper: the least of lead · x over the box [classes].
     least = lead.clamp(min=0) @ box.low + lead.clamp(max=0) @ box.high + bias[prediction] - bias
     size = (weight[prediction].abs() + weight.abs()) @ _largest_size(box)
     # The 1: two scores that float32 cannot tell apart are a tie, which goes to the first class.
@@ -155,8 +156,9 @@ class _WordBounds:
         """Bounds of W e at every place [places, outputs], widened by the relative rounding error `lost`."""
         exact = weight.detach().double().cpu().T
         values, room = self.vectors @ exact, lost * (self.vectors.abs() @ exact.abs())
-        low, high = (values - room)[self.column], (values + room)[self.column]
+        low, high = (values - room)[self.column], (values + room)[self.column]  # [tokens over all places, outputs]
         index = self.owner.unsqueeze(1).expand_as(low)
+        # The least and the largest over the tokens that may stand at each place.
         empty = values.new_zeros(self.length, values.shape[1])
         return Box(
             empty.scatter_reduce(0, index, low, "amin", include_self=False),
@@ -173,6 +175,7 @@ def _bound_convolution(reader: _WordBounds, layer: Any, size: int) -> Box:
     for tap in range(size):
         shift = tap - (size - 1) // 2
         part = reader.map(layer.weight[:, :, tap], lost)
+        # Windows whose tap lies inside the text, and where that tap reads; elsewhere it reads zeros.
         inside = slice(max(0, -shift), min(reader.length, reader.length - shift))
         source = slice(inside.start + shift, inside.stop + shift)
         if inside.start < inside.stop:
@@ -214,6 +217,7 @@ def _recurrence(reader: _WordBounds, lstm: Any, way: str, order: Sequence[int]) 
 
 
 def _bound_linear(weight: Tensor, box: Box) -> Box:
+    # W maps a box of centre c and radius r into one of centre W c and radius |W| r.
     centre, radius = weight @ (box.low + box.high) / 2, weight.abs() @ (box.high - box.low) / 2
     return Box(centre - radius, centre + radius)
 

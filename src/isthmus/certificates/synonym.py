@@ -240,5 +240,6 @@ class SynonymVoter:
             scores = self.reader.scores([ballots[number].text for number in numbers], keys)
             owners = np.repeat(numbers, [len(own) for own in keys])
             whole = np.isfinite(scores).all(axis=1)
+            # add.at and not +=: a ballot has many draws here, and each is counted.
             np.add.at(counts, (owners, np.nan_to_num(scores).argmax(axis=1)), whole)
         return counts

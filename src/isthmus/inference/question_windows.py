@@ -164,9 +164,11 @@ def best_spans(window: Window, logits: Floats, n: int, longest: int = LONGEST_AN
         raise ModelError("the model's logits are not numbers, so no answer can be found: its weights are damaged")
     longest = min(longest, len(places))
     reach = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
+    # reach[i, k] is the logit of an end k tokens behind start i, -inf beyond the window [places, longest].
     scores = (start[:, None] + reach).ravel()
     n = min(n, len(scores))
     chosen = np.argpartition(-scores, n - 1)[:n]
+    # Best first; of equal ones the earlier, so that the order is fixed.
     chosen = chosen[np.lexsort((chosen, -scores[chosen]))]
     spans = []
     for place in chosen[np.isfinite(scores[chosen])].tolist():

@@ -26,7 +26,7 @@ def draw_keys(key: int, draws: int) -> Keys:
 def choose_members(places: Ints, sizes: Ints, keys: Keys) -> Ints:
     """The member that the keys draw from a set of each size [draws, places]."""
     own = splitmix(places.astype(np.uint64) * _PLACES)
-    bits = splitmix(keys[:, None] ^ own[None, :]) >> np.uint64(11)
+    bits = splitmix(keys[:, None] ^ own[None, :]) >> np.uint64(11)  # [draws, places], 53 bits: a float64 holds them
     return np.asarray((bits.astype(np.float64) * 2.0**-53 * sizes).astype(np.int64))
 
 

@@ -113,8 +113,9 @@ class ReadsRows:
         sets = self._sets_of(draft)
         if not len(sets.places):
             return Score(draft, count=len(keys))
+        # The sets lie one after the other in `words`; from each place one member for every draw [draws, places].
         words = sets.words[sets.starts + choose_members(sets.places, sets.sizes, keys)]
-        draw, place = np.nonzero(words != draft.ids[sets.places])
+        draw, place = np.nonzero(words != draft.ids[sets.places])  # a word that stays is no edit
         edits: Edits = np.empty((len(draw), 4), np.int32)
         edits[:, 0], edits[:, 1], edits[:, 2], edits[:, 3] = draw, sets.places[place], REPLACE, words[draw, place]
         return Score(draft, edits, len(keys))
@@ -131,4 +132,4 @@ class ReadsRows:
         places = np.array([place for place, _ in own], np.int64)
         sizes = np.array([len(members) for _, members in own], np.int64)
         words = np.concatenate([members for _, members in own]) if own else np.zeros(0, np.int64)
-        return _Sets(places, sizes, words, np.cumsum(sizes) - sizes)
+        return _Sets(places, sizes, words, np.cumsum(sizes) - sizes)  # the last: where each set begins

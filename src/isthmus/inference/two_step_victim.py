@@ -220,6 +220,7 @@ class TwoStepVictim(ClassifierVictim):
             own = keys[start : start + most]
             short = max(0, self._least - len(own))
             own = torch.cat([own, own[-1:].expand(short)]) if short else own
+            # Copy j of row r has key r * copies + j; what fills up belongs to the last row.
             row = torch.arange(start, start + len(own), device=own.device).clamp(max=len(keys) - 1) // copies
             texts = range(start // copies, -(-(start + len(own) - short) // copies))
             logits = self._shared(model, inputs, own, row, texts, candidates)
@@ -318,6 +319,7 @@ class TwoStepVictim(ClassifierVictim):
         if unsure is not None and not self._by_means:
             top = votes_of(logits).topk(2, dim=-1).values
             table = torch.from_numpy(find_undecided(logits.shape[1], unsure)).to(top.device)
+            # table[a, b]: whether a votes for the first and b for the second class leave it open.
             open_ = table[top[:, 0], top[:, 1]].unsqueeze(-1)
             # Half of the weight goes to abstention, which then outweighs every class; their order stays visible.
             declined = scores / 2
@@ -450,6 +452,7 @@ class TwoStepVictim(ClassifierVictim):
                     with torch.no_grad():
                         places = self._places(model, each)
                         masked = masking.mask_embeddings(model, each.ids, places, embeddings)
+                    # The value of `masked`, and the gradient of the embeddings: their difference is zero.
                     embeddings = masked + (embeddings - embeddings.detach())
                 with model.use_keys(copy_keys(branch(each.keys, "first step"), 1)):
                     logits: Tensor = model(each.ids, each.mask, each.types, embeddings).logits

@@ -185,10 +185,11 @@ def remez(order: int, rounds: int = 40) -> NDArray[np.float64]:
     signs = (-1.0) ** np.arange(order + 2)
     weights: NDArray[np.float64] = np.zeros(order + 1)
     for _ in range(rounds):
+        # order + 2 equations for order + 1 weights and the error: Σ_k w_k T_k(x_i) ± level = -x_i ln x_i.
         solved = np.linalg.solve(np.column_stack([_basis(points, order), signs]), _entropy_of_angle(points))
         weights, level = np.asarray(solved[:-1], dtype=np.float64), abs(float(solved[-1]))
         errors = _entropy_of_angle(grid) - _basis(grid, order) @ weights
-        cuts = np.flatnonzero(np.diff(np.sign(errors))) + 1
+        cuts = np.flatnonzero(np.diff(np.sign(errors))) + 1  # between two cuts the error has one sign, and one peak
         pieces = np.split(np.arange(len(grid)), cuts)
         peaks = [piece[np.argmax(np.abs(errors[piece]))] for piece in pieces]
         if len(peaks) != order + 2:

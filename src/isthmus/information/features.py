@@ -28,5 +28,5 @@ class Features:
     def per_text(self, values: Tensor) -> Tensor:
         """The mean of token values over each text's tokens; texts without a token are left out."""
         sums = torch.zeros(len(self), dtype=torch.float64).index_add_(0, self.owner, values.double())
-        counts = torch.bincount(self.owner, minlength=len(self))
+        counts = torch.bincount(self.owner, minlength=len(self))  # tokens of each text [N]
         return sums[counts > 0] / counts[counts > 0]

@@ -147,7 +147,8 @@ class Nce:
         with torch.no_grad():
             for _ in range(rounds):
                 for rows, picked in pair_once(features, chosen, self.chunk, stream):
-                    left, right = self.critic.halves(tokens[picked], sentences[rows])
+                    left, right = self.critic.halves(tokens[picked], sentences[rows])  # [chunk, width] each
+                    # Scores [i, j] = f(token j, sentence i); a token is right for its own sentence, on the diagonal.
                     totals[rows] += nce_values(self.critic.score(left.unsqueeze(0), right.unsqueeze(1))).double()
                     turns[rows] += 1
         return totals / turns
@@ -240,7 +241,7 @@ def pair_once(
     features: Features, chosen: Tensor, chunk: int, stream: torch.Generator
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Texts in random order, each with one random token of those chosen, in chunks of equal size: (texts, tokens)."""
-    keys = torch.rand(len(chosen), generator=stream).masked_fill(~chosen, 2.0)
+    keys = torch.rand(len(chosen), generator=stream).masked_fill(~chosen, 2.0)  # [M]
     order = torch.argsort(keys)
     texts = features.owner[order]
     # The first token of each text in this order is a random one; the keys of those not chosen come last.
@@ -259,6 +260,7 @@ def _first_of_each(texts: Tensor, order: Tensor, count: int) -> Tensor:
     """The first token of each text in `order`; -1 if it has none."""
     found = torch.full((count,), -1, dtype=torch.int64)
     place = torch.full((count,), len(order), dtype=torch.int64)
+    # Of all places in `order` that belong to a text, the least.
     place.scatter_reduce_(0, texts, torch.arange(len(order)), reduce="amin")
     there = place < len(order)
     found[there] = order[place[there]]
@@ -271,7 +273,7 @@ def _choose_held_out(owner: Tensor, seed: int, share: float) -> Tensor:
     stream = torch.Generator().manual_seed(derive(seed, "held out") >> 1)
     texts = torch.zeros(count, dtype=torch.bool)
     texts[torch.randperm(count, generator=stream)[: round(share * count)]] = True
-    return texts[owner]
+    return texts[owner]  # [M]
 
 
 def _fit_network(
@@ -305,12 +307,13 @@ def bootstrap_spread(features: Features, seed: int, draws: int = 1000) -> Interv
     """The spread of the tokens, with the interval of drawing texts again."""
     n, width = len(features), features.tokens.shape[1]
     t = features.tokens.double()
-    sums = torch.zeros(n, width, dtype=torch.float64).index_add_(0, features.owner, t)
+    sums = torch.zeros(n, width, dtype=torch.float64).index_add_(0, features.owner, t)  # of the tokens of each text
     squares = torch.zeros(n, dtype=torch.float64).index_add_(0, features.owner, t.square().sum(dim=1))
     counts = torch.bincount(features.owner, minlength=n).double()
 
     def of(weights: Tensor) -> Tensor:
         total = weights @ counts
+        # E‖t‖² - ‖E t‖² for every row of weights [draws, n]: how often each text was drawn.
         return weights @ squares / total - ((weights @ sums) / total.unsqueeze(1)).square().sum(dim=1)
 
     stream = torch.Generator().manual_seed(derive(seed, "spread") >> 1)

@@ -61,6 +61,7 @@ class Critic(nn.Module):
 
     def halves(self, local: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
         """The two parts of the first layer's sum, so that a pair costs an addition and no product."""
+        # W [local, whole] = W₁ local + W₂ whole.
         of_local, of_whole = torch.split(self.first.weight, [local.shape[-1], whole.shape[-1]], dim=1)
         return functional.linear(local, of_local), functional.linear(whole, of_whole, self.first.bias)
 
@@ -74,7 +75,7 @@ class Critic(nn.Module):
 
     def matrix(self, left: Tensor, right: Tensor) -> Tensor:
         """S[i, j] = f(local j, whole i) for halves [chunks, C, width]; where they are many the sums are not kept."""
-        pair = left.unsqueeze(1), right.unsqueeze(2)
+        pair = left.unsqueeze(1), right.unsqueeze(2)  # [chunks, 1, C, width], [chunks, C, 1, width]
         if left.numel() * left.shape[1] <= _KEPT:
             return self.score(*pair)
         scores: Tensor = checkpoint(self.score, *pair, use_reentrant=False, preserve_rng_state=False)
@@ -97,8 +98,8 @@ class Chunks:
         """Chunks of `size` for at most `most` pairs; unused places stay empty."""
         self.size = max(1, min(size, most))
         self.places = max(1, -(-most // self.size)) * self.size
-        there = (torch.arange(self.places, device=pairs.device) < pairs).view(-1, self.size)
-        count = there.sum(dim=1, keepdim=True)
+        there = (torch.arange(self.places, device=pairs.device) < pairs).view(-1, self.size)  # [chunks, size]
+        count = there.sum(dim=1, keepdim=True)  # [chunks, 1]
         self.weight = there / (count * (count > 0).sum()).clamp(min=1)  # [chunks, size]
         self.bound = (self.weight * count.clamp(min=1).log()).sum()
         # The lowest number and not infinity, so that a chunk without pairs does not become infinite minus infinite.
@@ -106,7 +107,7 @@ class Chunks:
 
     def mean(self, scores: Tensor) -> Tensor:
         """Mean InfoNCE over the chunks with a pair in them, of scores [chunks, size, size]."""
-        against = (scores + self.absent).logsumexp(dim=2)
+        against = (scores + self.absent).logsumexp(dim=2)  # [chunks, size]
         return ((scores.diagonal(dim1=1, dim2=2) - against) * self.weight).sum() + self.bound
 
 
@@ -152,6 +153,7 @@ def gaussian_log_density(values: Tensor, mean: Tensor, log_variance: Tensor) -> 
 def club(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     """CLUB of rows with the densities q(t | x) = N(mean(x), diag exp(log_variance(x))), over all pairs."""
     own = gaussian_log_density(values, mean, log_variance).mean()
+    # Over all pairs [x, value].
     other = gaussian_log_density(values.unsqueeze(0), mean.unsqueeze(1), log_variance.unsqueeze(1)).mean()
     return own - other
 
@@ -216,6 +218,7 @@ def pairwise_bounds(mean: Tensor, deviation: Tensor, rows: int = 2**22) -> tuple
     mean, deviation = mean.double(), deviation.double()
     variance, log_deviation = deviation.square(), deviation.log()
     precision, half_log = variance.reciprocal(), log_deviation.sum(dim=-1)
+    # Σ (σ_i² + (μ_i - μ_j)²) / σ_j² multiplied out, so that all pairs [i, j] are two products.
     squares = (variance + mean.square()) @ precision.T - 2 * mean @ (mean * precision).T
     squares = squares + (mean.square() * precision).sum(dim=-1)
     divergence = 0.5 * (squares - mean.shape[-1]) + half_log - half_log.unsqueeze(1)  # [i, j] = KL(p_i ‖ p_j)
@@ -223,8 +226,9 @@ def pairwise_bounds(mean: Tensor, deviation: Tensor, rows: int = 2**22) -> tuple
     distances = []
     for part in torch.split(torch.arange(len(mean)), max(1, rows // mean.numel())):
         total = variance[part].unsqueeze(1) + variance  # [part, B, latent]
+        # ¼ Σ (μ_i - μ_j)² / (σ_i² + σ_j²), and ½ Σ log of arithmetic over geometric mean of the two variances.
         apart = 0.25 * ((mean[part].unsqueeze(1) - mean).square() / total).sum(dim=-1)
         shapes = 0.5 * (total / 2).log().sum(dim=-1) - 0.5 * (half_log[part].unsqueeze(1) + half_log)
-        distances.append(apart + shapes)
+        distances.append(apart + shapes)  # [part, B]
     count = math.log(len(mean))
     return count - (-torch.cat(distances)).logsumexp(dim=1), count - (-divergence).logsumexp(dim=1)

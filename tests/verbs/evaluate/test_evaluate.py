@@ -29,6 +29,10 @@ def on(run: RunFolder, *sources: object, **more: Any) -> EvaluateRequest:
     return EvaluateRequest(str(run.path), sets, device="cpu", **more)
 
 
+def scores_of(outcome: Any, way: str) -> list[Any]:
+    return [result.scores[way] for result in outcome.results]
+
+
 def test_a_run_is_evaluated_on_its_own_test_data_in_its_own_folder(runs: dict[str, RunFolder]) -> None:
     report = evaluate(on(runs["standard"]))
     (outcome,) = report.outcomes
@@ -39,7 +43,7 @@ def test_a_run_is_evaluated_on_its_own_test_data_in_its_own_folder(runs: dict[st
     scores = load_victim(runs["standard"].model_path, device="cpu").scores(data.texts())
     accuracy = outcome.header["summary"]["ways"]["model"]["accuracy"]["estimate"]
     assert accuracy == pytest.approx(float((scores.argmax(axis=1) == data.label_indices()).mean()), abs=1e-6)
-    kept = np.array([result.scores["model"] for result in outcome.results])
+    kept = np.array(scores_of(outcome, "model"))
     assert np.allclose(kept, scores, rtol=1e-6)
     every = evaluate(on(runs["standard"], split=("all",)))
     assert [each.file.key for each in every.outcomes] == ["data-train", "data-dev", "data-test"]
@@ -56,13 +60,11 @@ def test_a_stochastic_run_has_three_ways_that_repeat(runs: dict[str, RunFolder],
     # A mean code needs no draws: it is what the saved model says.
     data = training_toys.dataset("test", 24, 0)
     scores = load_victim(runs["vib"].model_path, device="cpu").scores(data.texts())
-    assert np.allclose([result.scores["mean"] for result in first.results], scores, rtol=1e-6)
+    assert np.allclose(scores_of(first, "mean"), scores, rtol=1e-6)
     other = evaluate(on(runs["vib"], out=tmp_path / "a", seed=1)).outcomes[0]
     assert other.file.key.startswith("data-test@")
-    assert [result.scores["mean"] for result in other.results] == [result.scores["mean"] for result in first.results]
-    assert [result.scores["sample"] for result in other.results] != [
-        result.scores["sample"] for result in first.results
-    ]
+    assert scores_of(other, "mean") == scores_of(first, "mean")
+    assert scores_of(other, "sample") != scores_of(first, "sample")
 
 
 def test_ways_cannot_be_chosen_twice(runs: dict[str, RunFolder], tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ class _Way:
             self.w = torch.zeros_like(self.inputs)
         else:
             low, high = self.space.bounds
+            # x = low + half (tanh w + 1) solved for w, a little inside the box, where w is finite.
             self.w = (((self.inputs - low) * (2 / (high - low)) - 1) * (1 - inside)).atanh_()
 
     def at(self, rows: Tensor) -> _Way:

@@ -23,6 +23,7 @@ def ranks(gradient: Tensor, mask: Tensor) -> Tensor:
 
     norms = gradient.float().norm(dim=-1)
     norms = torch.where(mask.bool(), norms, torch.full_like(norms, math.inf))
+    # Sorting twice gives ranks: the place of each token in the order of its sentence.
     return norms.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
 
 
@@ -46,6 +47,7 @@ class Band:
     def find_anchored(self, gradient: Tensor) -> Tensor:
         """Mask of the anchored tokens [batch, length]; at least one in every sentence that has a token."""
         order = (gradient.float().norm(dim=-1) + self._behind).argsort(dim=1, stable=True)
+        # Rank r belongs to token order[r].
         return self.ranks.scatter(1, order, self.ranks)
 
 

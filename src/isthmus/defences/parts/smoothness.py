@@ -100,6 +100,7 @@ class Smoothness(Defence):
         if self.mode == "released":
             moved = delta + step * gradient
             return moved / moved.abs().amax(dim=-1, keepdim=True).clamp(min=1e-6)
+        # One scale for each text [batch, 1, 1]: a step moves its largest coordinate by step_size.
         largest = gradient.flatten(1).abs().amax(dim=1).view(-1, 1, 1).clamp(min=1e-30)
         if unit is None:
             return (delta + step * gradient / largest).clamp(-radius, radius)

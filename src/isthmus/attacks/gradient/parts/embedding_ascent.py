@@ -133,14 +133,14 @@ class _Work:
         at = self.inputs._replace(embeddings=self.embeddings + point)
         total, parts = torch.zeros_like(point), []
         for start, copies in portions(self.draws, self.inputs.ids):
-            own = copies_of(at, keys[:, start : start + copies])
+            own = copies_of(at, keys[:, start : start + copies])  # row r * copies + j is draw j of row r; some fill up
             row = torch.arange(len(own.ids), device=own.ids.device).clamp(max=rows * copies - 1) // copies
             found = self.reader.margin_gradient(own, self.target[row], rival[row])
             total = total + found.values[: own.rows].view(rows, copies, *point.shape[1:]).sum(dim=1)
             parts.append(found.logits[: own.rows].view(rows, copies, -1))
         logits = torch.cat(parts, dim=1)
         target = self.target.view(-1, 1, 1).expand(-1, self.draws, 1)
-        others = logits.scatter(2, target, -math.inf).amax(dim=-1)
+        others = logits.scatter(2, target, -math.inf).amax(dim=-1)  # [rows, draws]
         return TurnSlope(
             total / self.draws,
             logits.mean(dim=1),
@@ -159,6 +159,7 @@ class _Work:
         direction = random_directions(self.inputs.keys, self.embeddings.shape, turn, self.free)
         size = self.free.flatten(1).sum(dim=1) * self.embeddings.shape[-1]
         length = draw_uniform(self.inputs.keys, (len(size), 1), STREAM + turn).double().view(-1)
+        # In d dimensions the share of a ball within radius r is r^d.
         return self._project(direction * self._of_radius(length ** (1 / size.clamp(min=1))))
 
     def _of_radius(self, share: float | Tensor) -> Tensor:

@@ -70,13 +70,13 @@ def predict_moved(reader: Answering, inputs: Inputs, offset: Tensor | None, draw
         embeddings = reader.model.embed(at.ids).float()
         at = at._replace(embeddings=embeddings if offset is None else embeddings + offset)
         assert at.keys is not None
-        keys = copy_keys(branch(at.keys, "judged"), draws).view(-1, draws)
+        keys = copy_keys(branch(at.keys, "judged"), draws).view(-1, draws)  # [rows, draws]
         found = []
         for start, copies in portions(draws, at.ids):
             scores = reader.scores_at(copies_of(at, keys[:, start : start + copies]))
             whole = np.isfinite(scores).all(axis=1)
             chosen = np.where(whole, np.nan_to_num(scores).argmax(axis=1), -1)
-            found.append(chosen.reshape(-1, copies))
+            found.append(chosen.reshape(-1, copies))  # [rows, copies]
     return np.concatenate(found, axis=1)
 
 

@@ -58,7 +58,7 @@ def reach(norm: Norm, slope: Tensor, rise: Tensor, points: Tensor, space: Space)
     Each coordinate goes with the slope: by λ (l-inf) or λ |slope_i| (l2), or to the wall; the rise grows with λ in
     straight pieces between the λ at which coordinates meet their walls, so that sorting these gives λ exactly.
     """
-    way = slope.flatten(1) * rise.sign().unsqueeze(1)
+    way = slope.flatten(1) * rise.sign().unsqueeze(1)  # [rows, coordinates], from here on
     weight, wanted = way.abs(), rise.abs()
     pace = torch.ones_like(weight) if norm == "linf" else weight
     if space.bounds is None:
@@ -67,20 +67,23 @@ def reach(norm: Norm, slope: Tensor, rise: Tensor, points: Tensor, space: Space)
         return (way.sign() * pace * step.unsqueeze(1)).view_as(points)
     low, high = space.bounds
     here = points.flatten(1)
-    room = torch.where(way > 0, high - here, here - low)
+    room = torch.where(way > 0, high - here, here - low)  # how far each coordinate can go
+    # The λ at which each coordinate meets its wall.
     wall = torch.where(weight > 0, room / pace.clamp_min(torch.finfo(pace.dtype).tiny), 0.0)
     order = wall.argsort(dim=1)
     walls = wall.gather(1, order).double()
     gains = (weight * pace).gather(1, order).double()
     met = (gains * walls).cumsum(dim=1)  # rise of the coordinates that have met their walls
     free = (gains.sum(dim=1, keepdim=True) - gains.cumsum(dim=1)).clamp_min(0.0)  # gain of the others
+    # met + free λ at each wall is the rise so far, sorted: the piece in which it reaches what is wanted [rows].
     place = torch.searchsorted(met + free * walls, wanted.double().unsqueeze(1)).squeeze(1)
     before = (place - 1).clamp_min(0).unsqueeze(1)
     first = (place == 0).unsqueeze(1)
+    # Inside its piece: rise at the last wall, and what the rest gains with λ, both [rows, 1].
     done = torch.where(first, 0.0, met.gather(1, before))
     gain = torch.where(first, gains.sum(dim=1, keepdim=True), free.gather(1, before))
     step = (wanted.double().unsqueeze(1) - done) / gain.clamp_min(torch.finfo(torch.float64).tiny)
-    beyond = (place == walls.shape[1]).unsqueeze(1)
+    beyond = (place == walls.shape[1]).unsqueeze(1)  # the box does not allow so much
     step = torch.where(beyond, walls[:, -1:], step).to(pace.dtype)
     return (way.sign() * torch.minimum(pace * step, room)).view_as(points)
 

@@ -66,12 +66,14 @@ class _Known(torch.autograd.Function):
 def _cross_entropy(logits: Tensor, label: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
     others = logits.scatter(2, label, -math.inf)
     whole = others.logsumexp(dim=-1, keepdim=True)
+    # log (1 - p_y) / p_y, so that -log p_y = softplus(odds) is exact where p_y rounds to 1 [rows, draws].
     odds = (whole - logits.gather(2, label)).squeeze(2)
     value = functional.softplus(odds)
     if not slope:
         return value, None
-    moves = others.sub_(whole).exp_().scatter_(2, label, -1.0)
+    moves = others.sub_(whole).exp_().scatter_(2, label, -1.0)  # [rows, draws, classes]: p_c / (1 - p_y), and -1 at y
     if odds.shape[1] > 1:
+        # The gradient of a draw has the factor 1 - p_y: relative to the largest of its row, or all would underflow.
         factor = functional.logsigmoid(odds)
         moves.mul_((factor - factor.amax(dim=1, keepdim=True)).exp_().unsqueeze(2))
     return value, moves
@@ -99,4 +101,4 @@ def towards(target: Tensor) -> Loss:
 
 
 def _label_index(logits: Tensor, goal: LabelGoal) -> Tensor:
-    return goal.label.view(-1, 1, 1).expand(-1, logits.shape[1], 1)
+    return goal.label.view(-1, 1, 1).expand(-1, logits.shape[1], 1)  # [rows, draws, 1], an index into the classes

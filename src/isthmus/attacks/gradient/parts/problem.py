@@ -159,11 +159,12 @@ class Problem:
         own = self.goal.label[rows].unsqueeze(1)
         with torch.enable_grad():
             logits = self._forward(rows, leaf, "search")[: len(rows)]
-        mean = logits.detach().mean(dim=1)
+        mean = logits.detach().mean(dim=1)  # [rows, classes], of [rows, draws, classes]
         ahead = mean.gather(1, rivals) - mean.gather(1, own)
         movable = None if self.space.movable is None else self.space.at(rows).movable
         largest: Tensor | None = None
         for number in range(rivals.shape[1]):
+            # Gradient of logit_rival - logit_own, averaged over draws: these weights on the logits, one backward pass.
             weights = torch.zeros_like(mean).scatter_(1, own, -1.0).scatter_(1, rivals[:, number : number + 1], 1.0)
             weights = weights.div_(logits.shape[1]).unsqueeze(1).expand_as(logits)
             (gradient,) = self.backward(logits, leaf, keep=number + 1 < rivals.shape[1], weights=weights)
@@ -185,8 +186,10 @@ class Problem:
             return self.goal.label.unsqueeze(1)
         if self.classes - 1 <= most:
             steps = torch.arange(1, self.classes, device=self.inputs.device)
+            # Every class but the label, in the order y + 1, y + 2, …, around the end.
             return (self.goal.label.unsqueeze(1) + steps) % self.classes
         logits = self.logits(self.every, self.inputs).mean(dim=1)
+        # The label comes last.
         order = logits.scatter(1, self.goal.label.unsqueeze(1), -torch.inf).sort(dim=1, descending=True, stable=True)
         return order.indices[:, :most]
 

@@ -106,6 +106,7 @@ class Ball:
         """
         if self.norm == "linf":
             return self.project(self.centres + (2 * draws - 1) * self.epsilon)
+        # Normal draws of length 1 have any direction; the radius is the d-th root, d the coordinates that move.
         direction = unit(self.space.free(draws))
         size = math.prod(self.centres.shape[1:])
         if self.space.movable is not None:

@@ -56,7 +56,7 @@ def roam(problem: Problem, ball: Ball, rows: Tensor, queries: int) -> Tensor:
     place = torch.arange(len(rows), device=rows.device)
     inside, left = ball.at(rows), rows
     stripes = problem.uniform(left, "stripes", (grid.channels, 1, grid.width)) < 0.5
-    points = _move_by_signs(inside, stripes.expand(-1, -1, grid.height, -1))
+    points = _move_by_signs(inside, stripes.expand(-1, -1, grid.height, -1))  # vertical stripes of ±ε
     found, best = points.clone(), torch.full((len(rows),), -math.inf, dtype=torch.float64, device=rows.device)
     tried, done = points, torch.zeros_like(rows, dtype=torch.bool)
     for query in range(queries):
@@ -82,12 +82,13 @@ def _change_windows(
 ) -> Tensor:
     """The points with a window of ±ε each, where and with which signs the row's own stream says."""
     height, width = grid.window(share_at(query, queries))
-    drawn = problem.uniform(rows, f"square {query}", (2 + grid.channels,))
+    drawn = problem.uniform(rows, f"square {query}", (2 + grid.channels,))  # top, side, a sign for each channel
     top = (drawn[:, 0] * (grid.height - height + 1)).long().clamp(max=grid.height - height).view(-1, 1)
     side = (drawn[:, 1] * (grid.width - width + 1)).long().clamp(max=grid.width - width).view(-1, 1)
     down, across = (torch.arange(size, device=rows.device) for size in (grid.height, grid.width))
+    # [rows, height], [rows, width]
     vertical, horizontal = (down >= top) & (down < top + height), (across >= side) & (across < side + width)
-    window = (vertical.unsqueeze(2) & horizontal.unsqueeze(1)).unsqueeze(1)
+    window = (vertical.unsqueeze(2) & horizontal.unsqueeze(1)).unsqueeze(1)  # [rows, 1, height, width]
     signs = (drawn[:, 2:] < 0.5).view(-1, grid.channels, 1, 1).expand(-1, -1, grid.height, grid.width)
     return torch.where(window.expand_as(signs).reshape(points.shape), _move_by_signs(inside, signs), points)
 

@@ -75,6 +75,7 @@ class ModuleTarget:
         if self._has_streams:
             assert isinstance(self.module, nn.Module)
             with use_keys(self.module, draws.keys.reshape(-1)):
+                # Draw j of row r lies at r * count + j, as its key does.
                 return logits_of(self.module(inputs.repeat_interleave(count, dim=0))).view(rows, count, -1)
         found = []
         devices = [inputs.device] if inputs.is_cuda else []

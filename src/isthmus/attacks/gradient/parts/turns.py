@@ -68,5 +68,5 @@ def take_turn(
 
 def classes_in_turn(logits: Tensor, label: Tensor) -> Tensor:
     """The classes other than the label, the most likely first [rows, classes - 1]."""
-    others = logits.scatter(1, label.unsqueeze(1), -math.inf)
+    others = logits.scatter(1, label.unsqueeze(1), -math.inf)  # the label comes last, and is cut off
     return others.sort(dim=1, descending=True, stable=True).indices[:, : logits.shape[1] - 1]
