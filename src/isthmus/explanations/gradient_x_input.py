@@ -33,7 +33,7 @@ class GradientXInput(Explainer):
     needs_gradients: ClassVar[bool] = True
 
     output: Literal["logit", "probability"] = "logit"
-    """What is explained: the logit of a class, or its probability."""
+    """The explained output: the logit of a class, or its probability."""
 
     def __post_init__(self) -> None:
         if self.output not in ("logit", "probability"):

@@ -50,15 +50,15 @@ class BertAttack(WordAttack):
     """
 
     k: int = 8
-    """Tokens looked at for a sub-word, and words tried in place of a word."""
+    """Candidate tokens per sub-word, and candidate words per word."""
     ranked: bool = False
-    """Whether joined words are tried by likelihood."""
+    """Whether joined words are tried in the order of their likelihood."""
     most_joined: int = 4096
-    """Words joined at most for a place."""
+    """Maximum number of joined words per position."""
     max_share: float = 0.4
-    """Share of words that may change."""
+    """Maximum share of changed words."""
     similarity: float = 0.2
-    """Least cosine of the texts."""
+    """Minimum cosine of the texts."""
     encoder: str = "minilm"
     """Sentence encoder."""
     masked_lm: str = "minilm"
