@@ -18,7 +18,7 @@ DEFAULT = ("minilm", "rotten_tomatoes", "wordnet")
 
 
 class Action(StrEnum):
-    """What to do with assets."""
+    """Actions on assets."""
 
     list = "list"
     fetch = "fetch"

@@ -58,7 +58,7 @@ class Adversarial(Attacked):
     """
 
     points: int | None = None
-    """Training points that are attacked each time, drawn afresh with equal shares of the classes; none: all of them; 0:
+    """Training points that are attacked each time, drawn again with equal shares of the classes; none: all of them; 0:
     no attack."""
     start: int = 1
     """Number of epochs on the originals alone before the first attack."""

@@ -176,7 +176,7 @@ class _Way:
             self.w = (((self.inputs - low) * (2 / (high - low)) - 1) * (1 - inside)).atanh_()
 
     def at(self, rows: Tensor) -> _Way:
-        """The same for some of the rows."""
+        """The map for some of the rows."""
         part = _Way.__new__(_Way)
         part.inputs, part.space, part.w = self.inputs[rows], self.space.at(rows), self.w[rows]
         part._tanh = None if self._tanh is None else self._tanh[rows]

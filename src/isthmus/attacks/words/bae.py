@@ -128,7 +128,7 @@ class BAE(WordAttack):
         return join_edits(replacements, insertions)
 
     def _proposals(self) -> tuple[Any, ...]:
-        """What is tried at a word, one step after the other."""
+        """Yield the proposals for a word, one step after the other."""
         return {
             "replace": (self.replacements,),
             "insert": (self.insertions,),

@@ -90,7 +90,7 @@ class BertAttack(WordAttack):
         yield from greedy(trial, order, self.replacements)
 
     def replacements(self, trial: Trial, position: int) -> Generator[Request, Any, Edits]:
-        """What the model expects at a position, but for the word that is there."""
+        """The model's predictions at a position, without the current word."""
         at = np.array([position], np.int32)
         fills: Fills = yield Fill(trial.draft, at, self.k, keep=True)
         assert fills.pieces is not None

@@ -108,7 +108,7 @@ class CLARE(WordAttack):
         return () if self.semantics == "textattack" else ("premise",)
 
     def search(self, trial: Trial) -> Search:
-        """Of all actions the best, again and again; or all actions once, the best first."""
+        """Apply the best of all actions repeatedly; or all actions once, the best first."""
         if self.semantics == "paper":
             yield from self._once(trial)
         else:
@@ -217,7 +217,7 @@ def _best_of_each(candidates: Candidates, progress: NDArray[np.float32]) -> list
 
 
 def _place(trial: Trial, position: int, span: int) -> int | None:
-    """Where in the text as it stands an action found on the original belongs; None if its words are no longer there."""
+    """The position in the current text of an action found on the original; None if its words are gone."""
     place = trial.place(position)
     if place is None:
         return None

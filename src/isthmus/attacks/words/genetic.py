@@ -44,7 +44,7 @@ class Genetic(WordAttack):
 
     Where we depart:
         The language model is a masked one, in the place of one that was trained on a billion words, and reads the
-        original text, as Jia et al. (2019) have it: what may replace a word then does not hang on what else was
+        original text, as Jia et al. (2019) have it: the replacements of a word then do not depend on what else was
         replaced. TextAttack's recipe without its language model is `masked_lm=None`.
         TextAttack does not hold the children of a crossover to the share of words, so that its results may change more
         than a fifth; `textattack` follows it unless `check_children` is set, `paper` holds all.

@@ -30,7 +30,7 @@ class IGA(WordAttack):
         child     the words of one parent up to a random place, then those of the other; then mutated
         mutate    draw a word with p ∝ the replacements it has left; put in the neighbour that helps most, if one helps
 
-    with score = 1 - p(y), T the temperature. Neighbours are those of the word that stands there now: the `most`
+    with score = 1 - p(y), T the temperature. Neighbours are those of the current word: the `most`
     nearest word vectors at a squared distance of at most `max_distance`. The best member lives on.
 
     `textattack` draws again, once for every word of the text, where nothing helped, and takes index 0 for none, so that
