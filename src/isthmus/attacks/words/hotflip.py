@@ -60,7 +60,7 @@ class HotFlip(WordAttack):
     needs_gradients: ClassVar[bool] = True
 
     semantics: Semantics = "paper"
-    """Whose algorithm: the paper's, or the toolkit's, which hardly ever finds a flip that its own rules allow."""
+    """Variant of the algorithm: the paper's, or TextAttack's, which rarely finds a flip that its own rules allow."""
     width: int = 10
     """Number of texts kept after every step."""
     top: int = 1
