@@ -4,7 +4,7 @@
     python benchmarks/infobert_qa.py --data PACK --out RUNS test --workers 4
     python benchmarks/infobert_qa.py --out RUNS --write FILE                      the table of what is there
 
-PACK is a folder with squadshifts_newwiki (what is trained on: SQuAD's training file is not always to be had), squad and
+PACK is a folder with squadshifts_newwiki (what is trained on: SQuAD's training file is not always available), squad and
 adversarial_squad. A tenth of the training questions, whole articles' contexts together, is development data. The climb
 and the weights of the regularisers are those that the authors released for SQuAD; nothing is chosen on the test sets.
 """

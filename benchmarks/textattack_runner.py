@@ -6,7 +6,7 @@ Belongs to the other virtual environment (`setup_textattack.sh`), so it imports 
 
 TextAttack itself is left as it is: the recipe, its batch of 32, its cache, its padding of every batch to
 `tokenizer.model_max_length`. Only the model wrapper is subclassed, to note each batch and the time it took; and where a
-recipe's own resource cannot be had, a stand-in takes its place (`standins/`), which is printed and kept in the file.
+recipe's own resource is not available, a stand-in takes its place (`standins/`), which is printed and kept in the file.
 `--quick` spares the padding, and encoding one sentence several times in a call, where only outcomes matter: the scores
 are the same up to rounding, in a third of the time.
 

@@ -103,5 +103,5 @@ def parameters(attack: Compared, given: Resources) -> dict[str, Any]:
         elif need != "tagger":
             raise SystemExit(f"{attack.name} of isthmus has no field for {need} ({', '.join(sorted(known))})")
     if attack.name == "genetic":
-        chosen["masked_lm"] = None  # TextAttack's Google language model cannot be had, so neither side has one.
+        chosen["masked_lm"] = None  # TextAttack's Google language model is not available, so neither side has one.
     return chosen

@@ -90,7 +90,7 @@ against MiniLM classifiers that were fine-tuned on each data set.
   really forwarded to the model.
 - *Holds*: for the deterministic attacks outcome agrees for 95 %, success within 2 points, queries within 5 %; for the
   random ones 0 lies in the interval of the difference.
-- *Given to both*: what stands in for a resource that cannot be had. Word vectors: GloVe 100d, counter-fitted, not the
+- *Given to both*: stand-ins for resources that are not available. Word vectors: GloVe 100d, counter-fitted, not the
   published ones. The Universal Sentence Encoder is replaced by MiniLM at the recipe's thresholds, metric and window.
 """
 

@@ -1,4 +1,4 @@
-"""What TextAttack is given where its own resource cannot be had; runs in TextAttack's environment, without isthmus.
+"""Stand-ins for resources of TextAttack that are not available; runs in TextAttack's environment, without isthmus.
 
 Each module replaces one resource and nothing else, and says in one line what it put where (`Notes`).
 """

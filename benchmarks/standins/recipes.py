@@ -1,4 +1,4 @@
-"""TextAttack's recipes, built with stand-ins where their own resources cannot be had."""
+"""TextAttack's recipes, built with stand-ins for resources that are not available."""
 
 from __future__ import annotations
 

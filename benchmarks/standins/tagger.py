@@ -1,4 +1,4 @@
-"""NLTK's tagger, from a folder or a zip, and in the place of Flair's, whose models cannot be had.
+"""NLTK's tagger, from a folder or a zip, and in place of Flair's, whose models are not available.
 
 TextAttack checks the part of speech with NLTK (TextFooler, BAE, HotFlip) and reads it with Flair where it merges words
 (CLARE). Given NLTK's tagger for both, it tags all words of the text at once in the second case.

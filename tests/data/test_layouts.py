@@ -83,7 +83,7 @@ def test_a_single_answer_without_a_list(tmp_path: Path) -> None:
         pytest.param(row() | {"question": None}, "no value for 'question'", id="no-question"),
         pytest.param(row() | {"context": 5}, "'context' does not hold a text", id="no-context"),
         pytest.param(row() | {"question": "\ud800"}, "surrogate", id="surrogate"),
-        pytest.param(row("good"), "its id 'good' is that of", id="same-id"),
+        pytest.param(row("good"), "its id 'good' was already used in", id="same-id"),
         pytest.param(row() | {"id": [1]}, "neither a text nor a number", id="odd-id"),
     ],
 )

@@ -34,6 +34,13 @@ WANTED = {
     r"\b(are|is|was|were) turned\b(?! (into|off|on|around|upside|a\b))": "fooled",
     r"\b(texts|examples|words) that stay right\b": "withstood",
     r"\bstands? there twice\b": "is named twice",
+    r"\bwhose algorithm\b": "variant of the algorithm",
+    r"\bwho tells which\b": "tagger that says which",
+    r"\bnothing to speak of\b": "practically none",
+    r"\bcan(not|'t) be had\b|\bto be had\b": "not available, or what to install",
+    r"\bsomebody else's\b": "another",
+    r"\bfor want of\b": "because of, without",
+    r"\b(drawn|starts?|started) afresh\b": "again",
     r"\bfooled \S+  held\b|\"failed\": \"held\"": "withstood, as in the report",
 }
 """A pattern that must not occur, and what to write instead."""

@@ -46,7 +46,7 @@ _TRIED = ((3, 1), (4, 2), (8, 1), (15, 2), (16, 1), (17, 2), (24, 1), (33, 2), (
 
 @dataclass(frozen=True)
 class Packing:
-    """Where rows lie in the sequence: all rows of one length, then those of the next."""
+    """The places of rows in the sequence: all rows of one length, then those of the next."""
 
     groups: tuple[tuple[int, int], ...]
     """(length, rows)."""

@@ -66,7 +66,7 @@ def draw_bits(keys: Tensor, shape: Sequence[int], stream: int) -> Tensor:
 
 
 def _counter_places(keys: Tensor, count: int, stream: int) -> tuple[Tensor, Tensor]:
-    """Where the counter of every row starts [rows, 1], and its steps [count]."""
+    """The start of every row's counter [rows, 1], and its steps [count]."""
     start = mix64(keys ^ _to_signed(stream)).view(-1, 1)
     steps = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64).mul_(_to_signed(_GAMMA))
     return start, steps

@@ -73,7 +73,7 @@ def find(name: str) -> Asset:
 
 
 def cache_folder() -> Path:
-    """Where fetched assets are kept."""
+    """The folder of fetched assets."""
     if chosen := os.environ.get("ISTHMUS_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":

@@ -172,7 +172,7 @@ def _similarity(trial: Trial) -> Steps[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What the attacks of a run share."""
+    """Shared by the attacks of a run."""
 
     settings: AttackSettings
     rules: tuple[Rule, ...]
@@ -344,7 +344,7 @@ class AttackRun:
 def _models(
     attack: WordAttack, limits: Limits, encoder: SentenceEncoder | None, masked_lm: MaskedLM | None
 ) -> tuple[SentenceEncoder | None, MaskedLM | None]:
-    """What was handed in, and by name what the attack or the limits need beside it."""
+    """The given models, and by name those that the attack or its limits also need."""
     if encoder is None:
         name = getattr(attack, "encoder", None) or (limits.encoder if limits.similarity is not None else None)
         if name is not None:

@@ -7,7 +7,7 @@ Results are those of one process. What an example gets depends on its own id, an
 shapes, on what it is packed with: so cohorts are fixed, whatever the number of processes, and a cohort that was cut
 short is attacked again as a whole. A process learns by its closed pipe that this one is gone, and ends.
 
-Processes are started afresh and not forked, which a process that has used a GPU must not do, and they import nothing of
+Processes are started and not forked, which a process that has used a GPU must not do, and they import nothing of
 the main module, so that a script needs no guard. Examples, settings and results travel as pickles between processes of
 one user; nothing else is read.
 """
@@ -259,7 +259,7 @@ class _Failed:
     details: str
 
     def error(self, number: int, processes: int) -> Exception:
-        """The same, with the process it comes from."""
+        """The error, with the process it comes from."""
         said = f"process {number} of {processes}: {self.message}"
         if not issubclass(self.kind, IsthmusError):
             return RunError(f"{said}\n{self.details}")
@@ -290,7 +290,7 @@ class _WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def take(self, job: Job, cohort: _Cohort) -> None:

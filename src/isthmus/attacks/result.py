@@ -49,7 +49,7 @@ class Fresh:
 
     @classmethod
     def of(cls, draws: int, reached: int, abstained: int, claimed: bool = True) -> Fresh:
-        """With the interval."""
+        """Count, and compute the interval."""
         interval = clopper_pearson(reached, draws)
         return cls(draws, reached, abstained, round(interval.low, 6), round(interval.high, 6), claimed)
 
@@ -70,7 +70,7 @@ class Clean:
 
     @classmethod
     def of(cls, draws: int, right: int, abstained: int) -> Clean:
-        """With the interval."""
+        """Count, and compute the interval."""
         interval = clopper_pearson(right, draws)
         return cls(draws, right, abstained, round(interval.low, 6), round(interval.high, 6))
 
@@ -225,7 +225,7 @@ def _replacements(original: Draft, final: Draft) -> tuple[Edit, ...]:
 
 
 def _ends(draft: Draft, field: int) -> list[int]:
-    """Where the pieces of a field end: gap, word, gap, …, word, gap."""
+    """The end of each piece of a field: gap, word, gap, …, word, gap."""
     structure = draft.structure
     strings, gaps = structure.vocabulary.strings, structure.gaps[field]
     sizes = [0] * (2 * len(gaps) - 1)

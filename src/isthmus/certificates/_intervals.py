@@ -40,7 +40,7 @@ _FUNCTION = 1e-6
 """What sigmoid and tanh in float32 may be off by: eight times the spacing of float32 below one."""
 
 TokenChoices = list[list[int]]
-"""For every token of a text the ids that may stand there, its own first."""
+"""For every token of a text, the possible ids, its own first."""
 
 
 class Box(NamedTuple):

@@ -61,7 +61,7 @@ class Exact(Certificate):
     table: str | None = None
     """Synonym table: safer, glove, a .json file or a run folder; by default the model's own, else safer."""
     limit: int = 5000
-    """Texts that may be read for one example."""
+    """Maximum number of texts to classify per example."""
     intervals: bool = True
     """Bound a `cnn` or `lstm` over the whole space before enumerating it."""
 

@@ -83,11 +83,11 @@ class Gaussian(Certificate):
     sigma: float = 0.05
     """Standard deviation of the noise on every coordinate of every token's embedding, or on every pixel."""
     n0: int = 100
-    """Draws that choose the class."""
+    """Number of draws that choose the class."""
     n: int = 1000
-    """Draws that estimate its probability."""
+    """Number of draws that estimate its probability."""
     alpha: float = 0.001
-    """Chance that the certificate of an example is wrong."""
+    """Probability that the certificate of an example is wrong."""
     table: str | None = None
     """Synonym table whose swaps are counted inside the ball; by default the model's own, if it has one."""
     paper_radius: bool = False
@@ -95,9 +95,9 @@ class Gaussian(Certificate):
     pgd: int = 0
     """Steps of an attack on the embeddings that every certificate has to withstand; 0 makes none."""
     pgd_draws: int = 16
-    """Draws over which its gradient is averaged."""
+    """Number of draws to average its gradient over."""
     pgd_restarts: int = 1
-    """How often it restarts."""
+    """Number of its restarts."""
 
     def __post_init__(self) -> None:
         if not self.sigma > 0 or math.isinf(self.sigma):

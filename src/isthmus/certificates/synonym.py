@@ -82,11 +82,11 @@ class Synonym(Certificate):
     table: str | None = None
     """Synonym table: safer, glove, a .json file or a run folder; by default the model's own, else safer."""
     n0: int = 100
-    """Draws that choose the class."""
+    """Number of draws that choose the class."""
     n: int = 1000
-    """Draws that estimate its probability."""
+    """Number of draws that estimate its probability."""
     alpha: float = 0.001
-    """Chance that the certificate of an example is wrong."""
+    """Probability that the certificate of an example is wrong."""
 
     def __post_init__(self) -> None:
         check_draws(self.alpha, self.n0, self.n)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What to do with assets."""
+    """Actions on assets."""
 
     list = "list"
     fetch = "fetch"

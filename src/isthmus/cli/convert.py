@@ -18,7 +18,7 @@ def convert(
     """Convert a model with pickled weights to a folder that isthmus reads: safetensors, configuration, tokenizer.
 
     Reading a pickle can run code, so no other verb does. Here torch makes tensors of it and refuses everything else;
-    convert the files of strangers in a sandbox all the same.
+    convert untrusted files in a sandbox nevertheless.
 
     isthmus convert old-model --out new-model
     """

@@ -1,4 +1,4 @@
-"""What the verbs print about a run, and the JSON object at the end."""
+"""Prints a verb's results for a run, and the JSON object at the end."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     │   ├── UnknownName             no such method, data set, asset, column or label (suggests the nearest)
     │   └── MissingExtra            an optional library is not installed (says what to install)
     ├── DataError                   a data file or record cannot be used
-    ├── AssetError                  an asset cannot be had, or its hash is wrong
+    ├── AssetError                  an asset is not available, or its hash is wrong
     ├── ModelError                  a model folder cannot be read
     ├── VictimError                 a victim raised, hung, or answered with the wrong shape or with NaN
     │   ├── VictimTimeout           it did not answer in time

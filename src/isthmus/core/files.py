@@ -57,7 +57,7 @@ def writing(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def appending(path: Path | str) -> Iterator[None]:
-    """The same as `writing`, for a file that is already open."""
+    """Inside, errors of the disk become a `RunError`, for a file that is already open."""
     try:
         yield
     except OSError as error:

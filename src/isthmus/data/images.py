@@ -1,7 +1,7 @@
 """Image data sets: from arrays to labelled examples, and back.
 
 An example's one field is an array [channels, height, width]: of uint8 as the source has it, or of float32 in [0, 1].
-Vectors [width] of any range are features that somebody else's network computed.
+Vectors [width] of any range are features that another network computed.
 """
 
 from __future__ import annotations

@@ -58,16 +58,16 @@ class Adversarial(Attacked):
     """
 
     points: int | None = None
-    """Training points that are attacked each time, drawn afresh with equal shares of the classes; none: all of them; 0:
+    """Training points that are attacked each time, drawn again with equal shares of the classes; none: all of them; 0:
     no attack."""
     start: int = 1
-    """Epochs on the originals alone before the first attack."""
+    """Number of epochs on the originals alone before the first attack."""
     every: int = 1
-    """Epochs from one attack to the next."""
+    """Number of epochs from one attack to the next."""
     keep_failed: bool = False
     """Whether failed and skipped attacks stay among the examples, with whatever text was reached."""
     freeze_embeddings: bool = False
-    """Whether the words' embeddings stay as they are."""
+    """Whether to freeze the word embeddings."""
     ratio: float | None = None
     """Images: share of every mini-batch that is adversarial; by default one half, 0 is the base."""
 

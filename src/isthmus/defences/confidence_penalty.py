@@ -39,7 +39,7 @@ class ConfidencePenalty(Defence):
     """
 
     gamma: float = 0.1
-    """Reward for one nat of predictive entropy."""
+    """Reward per nat of predictive entropy."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gamma) and self.gamma >= 0):

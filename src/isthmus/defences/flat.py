@@ -77,17 +77,17 @@ class FLAT(Adversarial):
     mode: FLATMode = "default"
     """Importance of the word alone, the same with the paper's γ, or what the released code does."""
     anneal: float = 0.0
-    """What β loses every epoch."""
+    """Amount by which β falls every epoch."""
     least_beta: float = 0.01
-    """Where that ends."""
+    """Minimum of β."""
     temperature: float = 1.0
-    """Of the Gumbel-softmax sample."""
+    """Temperature of the Gumbel-softmax sample."""
     width: int = 400
-    """Hidden units of the network that makes φ."""
+    """Number of hidden units of the network for φ."""
     initial: float | None = None
-    """φ of every word at the beginning, about; in the modes paper and released .5."""
+    """Approximate initial φ of every word; in the modes paper and released .5."""
     mask_learning_rate: float | None = None
-    """Largest step of that network (0: the model's own, as in the modes paper and released)."""
+    """Learning rate of this network (0: the model's own, as in the modes paper and released)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class GaussianNoise(Defence):
     """Gaussian noise on the pixels, or on the word embeddings of a text, of every training example.
 
-        loss = -log p(y | x + σ ε),     ε ~ N(0, I), drawn afresh at every step
+        loss = -log p(y | x + σ ε),     ε ~ N(0, I), drawn again at every step
 
     The noise is of training alone: afterwards the model answers without it, and `isthmus certify` smooths it with noise
     of whatever deviation is asked for, best of the same.

@@ -85,11 +85,11 @@ class InfoBERT(Ascent):
     adversary: Adversary = "none"
     """Climb by which the embeddings are perturbed; its settings are those of `freelb` and `pgd`."""
     mode: InfoBERTMode = "released"
-    """Whose negatives and anchors: the authors' code, or the paper."""
+    """Negatives and anchors as in the authors' code, or as in the paper."""
     p_t_given_x: Density = "encoder"
     """The density behind the bottleneck: a unit Gaussian around the embedding, or a network that is fitted (CLUB)."""
     features: FeatureKind = "local"
-    """What the bottleneck narrows: every token, or the sentence's vector."""
+    """Input of the bottleneck term: every token, or the sentence's vector."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -63,9 +63,9 @@ class Normalise(Defence):
     spelling: bool = False
     """Replace unknown words by the known word that is one edit away."""
     vocabulary: int = 20_000
-    """Most known words, the most frequent of the training texts."""
+    """Maximum number of known words, the most frequent of the training texts."""
     min_count: int = 2
-    """Times that a word must occur in the training texts to be known."""
+    """Minimum number of occurrences of a known word in the training texts."""
 
     def __post_init__(self) -> None:
         self._steps  # noqa: B018  # names of forms are checked where they are known

@@ -42,7 +42,7 @@ class PGD(Ascent):
     takes_objective = True
 
     clean: float = 0.5
-    """Share of the loss that is taken at the clean embeddings."""
+    """Share of the loss at the clean embeddings."""
 
     def __post_init__(self) -> None:
         if self.steps != 0:

@@ -33,4 +33,4 @@ class RandomSubstitution(SynonymDraws):
     """
 
     rate: float = 0.25
-    """Chance that a word is drawn again while training; 0 trains on the texts as they are."""
+    """Probability that a word is drawn again in training; 0 trains on the original texts."""

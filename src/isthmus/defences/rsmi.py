@@ -79,7 +79,7 @@ class RSMI(Defence):
     scale: float | None = None
     """Multiplies the gradient before that step: by default each text's own by 1/16, the batch's mean loss's by 1."""
     mode: RSMIMode = "paper"
-    """Whose size of the gradient: each text's own, or that of the batch's mean loss, as released."""
+    """Size of the gradient: each text's own, or that of the batch's mean loss, as in the released code."""
     k0: int = 5
     """Draws of the first step of inference."""
     k1: int = 50
@@ -89,9 +89,9 @@ class RSMI(Defence):
     level: float | None = None
     """Level of that rule's test."""
     min_count: int | None = None
-    """Votes that the rule `min_count` asks for; by default all k0."""
+    """Votes that the rule `min_count` needs; by default all k0."""
     aggregate: Aggregate = "average"
-    """Answer by mean logits, or by a vote."""
+    """How draws are combined: mean logits, or a vote."""
 
     def __post_init__(self) -> None:
         at_least(self.name, "sigma", self.sigma, 0)

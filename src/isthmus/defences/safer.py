@@ -50,7 +50,7 @@ class SAFER(SynonymDraws):
     deploys = "answers"
 
     draws: int = 15
-    """Draws by which the trained classifier answers."""
+    """Number of draws of the trained classifier."""
     answer: Literal["vote", "mean"] = "vote"
     """Whether the draws vote or their probabilities are averaged."""
 

@@ -50,7 +50,7 @@ class SMART(Smoothness):
     proximal: float = 1.0
     """Weight of the step away from the teacher (μ)."""
     momentum: float = 0.99
-    """How slowly the teacher follows the model (m)."""
+    """Momentum of the teacher: how slowly it follows the model (m)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

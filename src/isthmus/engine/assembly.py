@@ -99,7 +99,7 @@ class Assembler:
         return self.splice_rows(requests) if made is None else made
 
     def _splice_compiled(self, requests: Sequence[CandidateEdits]) -> TokenRows | None:
-        """The same in one pass over all tokens, where texts have one field and every word is a unit; None elsewhere."""
+        """Splice in one pass over all tokens, for texts with one field whose words are all units; None otherwise."""
         if not requests or len(requests[0].base.structure.fields) != 1 or self.template(1).uses_types:
             return None
         units, words = list[Int32](), list[Int32]()
@@ -156,7 +156,7 @@ class Assembler:
         return found
 
     def splice_rows(self, requests: Sequence[CandidateEdits]) -> TokenRows:
-        """The same by array operations: for every text, tokenizer and kind of edit."""
+        """Splice by array operations: for every text, tokenizer and kind of edit."""
         texts = LaidTexts([self.lay(request.base) for request in requests])
         counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
         changes = changes_of(self.splicer, requests, texts, counts)

@@ -95,7 +95,7 @@ class Contexts:
         return Around(rows, entry, join_ranges(place, sizes), entry)
 
     def put_words(self, requests: Sequence[Likelihood]) -> Around:
-        """As many blanks as each word has sub-words, in the place where it is put; `tokens` are those sub-words."""
+        """Put blanks for the sub-words of each word in its place; `tokens` are those sub-words."""
         asked = _Asked.of(requests, self.assembler)
         words = np.concatenate([request.words for request in requests]).astype(np.int64)
         splicer = self.assembler.splicer
@@ -123,7 +123,7 @@ class Contexts:
     def _changes(
         self, asked: _Asked, edits: Sequence[Edits], also_odd: Sequence[int] = ()
     ) -> tuple[Changes, list[int]]:
-        """What the edits change, in rows of one field, and the rows in which that can't be said."""
+        """The changes by the edits, in rows of one field, and the rows that cannot be spliced."""
         candidates = [
             Score(request.base, own, count)
             for request, own, count in zip(asked.requests, edits, asked.counts.tolist(), strict=True)

@@ -87,7 +87,7 @@ class Similarity:
         self.window = window
 
     def take(self, start: int, stop: int) -> Similarity:
-        """The same for the candidates start to stop."""
+        """The request for the candidates start to stop."""
         edits = take_edits(self.edits, start, stop)
         return Similarity(self.base, edits, stop - start, self.reference, self.window)
 
@@ -101,7 +101,7 @@ class Fill:
     Only tokens that are whole words count, and the `k` best of those are given. With `strip`, as in TextAttack, of the
     `k` best tokens that hold one word those are given that spell it and nothing else, pieces of words too, their mark
     taken off; two that then spell the same are given once. With `keep` the word stays where it
-    is and the model is asked what else could stand there: for every sub-word of it (`Fills.pieces`) the `k` best
+    is and the model is asked what else could be there: for every sub-word of it (`Fills.pieces`) the `k` best
     tokens of any kind, and as words those of them that are whole words, where the word there is a single sub-word.
     """
 

@@ -60,7 +60,7 @@ class TokenRows:
 
     @property
     def begins(self) -> Ints:
-        """Where the tokens of each row begin."""
+        """The position of the first token of each row."""
         if self._begins is None:
             lengths = self.total[self.order]
             self._begins = np.empty(len(lengths), np.int64)

@@ -254,7 +254,7 @@ def _key_draws(asked: Sequence[AskedScore], keys: Keys, streams: Keys) -> Keys:
 
 
 def _number_rows(item: AskedScore) -> Keys:
-    """What tells the rows of a request apart: the number of the query, or of the draw."""
+    """Numbers that tell the rows of a request apart: of the query, or of the draw."""
     rows = np.arange(item.request.rows, dtype=np.uint64)
     return rows % np.uint64(item.request.draws) if item.request.draws else rows + np.uint64(item.first_query)
 

@@ -29,7 +29,7 @@ class EngineSettings:
     confirm: bool = True
     """Check successes found in bfloat16 again in float32 before they count."""
     vocabulary_limit: int = 2_000_000
-    """Distinct words held before the engine drains and starts afresh."""
+    """Number of distinct words in the vocabulary before the engine finishes all attacks and clears it."""
     trace: QueryHook | None = field(default=None, repr=False, compare=False)
     """Told of every query that was answered, in the order in which each attack asked: key, texts, scores [classes]."""
 

@@ -173,7 +173,7 @@ class Part(NamedTuple):
 
 
 class _References:
-    """What the candidates of a round are compared with: vectors that are noted already, and parts to be encoded."""
+    """The references of a round's candidates: known vectors, and parts to be encoded."""
 
     def __init__(self, number: int, requests: Sequence[Similarity], centres: Centres) -> None:
         self.number = number

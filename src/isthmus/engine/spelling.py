@@ -80,7 +80,7 @@ def _pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 
 def _without_marks(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> tuple[list[str], list[bool]]:
-    """What each piece spells, and whether it starts a word."""
+    """The text of each piece, and whether it starts a word."""
     if any(piece[:1] == "Ġ" for piece in pieces):
         # Byte-level pieces are spelled in stand-ins for bytes; one that holds half a character comes out as U+FFFD.
         decode = tokenizer.backend_tokenizer.decoder.decode if tokenizer.backend_tokenizer.decoder else None

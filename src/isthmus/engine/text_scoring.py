@@ -109,7 +109,7 @@ class _Written:
         self._asked: dict[tuple[int, int], int] = {}
 
     def _end_of_gap(self, field: int, word: int) -> int:
-        """Where the gap before a word ends."""
+        """The end of the gap before a word."""
         if self._ends is None and len(self._asked) < _FEW:
             if (field, word) not in self._asked:
                 self._asked[field, word] = sum(map(len, self.pieces[field][: 2 * word + 1]))

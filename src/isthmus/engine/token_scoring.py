@@ -64,7 +64,7 @@ class TokenScorer(Scorer):
         self.assembler.splicer.clear(vocabulary)
 
     def rows_at_once(self, base: Draft) -> int:
-        """As many as fit in memory: the model reads no more than its limit of any text."""
+        """The number of rows that fit in memory: the model reads no more than its limit of any text."""
         return MOST_UNITS // (2 * self.assembler.max_tokens)
 
     def _sizes(self, asked: Sequence[AskedScore]) -> list[int]:
@@ -93,7 +93,7 @@ class TokenScorer(Scorer):
         return np.repeat(score[None], request.rows, axis=0)
 
     def _note_unread(self, asked: Sequence[AskedScore], answers: ScoreAnswers) -> None:
-        """Of long texts remember what a candidate scores that differs behind what the victim reads alone."""
+        """Store, for long texts, the score of a candidate that differs only after the part that the victim reads."""
         if self.inexact or self.victim.stochastic:
             return
         worth_a_look = self.assembler.max_tokens // 4  # Words have few tokens: shorter texts are read whole.

@@ -33,7 +33,7 @@ class GradientXInput(Explainer):
     needs_gradients: ClassVar[bool] = True
 
     output: OutputKind = "logit"
-    """What is explained: the logit of a class, or its probability."""
+    """The explained output: the logit of a class, or its probability."""
 
     def __post_init__(self) -> None:
         check_output(self.output)

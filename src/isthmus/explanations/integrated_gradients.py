@@ -40,9 +40,9 @@ class IntegratedGradients(Explainer):
     needs_gradients: ClassVar[bool] = True
 
     steps: int = 50
-    """Points on the path (m)."""
+    """Number of points on the path (m)."""
     output: OutputKind = "logit"
-    """What is explained: the logit of a class, or its probability."""
+    """The explained output: the logit of a class, or its probability."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:

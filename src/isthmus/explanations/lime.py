@@ -45,13 +45,13 @@ class LIME(Explainer):
     draws: ClassVar[bool] = True
 
     samples: int = 1000
-    """Texts with words left out."""
+    """Number of texts with words left out."""
     kernel_width: float = 25.0
     """How fast texts that keep fewer words lose weight (k)."""
     ridge: float = 1.0
     """Strength of the penalty (λ)."""
     absent: str = "delete"
-    """What stands for a word that is left out: delete, or unknown (the model's unknown token)."""
+    """Replacement of a word that is left out: delete, or unknown (the model's unknown token)."""
 
     def __post_init__(self) -> None:
         check_absent(self.absent)

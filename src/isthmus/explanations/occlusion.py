@@ -37,7 +37,7 @@ class Occlusion(Explainer):
     """
 
     absent: str = "delete"
-    """What stands for a word that is left out: delete, or unknown (the model's unknown token)."""
+    """Replacement of a word that is left out: delete, or unknown (the model's unknown token)."""
 
     def __post_init__(self) -> None:
         check_absent(self.absent)

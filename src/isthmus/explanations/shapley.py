@@ -46,7 +46,7 @@ class Shapley(Explainer):
     orders: int = 20
     """Orders of the words, at least two; odd numbers are rounded up."""
     absent: str = "delete"
-    """What stands for a word that is left out: delete, or unknown (the model's unknown token)."""
+    """Replacement of a word that is left out: delete, or unknown (the model's unknown token)."""
 
     def __post_init__(self) -> None:
         check_absent(self.absent)

@@ -58,7 +58,7 @@ class TwoStep(Deployment):
     level: float | None = None
     """Level of the rule's test: by default 0.98 (released) or 0.05 (greater)."""
     min_count: int | None = None
-    """Votes that the rule `min_count` asks for; by default all k0."""
+    """Votes that the rule `min_count` needs; by default all k0."""
     aggregate: Aggregate = "average"
     """Mean logits, or a vote."""
     abstain: float | None = None

@@ -42,7 +42,7 @@ class Tagger(Protocol):
         """Whether `new` may replace the word at `index` of a text."""
 
     def fitting(self, words: Sequence[str], index: int, candidates: Sequence[str]) -> NDArray[np.bool_]:
-        """The same for many candidates at once."""
+        """Whether each of many candidates may replace the word."""
 
 
 class WordTagger(ABC):
@@ -68,7 +68,7 @@ class WordTagger(ABC):
         return self.compatible(words[index], new)
 
     def fitting(self, words: Sequence[str], index: int, candidates: Sequence[str]) -> NDArray[np.bool_]:
-        """The same for many candidates at once."""
+        """Whether each of many candidates may replace the word."""
         self.prefetch(candidates)
         return np.array([self.compatible(words[index], new) for new in candidates], dtype=bool)
 

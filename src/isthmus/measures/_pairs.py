@@ -46,7 +46,7 @@ def replace_at_random(pair: TextPair, pool: Sequence[str], seed: int) -> dict[st
 
 
 def with_random_weights(model: Classifier, seed: int) -> Classifier:
-    """The same network with random weights."""
+    """A copy of the network with random weights."""
     import torch
 
     other = copy.deepcopy(model)

@@ -2,7 +2,7 @@
 
     τ-b            (concordant - discordant) / sqrt((n₀ - n₁)(n₀ - n₂)),  n₁, n₂: pairs tied in one or the other
     top-k          |first k of one ∩ first k of the other| / k
-    by word        the same, where a place counts only if the word that stands there is the same too
+    by word        the same, where a position counts only if its word is the same too
     comprehensiveness   p(c | x) - p(c | x without its first words);  sufficiency: p(c | x) - p(c | first words alone)
 
 The last two are averaged over the first 1, 5, 10, 20 and 50 % of the words (AOPC).

@@ -40,13 +40,13 @@ class AdversarialImages(Measure):
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed")
 
     attack: str = "fgsm"
-    """An attack by gradients (isthmus list attacks)."""
+    """Name of a gradient attack (isthmus list attacks)."""
     epsilon: float | None = None
-    """Its radius in pixels; 0.3 by default."""
+    """Radius of the attack in pixels; 0.3 by default."""
     steps: int | None = None
-    """Its steps, where it takes several; by default its own."""
+    """Number of steps, if it takes several; by default the attack's own."""
     count: int = 5
-    """Images to show."""
+    """Number of images to show."""
 
     def __post_init__(self) -> None:
         if self.count < 1:

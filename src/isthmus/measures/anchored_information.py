@@ -58,21 +58,21 @@ class AnchoredInformation(Measure):
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "against")
 
     on: str | None = None
-    """Where adversarial texts come from: an attack of the run, or an exported file; none takes the first attack."""
+    """Adversarial texts: an attack of the run, or an exported file; none takes the first attack."""
     lowest: float | None = None
     """Share of tokens below the anchored ones (c_l); none takes the run's own, or 0.5."""
     highest: float | None = None
     """Share of tokens up to the last anchored one (c_h); none takes the run's own, or 0.9."""
     chunk: int = 32
-    """Pairs that InfoNCE tells apart (C)."""
+    """Number of pairs per chunk of InfoNCE (C)."""
     rounds: int = 16
-    """Random tokens of each text over which its figure is a mean."""
+    """Number of random tokens per text to average over."""
     fit_on: int = 2048
-    """Training texts on which a critic is fitted."""
+    """Number of training texts that a critic is fitted on."""
     fits: int = 3
-    """Critics that are fitted, each with other texts held out."""
+    """Number of critics, each with other held-out texts."""
     fit_epochs: int = 40
-    """Most passes over the training texts when the critic is fitted."""
+    """Maximum number of epochs of fitting a critic."""
 
     def __post_init__(self) -> None:
         for name, least in (("chunk", 2), ("rounds", 1), ("fit_on", 2), ("fits", 1), ("fit_epochs", 1)):

@@ -66,17 +66,17 @@ class EmbeddingPGD(Measure):
     radii: tuple[float, ...] | None = None
     """Radii of the balls; by default 1/16 to 2 times the mean length of a token's embedding."""
     steps: int = 10
-    """K: steps of an ascent."""
+    """K: number of steps of an ascent."""
     step: float | None = None
     """a: length of a step as a share of the radius; by default 2.5 / K."""
     restarts: int = 2
-    """Ascents from other points, or towards other classes."""
+    """Number of ascents from other points, or towards other classes."""
     draws: int = 8
     """k: draws over which the gradient of a randomised model is averaged."""
     fresh: int = 40
-    """Draws that judge a randomised model."""
+    """Number of fresh draws that confirm a success on a randomised model."""
     tokens: Literal["all", "words"] = "all"
-    """What may be moved: every token, as the certificate has it, or all but special tokens."""
+    """Which embeddings may change: all tokens, as in the certificate, or all but special tokens."""
 
     def __post_init__(self) -> None:
         if self.fresh < 1:

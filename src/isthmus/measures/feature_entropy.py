@@ -64,17 +64,17 @@ class FeatureEntropy(Measure):
     compares: ClassVar[bool] = True
 
     levels: int = 2
-    """q: levels of a unit."""
+    """q: number of levels of a unit."""
     layer: Literal["convolution", "vector"] = "convolution"
-    """The last convolution averaged over places, where there is one; or the vector that the head reads."""
+    """The last convolution averaged over positions, if there is one; or the vector that the head reads."""
     bits: bool = False
-    """Whether entropies are shown in bits and not in nats."""
+    """Whether to show entropies in bits instead of nats."""
     attack: str = ""
-    """An attack by gradients (fgsm, deepfool, cw, …) under which accuracy is measured too; empty: none."""
+    """Gradient attack (fgsm, deepfool, cw, …) under which accuracy is also measured; empty: none."""
     epsilon: float | None = None
-    """Its radius: of pixels (0.3 by default), or of embeddings in lengths of a mean token (0.25, in L2)."""
+    """Radius of the attack: in pixels (0.3 by default), or in lengths of a mean token's embedding (0.25, in L2)."""
     steps: int | None = None
-    """Its steps, where it takes several; by default its own."""
+    """Number of steps, if it takes several; by default the attack's own."""
     over: str = ""
     """The parameter in which several runs differ, such as ratio; empty: their names."""
 

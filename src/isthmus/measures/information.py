@@ -64,15 +64,15 @@ class Information(Measure):
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     chunk: int = 64
-    """Pairs that InfoNCE tells apart (C)."""
+    """Number of pairs per chunk of InfoNCE (C)."""
     draws: int = 8
-    """Draws of a stochastic code over which the cross-entropy is a mean."""
+    """Number of draws of a stochastic code to average the cross-entropy over."""
     fit_on: int = 2048
-    """Training texts on which CLUB and InfoNCE are fitted, whatever the number that is measured."""
+    """Number of training texts that CLUB and InfoNCE are fitted on."""
     fits: int = 3
-    """Critics that InfoNCE fits, each with other texts held out; their spread is part of its interval."""
+    """Number of critics of InfoNCE, each with other held-out texts; their spread is part of its interval."""
     fit_epochs: int = 40
-    """Most passes over the training tokens when a network is fitted."""
+    """Maximum number of epochs of fitting a network."""
     width: int = 256
     """Width of the network that CLUB fits."""
     fitted: bool = True

@@ -61,13 +61,13 @@ class InformationBounds(Measure):
     """An attack by gradients (fgsm, pgd, …) whose inputs are measured beside the clean ones; of texts also an attack on
     words that was made on the run, or a file of adversarial texts; empty: none."""
     epsilon: float | None = None
-    """Its radius: of pixels (0.3 by default), or of embeddings in lengths of a mean token (0.25, in L2)."""
+    """Radius of the attack: in pixels (0.3 by default), or in lengths of a mean token's embedding (0.25, in L2)."""
     steps: int | None = None
-    """Its steps, where it takes several; by default its own."""
+    """Number of steps, if it takes several; by default the attack's own."""
     batch: int = 256
-    """B: inputs of a mixture; the means are over all batches of this size."""
+    """B: number of inputs of a mixture; figures are means over all batches of this size."""
     draws: int = 12
-    """Draws of the code over which ln q(y|t) is a mean."""
+    """Number of draws of the code to average ln q(y|t) over."""
 
     def __post_init__(self) -> None:
         for name, least in (("batch", 2), ("draws", 1)):

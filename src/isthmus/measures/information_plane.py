@@ -48,11 +48,11 @@ class InformationPlane(Measure):
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     across: Literal["auto", "rate", "spread", "entropy_rate"] = "auto"
-    """What passes: the rate, the spread of the tokens, or VUB's difference of entropies; auto takes the rate if any."""
+    """Horizontal axis: the rate, the spread of the tokens, or VUB's difference of entropies; auto: the rate if any."""
     up: Literal["label_information", "inverse_loss"] = "label_information"
-    """What it is worth: the bound on I(Z;Y), or one over the cross-entropy."""
+    """Vertical axis: the bound on I(Z;Y), or one over the cross-entropy."""
     bits: bool = False
-    """Whether information is shown in bits and not in nats."""
+    """Whether to show information in bits instead of nats."""
 
     def measure(self, subject: Subject) -> Measurement:
         """Plot the plane from the training log, or from the snapshots."""

@@ -75,11 +75,11 @@ class InterpretationConsistency(Measure):
     attack: str | None = None
     """Attack whose texts are compared, or a file of them with their originals; none: the first there is."""
     method: str = "integrated_gradients"
-    """The explanation."""
+    """Name of the explanation method."""
     absolute: bool = False
-    """Whether words are ranked by the size of their weights, whichever way they pull."""
+    """Whether to rank words by the absolute value of their weights."""
     controls: bool = True
-    """Whether to measure what noise alone does: about as costly as the rest."""
+    """Whether to measure the effect of noise alone; this costs about as much as the rest."""
 
     def measure(self, subject: Subject) -> Measurement:
         """Compare the pairs of every run."""

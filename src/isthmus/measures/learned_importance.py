@@ -64,9 +64,9 @@ class LearnedImportance(Measure):
     synonyms: str = "counterfitted"
     """Where synonyms come from: wordnet, counterfitted, glove, a file of word vectors or of synonyms."""
     words: int = 1_000
-    """Random words of the training data whose synonyms are looked at; 0: none."""
+    """Number of random words of the training data whose synonyms are compared; 0: none."""
     synonyms_each: int = 10
-    """Synonyms of each."""
+    """Number of synonyms of each word."""
 
     def __post_init__(self) -> None:
         if self.words < 0 or self.synonyms_each < 1:

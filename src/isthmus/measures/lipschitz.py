@@ -61,7 +61,7 @@ class Lipschitz(Measure):
     takes: ClassVar[tuple[Option, ...]] = ("n", "splits", "seed", "every_epoch")
 
     local: bool = True
-    """Whether to take Jacobians, which need one backward pass for every class."""
+    """Whether to compute Jacobians, which need one backward pass per class."""
 
     def measure(self, subject: Subject) -> Measurement:
         """Measure the model, and every epoch if requested."""

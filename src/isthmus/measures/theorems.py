@@ -38,9 +38,9 @@ class Theorems(Measure):
     takes: ClassVar[tuple[Option, ...]] = ("seed",)
 
     points: int = 400
-    """Inputs drawn of the two Gaussians."""
+    """Number of inputs drawn from the two Gaussians."""
     toys: int = 200
-    """Random worlds on which the bounds are computed."""
+    """Number of random examples for which the bounds are computed."""
 
     def __post_init__(self) -> None:
         for name in ("points", "toys"):

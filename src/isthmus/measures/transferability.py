@@ -60,19 +60,19 @@ class Transferability(Measure):
     compares: ClassVar[bool] = True
 
     attack: str = "fgsm"
-    """An attack by gradients (isthmus list attacks)."""
+    """Name of a gradient attack (isthmus list attacks)."""
     epsilon: float | None = None
-    """Its radius: of pixels (0.3 by default), or of embeddings in lengths of a mean token (0.25, in L2)."""
+    """Radius of the attack: in pixels (0.3 by default), or in lengths of a mean token's embedding (0.25, in L2)."""
     steps: int | None = None
-    """Its steps, where it takes several; by default its own."""
+    """Number of steps, if it takes several; by default the attack's own."""
     over: str = ""
     """The parameter in which runs differ, by which points are coloured; empty: their names."""
     heads: int = 3
-    """Heads on each encoder."""
+    """Number of heads on each encoder."""
     width: int = 64
     """Units of a head's hidden layer."""
     fit_on: int = 2000
-    """Training inputs; each head sees a random half of them."""
+    """Number of training inputs; each head sees a random half of them."""
     fit_steps: int = 200
     """Steps of Adam for each head."""
 

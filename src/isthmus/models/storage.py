@@ -66,7 +66,7 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
 
 
 def rename_labels(model: Classifier, labels: Sequence[str], source: str = "given") -> Classifier:
-    """The same classifier with other class names."""
+    """The classifier with other class names."""
     if len(labels) != len(model.labels):
         raise UsageError(
             f"{len(labels)} labels were given ({', '.join(labels)}), but the model {source!r} has "

@@ -75,7 +75,7 @@ def _squares(panel: Panel, x: float, y: float, side: int = _SIDE) -> str:
 
 
 def draw(figure: Figure, plot: Plot, ink: str) -> None:
-    """The same grid as a bitmap."""
+    """Draw the grid as a bitmap."""
     columns = list(zip(*plot.panels, strict=True))
     figure.suptitle(plot.title, x=0.01, ha="left", fontsize=10.5, color=ink)
     for row, panels in enumerate(columns):

@@ -50,7 +50,7 @@ def first_attack(run: RunView) -> str | None:
 
 
 def next_steps(run: RunView, after: str = "report") -> list[NextStep]:
-    """What to run next and why, after ``train``, ``attack``, ``evaluate`` or ``report``."""
+    """Useful commands, with reasons, after ``train``, ``attack``, ``evaluate`` or ``report``."""
     path = _path(run)
     if after == "evaluate":
         return [(f"isthmus report {path}", "HTML report with figures")]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from isthmus.training.settings import Progress, TrainingSettings
 
 _NOTHING = 0.1
-"""Nats under which a code carries nothing to speak of."""
+"""Nats below which a code has practically no information."""
 
 
 def train_images(

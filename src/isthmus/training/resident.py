@@ -85,7 +85,7 @@ class Resident:
         return Batch({name: tensor[rows] for name, tensor in self.inputs.items()}, self.labels[rows], seed=seed)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """All rows in order."""
+        """Yield all rows in order."""
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
 

@@ -37,11 +37,11 @@ class TrainingSettings:
     accumulation: int = 1
     """Forward passes per optimiser step."""
     learning_rate: float = 1e-4
-    """Largest step size of the schedule."""
+    """Maximum learning rate of the schedule."""
     schedule: Schedule = "linear"
     """``linear`` falls to zero; ``staircase`` multiplies by `decay` every `decay_epochs` epochs; or ``constant``."""
     warmup: float = 0.06
-    """Share of the run over which the step size rises from zero."""
+    """Share of the run over which the learning rate rises from zero."""
     decay: float = 0.97
     """Factor of one stair."""
     decay_epochs: int = 2
@@ -53,7 +53,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     """Not applied to biases and normalisation layers."""
     max_grad_norm: float = 1.0
-    """Longer gradients are shortened to this length; 0 leaves them."""
+    """Gradients are clipped to this norm; 0: no clipping."""
     trains: Literal["all", "head"] = "all"
     """Train the whole model, or only what follows the encoder, on vectors that are computed once."""
     max_tokens: int | None = None
@@ -62,7 +62,7 @@ class TrainingSettings:
     """``lstm`` and ``cnn``: frequent words of the word vectors that join the vocabulary though no training text has
     them, so that what an attack puts into a text is seldom unknown."""
     stride: int | None = None
-    """Question answering: tokens by which a window lies further on than the one before; by default 128."""
+    """Question answering: tokens from the start of one window to the start of the next; by default 128."""
     precision: Precision = "auto"
     """``bf16`` computes under autocast and keeps float32 weights; ``auto`` does so where that is faster."""
     group_by_length: bool = True

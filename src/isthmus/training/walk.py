@@ -3,7 +3,7 @@
     for each yielded Terms:  total = Σ values;  back-propagate weight · total;  resume
 
 Both drivers walk through here, so a defence behaves the same under the Trainer and over resident tensors. Terms stay on
-the device until somebody wants to read them: on an accelerator every look at a number waits for the device, so the
+the device until they are read: on an accelerator every look at a number waits for the device, so the
 ledger looks at many steps at once and still names the exact step and term that stopped being a number.
 """
 

@@ -59,15 +59,15 @@ class Auto(GradientAttack):
     epsilon: float = 0.3
     """ε: radius of the ball, in the scale of the inputs (pixels: 0 to 1)."""
     norm: Norm = "linf"
-    """Of the ball: linf or l2."""
+    """Norm of the ball: linf or l2."""
     steps: int = 100
-    """Steps of each ascent and of each walk."""
+    """Number of steps of each ascent and each walk."""
     restarts: int = 1
-    """Random starting points of the ascent on the cross-entropy; each later ascent has one."""
+    """Number of random starting points of the ascent on the cross-entropy; each later ascent has one."""
     rivals: int = 9
-    """Other classes that are aimed at, the most likely of the input."""
+    """Number of target classes, the most likely ones of the input."""
     queries: int = 5000
-    """Of Square."""
+    """Maximum number of queries of Square."""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon, self.norm)

@@ -50,13 +50,13 @@ class CW(GradientAttack):
     c: float = 0.001
     """c: weight of the margin; the first one where several are tried."""
     searches: int = 9
-    """How many values of c are tried; 1: c is fixed."""
+    """Number of values of c; 1: c is fixed."""
     steps: int = 1000
-    """Steps of Adam for each c."""
+    """Number of Adam steps for each c."""
     learning_rate: float = 0.01
-    """Of Adam."""
+    """Learning rate of Adam."""
     confidence: float = 0.0
-    """κ: how far ahead the other class must be."""
+    """κ: minimum lead of the other class."""
     abort_early: bool = True
     """Whether a row without progress ends its search before the last step."""
     inside: float = 1e-3
@@ -177,7 +177,7 @@ class _Way:
             self.w = (((self.inputs - low) * (2 / (high - low)) - 1) * (1 - inside)).atanh_()
 
     def at(self, rows: Tensor) -> _Way:
-        """The same for some of the rows."""
+        """The map for some of the rows."""
         part = _Way.__new__(_Way)
         part.inputs, part.space, part.w = self.inputs[rows], self.space.at(rows), self.w[rows]
         part._tanh = None if self._tanh is None else self._tanh[rows]

@@ -49,11 +49,11 @@ class DeepFool(GradientAttack):
     takes_targets: ClassVar[bool] = False
 
     steps: int = 100
-    """Iterations at most."""
+    """Maximum number of iterations."""
     overshoot: float = 0.02
     """η: how far beyond the boundary, as a share of the move."""
     rivals: int = 9
-    """Other classes whose boundaries are looked at, the most likely of the input."""
+    """Number of classes whose boundaries are compared, the most likely ones of the input."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "rivals"):

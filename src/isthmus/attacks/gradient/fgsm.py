@@ -39,7 +39,7 @@ class FGSM(GradientAttack):
     epsilon: float = 0.3
     """ε: radius of the ball, in the scale of the inputs (pixels: 0 to 1)."""
     norm: Norm = "linf"
-    """Of the ball: linf or l2."""
+    """Norm of the ball: linf or l2."""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon, self.norm)

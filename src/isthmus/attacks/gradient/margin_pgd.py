@@ -49,7 +49,7 @@ class MarginPGD(AscentAttack):
     stop: bool = True
     """Whether a row that is fooled is left out of later turns. A randomised model's rows take every turn."""
     restarts: int = 9
-    """Turns: classes that are aimed at, and then random starting points."""
+    """Number of turns: first the target classes, then random starting points."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -43,7 +43,7 @@ class PGD(AscentAttack):
     """
 
     restarts: int = 1
-    """Starting points."""
+    """Number of starting points."""
     random_start: bool = True
     """Whether the first starting point is random; without, it is the input."""
 

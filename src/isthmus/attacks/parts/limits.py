@@ -41,7 +41,7 @@ class Limits:
     """Constraints on candidates, for every attack; None sets no constraint."""
 
     max_share: float | None = None
-    """Share of words that may change."""
+    """Maximum share of changed words."""
     max_edits: int | None = None
     """Character edits between the texts."""
     most_per_word: int | None = None

@@ -203,7 +203,7 @@ def draw_weighted(weights: Doubles, stream: np.random.Generator) -> Ints:
 
 
 def best_of_each(groups: Ints, values: Floats) -> Ints:
-    """Where in each run of equal groups the first of its largest values is."""
+    """The position of the first maximum in each run of equal groups."""
     if not len(groups):
         return np.zeros(0, np.int64)
     begins = np.concatenate([[True], groups[1:] != groups[:-1]])

@@ -80,7 +80,7 @@ class Population:
 
 
 class MutationSource(Protocol):
-    """Where mutations come from."""
+    """A source of mutations."""
 
     def available(self, words: Int32) -> Bools:
         """For every word of every member whether it has substitutes."""

@@ -43,7 +43,7 @@ class Protection:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides a result; kinds stand there only where some are protected, as in older folders."""
+        """The settings that decide a result; kinds are included only if some are protected, as in older folders."""
         found: dict[str, Any] = {"columns": self.columns, "pattern": self.pattern}
         return {**found, "kinds": sorted(self.kinds)} if self.kinds else found
 
@@ -62,7 +62,7 @@ class Protection:
                 self._matches(field)
 
     def _matches(self, text: str) -> list[tuple[int, int]]:
-        """Where a pattern or a kind of payload is found; only patterns of ours are known to end."""
+        """The matches of a pattern or a kind of payload; only our own patterns are known to end."""
         own = [match.span() for kind in self.kinds for match in re.finditer(KINDS[kind], text)]
         return own if self.pattern is None else [*own, *find_spans(self.pattern, text)]
 

@@ -101,7 +101,7 @@ def judge_outcome(
 ) -> Generator[Request, Any, tuple[Outcome, Fresh | None]]:
     """The outcome of the attack's final text on fresh draws; None if the text is unchanged.
 
-    A text that the attack gave up on may fool the victim more often than not all the same.
+    Even the text of a failed attack may fool the victim on more than half of the draws.
     """
     if trial.draft is trial.original:
         return outcome, None

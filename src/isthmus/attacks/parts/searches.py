@@ -54,7 +54,7 @@ def greedy(trial: Trial, order: Iterable[int], propose: Proposal) -> Search:
 
 
 def step(trial: Trial, candidates: Candidates) -> Generator[Request, Any, bool]:
-    """Of the candidates that reach the goal take the one most like the original text, else the best if it helps.
+    """Take the candidate most like the original among those that reach the goal, else the best if it helps.
 
     True if the goal is reached. Unlike `greedy`, which knows only what a rule has measured on the way, this asks for
     the similarity to the original, of the whole text.
@@ -102,14 +102,14 @@ def beam(trial: Trial, propose: ProposalOfAll, width: int = 1) -> Search:
 def find_proposed(
     trial: Trial, draft: Draft, edits: Edits | Generator[Request, Any, Edits]
 ) -> Generator[Request, Any, Candidates]:
-    """What was proposed, as candidates that satisfy the trial's rules."""
+    """The proposals, as candidates that satisfy the trial's rules."""
     if not isinstance(edits, np.ndarray):
         edits = yield from edits
     return (yield from find_allowed(trial, Candidates(draft, edits)))
 
 
 def most_similar(trial: Trial, scores: Floats, progress: Floats, similarity: Floats) -> int:
-    """Of the candidates that reach the goal, and that no failing one outdoes, the most similar; else the best."""
+    """The most similar candidate that reaches the goal, unless a failing one has more progress; else the best."""
     order = np.argsort(-progress, kind="stable")
     reached = np.asarray(trial.goal.is_reached(scores[order], trial.label))
     leading = int(reached.argmin()) if not reached.all() else len(reached)

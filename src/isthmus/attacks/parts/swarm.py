@@ -117,7 +117,7 @@ class Swarm:
         return settle(self.trial, swarm.words, swarm.scores, swarm.progress, self.flight.anyone)
 
     def _start(self) -> Generator[Request, Any, Particles]:
-        """As many particles as wanted, each of them the original after one mutation."""
+        """Make the initial particles, each the original after one mutation."""
         trial, size = self.trial, self.flight.particles
         progress = np.array([trial.progress], np.float32)
         swarm = Particles(trial.original.ids[None], trial.scores[None], progress).take(np.zeros(size, np.int64))
@@ -193,7 +193,7 @@ def mutation(gains: Doubles) -> Doubles:
 
 
 def _lay_out_gains(best: BestSwaps, particles: Particles) -> tuple[Doubles, Ints]:
-    """What the best swap of every word gains, and which it is (-1: none), [particles, words]."""
+    """The gain of the best swap of every word, and the index of that swap (-1: none), [particles, words]."""
     gains, which = np.zeros(particles.words.shape), np.full(particles.words.shape, -1)
     rows, at = best.swaps.rows, best.swaps.at
     gains[rows, at] = best.progress - particles.progress[rows]

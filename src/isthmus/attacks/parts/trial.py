@@ -1,4 +1,4 @@
-"""One attack on one example while it runs: the goal, the text as it stands, and the example's own randomness."""
+"""The state of one attack on one example: the goal, the current text, and the example's own randomness."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Trial:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Where words are interned."""
+        """The vocabulary of the words."""
         return self.original.structure.vocabulary
 
     @property

@@ -54,11 +54,11 @@ class BadChars(WordAttack):
     kinds: tuple[DisguiseKind, ...] = ("invisible", "homoglyph", "reorder", "delete")
     """Disturbances to use: invisible, homoglyph, reorder, delete."""
     max_edits: int = 5
-    """Most disturbances in a text."""
+    """Maximum number of disturbances in a text."""
     strategy: Strategy = "greedy"
-    """How they are placed: word by word, or by differential evolution."""
+    """How to place them: word by word, or by differential evolution."""
     population: int = 32
-    """Vectors in a generation of the evolution."""
+    """Number of vectors in a generation of the evolution."""
     generations: int = 20
     """Maximum number of generations of the evolution."""
 

@@ -56,15 +56,15 @@ class BAE(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: the toolkit's, or the paper's."""
+    """Variant of the algorithm: TextAttack's, or the paper's."""
     mode: BAEMode = "replace"
-    """What is done to a word: R, I, R/I or R+I of the paper; `textattack` semantics know `replace` only."""
+    """The paper's R, I, R/I or R+I: replace, insert, or both; `textattack` semantics only replace."""
     most: int = 50
-    """Candidates for a blank."""
+    """Maximum number of candidates for a blank."""
     part_of_speech: TaggerName = "wordnet"
-    """Who tells which words may take each other's place: wordnet, spacy, nltk, or none."""
+    """Part-of-speech tagger that says which words may replace each other: wordnet, spacy, nltk, or none."""
     similarity: float | None = None
-    """Least cosine of the sentences; by default 0.936338, in `paper` semantics 0.8."""
+    """Minimum cosine of the sentences; by default 0.936338, in `paper` semantics 0.8."""
     window: int | None = 15
     """Words around the edit that are compared; None: the whole text."""
     encoder: str = "minilm"
@@ -128,7 +128,7 @@ class BAE(WordAttack):
         return join_edits(replacements, insertions)
 
     def _proposals(self) -> tuple[Any, ...]:
-        """What is tried at a word, one step after the other."""
+        """Yield the proposals for a word, one step after the other."""
         return {
             "replace": (self.replacements,),
             "insert": (self.insertions,),

@@ -50,15 +50,15 @@ class BertAttack(WordAttack):
     """
 
     k: int = 8
-    """Tokens looked at for a sub-word, and words tried in place of a word."""
+    """Candidate tokens per sub-word, and candidate words per word."""
     ranked: bool = False
-    """Whether joined words are tried by likelihood."""
+    """Whether joined words are tried in the order of their likelihood."""
     most_joined: int = 4096
-    """Words joined at most for a place."""
+    """Maximum number of joined words per position."""
     max_share: float = 0.4
-    """Share of words that may change."""
+    """Maximum share of changed words."""
     similarity: float = 0.2
-    """Least cosine of the texts."""
+    """Minimum cosine of the texts."""
     encoder: str = "minilm"
     """Sentence encoder."""
     masked_lm: str = "minilm"
@@ -90,7 +90,7 @@ class BertAttack(WordAttack):
         yield from greedy(trial, order, self.replacements)
 
     def replacements(self, trial: Trial, position: int) -> Generator[Request, Any, Edits]:
-        """What the model expects at a position, but for the word that is there."""
+        """The model's predictions at a position, without the current word."""
         at = np.array([position], np.int32)
         fills: Fills = yield Fill(trial.draft, at, self.k, keep=True)
         assert fills.pieces is not None

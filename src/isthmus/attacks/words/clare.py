@@ -63,21 +63,21 @@ class CLARE(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: the toolkit's, or the paper's."""
+    """Variant of the algorithm: TextAttack's, or the paper's."""
     most: int = 50
-    """Candidates for a blank."""
+    """Maximum number of candidates for a blank."""
     replace_confidence: float = 5e-4
-    """Least probability of a word in place of another."""
+    """Minimum probability of a word that replaces another."""
     insert_confidence: float = 0.0
-    """Least probability of a word that is inserted."""
+    """Minimum probability of an inserted word."""
     merge_confidence: float = 5e-3
-    """Least probability of a word in place of two."""
+    """Minimum probability of a word that replaces two."""
     max_actions: int | None = None
-    """Most actions carried out, in `paper` semantics."""
+    """Maximum number of actions, in `paper` semantics."""
     part_of_speech: TaggerName = "wordnet"
-    """Who tells which words merge: wordnet, spacy, nltk, or none (any two)."""
+    """Part-of-speech tagger that says which words may merge: wordnet, spacy, nltk, or none (any two)."""
     similarity: float = 0.7
-    """Least cosine of the sentences."""
+    """Minimum cosine of the sentences."""
     window: int | None = 15
     """Words around the edit that are compared; None: the whole text."""
     encoder: str = "minilm"
@@ -108,7 +108,7 @@ class CLARE(WordAttack):
         return () if self.semantics == "textattack" else ("premise",)
 
     def search(self, trial: Trial) -> Search:
-        """Of all actions the best, again and again; or all actions once, the best first."""
+        """Apply the best of all actions repeatedly; or all actions once, the best first."""
         if self.semantics == "paper":
             yield from self._once(trial)
         else:
@@ -217,7 +217,7 @@ def _best_of_each(candidates: Candidates, progress: NDArray[np.float32]) -> list
 
 
 def _place(trial: Trial, position: int, span: int) -> int | None:
-    """Where in the text as it stands an action found on the original belongs; None if its words are no longer there."""
+    """The position in the current text of an action found on the original; None if its words are gone."""
     place = trial.place(position)
     if place is None:
         return None

@@ -53,9 +53,9 @@ class DeepWordBug(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: the toolkit's greedy variant, or the paper's."""
+    """Variant of the algorithm: TextAttack's greedy one, or the paper's."""
     max_edit_distance: int = 30
-    """Most single-character edits (Levenshtein) between the original text and the adversarial one."""
+    """Maximum number of single-character edits (Levenshtein) between original and adversarial text."""
     scorer: WordScore = "combined"
     """Importance in `paper` semantics."""
     tail_weight: float = 1.0

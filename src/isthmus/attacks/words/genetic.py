@@ -44,7 +44,7 @@ class Genetic(WordAttack):
 
     Where we depart:
         The language model is a masked one, in the place of one that was trained on a billion words, and reads the
-        original text, as Jia et al. (2019) have it: what may replace a word then does not hang on what else was
+        original text, as Jia et al. (2019) have it: the replacements of a word then do not depend on what else was
         replaced. TextAttack's recipe without its language model is `masked_lm=None`.
         TextAttack does not hold the children of a crossover to the share of words, so that its results may change more
         than a fifth; `textattack` follows it unless `check_children` is set, `paper` holds all.
@@ -62,29 +62,29 @@ class Genetic(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: TextAttack's, or the paper's."""
+    """Variant of the algorithm: TextAttack's, or the paper's."""
     population: int = 60
-    """Members of a generation."""
+    """Number of members of a generation."""
     generations: int = 20
-    """Generations that are looked at."""
+    """Maximum number of generations."""
     temperature: float = 0.3
-    """Of the draw of parents."""
+    """Temperature of the draw of parents."""
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 8
-    """Neighbours tried for a word."""
+    """Maximum number of neighbours per word."""
     most_likely: int = 4
-    """How many of them the language model keeps."""
+    """Number of neighbours that the language model keeps."""
     max_distance: float = 0.5
-    """Squared Euclidean distance of the word vectors, at most."""
+    """Maximum squared Euclidean distance of the word vectors."""
     max_share: float = 0.2
-    """Share of words that may change, rounded up."""
+    """Maximum share of changed words, rounded up."""
     parents: Parents | None = None
-    """Which members are the likelier parents: weaker or fitter; by default as the semantics have it."""
+    """Members preferred as parents: weaker or fitter; the default depends on the semantics."""
     check_children: bool | None = None
-    """Whether the share holds for children of a crossover too; by default as the semantics have it."""
+    """Whether the share also limits children of a crossover; the default depends on the semantics."""
     masked_lm: str | None = "minilm"
-    """Language model that keeps the most likely neighbours; none: all of them are tried."""
+    """Language model that keeps the most likely neighbours; none: all neighbours are tried."""
 
     def __post_init__(self) -> None:
         self._breeding()

@@ -53,15 +53,15 @@ class GoodWords(WordAttack):
     source: str = "benign"
     """Where words come from: `benign`, the list shipped here, or a file with one word per line."""
     words: tuple[str, ...] = ()
-    """These words, instead of the source's."""
+    """Words to add, instead of the source's."""
     place: Place = "end"
     """Where they are added: behind the text or in front of it; of a pair, the text that may be edited."""
     max_words: int = 20
-    """Most words added."""
+    """Maximum number of added words."""
     max_share: float | None = None
-    """Most words added, as a share of the text's own."""
+    """Maximum number of added words, as a share of the text's words."""
     look: int = 10
-    """Words tried at each step."""
+    """Number of words tried at each step."""
 
     def __post_init__(self) -> None:
         if self.place not in get_args(Place):

@@ -65,17 +65,17 @@ class HardLabel(WordAttack):
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
-    """Neighbours looked at for a word."""
+    """Maximum number of neighbours per word."""
     min_cosine: float = 0.5
-    """Least cosine of two words' vectors."""
+    """Minimum cosine of two words' vectors."""
     part_of_speech: TaggerName = "wordnet"
-    """Who tells which words may take each other's place: wordnet, spacy, nltk, or none."""
+    """Part-of-speech tagger that says which words may replace each other: wordnet, spacy, nltk, or none."""
     encoder: str = "minilm"
     """Sentence encoder."""
     tries: int = 250
-    """Texts with every word replaced that are tried when the growing start found nothing."""
+    """Number of texts with every word replaced, tried if the growing start finds nothing."""
     population: int = 30
-    """Texts in a generation."""
+    """Number of texts in a generation."""
     generations: int = 100
     """Maximum number of generations."""
     patience: int = 15

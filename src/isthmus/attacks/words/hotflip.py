@@ -60,23 +60,23 @@ class HotFlip(WordAttack):
     needs_gradients: ClassVar[bool] = True
 
     semantics: Semantics = "paper"
-    """Whose algorithm: the paper's, or the toolkit's, which hardly ever finds a flip that its own rules allow."""
+    """Variant of the algorithm: the paper's, or TextAttack's, which rarely finds a flip that its own rules allow."""
     width: int = 10
-    """Texts kept after every step."""
+    """Number of texts kept after every step."""
     top: int = 1
-    """Flips proposed from a text, in `textattack` semantics."""
+    """Number of replacements proposed per text, in `textattack` semantics."""
     max_words: int = 2
-    """Most words that are flipped."""
+    """Maximum number of replaced words."""
     draws: int = 1
     """Draws of a randomised model's randomness over which its gradient is averaged."""
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     min_cosine: float = 0.8
-    """Least cosine of two words' vectors."""
+    """Minimum cosine of two words' vectors."""
     most: int = 50
-    """Neighbours looked at for a word, in `paper` semantics."""
+    """Maximum number of neighbours per word, in `paper` semantics."""
     part_of_speech: TaggerName = "wordnet"
-    """Who tells which words may take each other's place: wordnet, spacy, nltk, or none."""
+    """Part-of-speech tagger that says which words may replace each other: wordnet, spacy, nltk, or none."""
 
     def __post_init__(self) -> None:
         for name in ("width", "top", "max_words", "draws", "most"):

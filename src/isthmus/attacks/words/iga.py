@@ -30,7 +30,7 @@ class IGA(WordAttack):
         child     the words of one parent up to a random place, then those of the other; then mutated
         mutate    draw a word with p ∝ the replacements it has left; put in the neighbour that helps most, if one helps
 
-    with score = 1 - p(y), T the temperature. Neighbours are those of the word that stands there now: the `most`
+    with score = 1 - p(y), T the temperature. Neighbours are those of the current word: the `most`
     nearest word vectors at a squared distance of at most `max_distance`. The best member lives on.
 
     `textattack` draws again, once for every word of the text, where nothing helped, and takes index 0 for none, so that
@@ -60,27 +60,27 @@ class IGA(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: TextAttack's, or the paper's."""
+    """Variant of the algorithm: TextAttack's, or the paper's."""
     population: int = 60
     """Members of a generation; in `textattack` no more than the text has words."""
     generations: int = 20
-    """Generations that are looked at."""
+    """Maximum number of generations."""
     temperature: float = 0.3
-    """Of the draw of parents."""
+    """Temperature of the draw of parents."""
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
-    """Neighbours tried for a word."""
+    """Maximum number of neighbours per word."""
     max_distance: float = 0.5
-    """Squared Euclidean distance of the word vectors, at most."""
+    """Maximum squared Euclidean distance of the word vectors."""
     max_share: float = 0.2
-    """Share of words that may change, rounded up."""
+    """Maximum share of changed words, rounded up."""
     max_replacements: int = 5
-    """How often a word may be replaced."""
+    """Maximum number of replacements per word."""
     parents: Parents | None = None
-    """Which members are the likelier parents: weaker or fitter; by default as the semantics have it."""
+    """Members preferred as parents: weaker or fitter; the default depends on the semantics."""
     check_children: bool | None = None
-    """Whether the share holds for children of a crossover too; by default as the semantics have it."""
+    """Whether the share also limits children of a crossover; the default depends on the semantics."""
 
     def __post_init__(self) -> None:
         self._breeding()

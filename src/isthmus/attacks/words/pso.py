@@ -51,15 +51,15 @@ class PSO(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: TextAttack's, or the authors'."""
+    """Variant of the algorithm: TextAttack's, or the authors'."""
     particles: int = 60
-    """Texts that fly."""
+    """Number of particles; each is a text."""
     iterations: int = 20
-    """Moves of the swarm."""
+    """Number of moves of the swarm."""
     max_velocity: float = 3.0
     """Largest velocity; sigmoid(3) = .95 is the largest probability that a word moves."""
     sememes: str = "wordnet"
-    """Table of sememes, JSON {word: [[sememe, ...], ...]} (.gz); or wordnet, a substitute for one."""
+    """Table of sememes, JSON {word: [[sememe, ...], ...]} (.gz); or wordnet, a substitute for it."""
 
     def __post_init__(self) -> None:
         self._flight()

@@ -51,7 +51,7 @@ class PWWS(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: TextAttack's greedy variant, or the paper's."""
+    """Variant of the algorithm: TextAttack's greedy one, or the paper's."""
     wordnet: str | None = None
     """Folder with the WordNet 3.0 dictionary files; by default the asset `wordnet`."""
     table: str | None = None

@@ -50,19 +50,19 @@ class Random(WordAttack):
     """
 
     effort: float = 1.0
-    """Tries, as a multiple of the queries that a greedy search through the whole text takes."""
+    """Number of tries, as a multiple of the queries of a greedy search through the whole text."""
     draws: int = 8
-    """Texts drawn at every step."""
+    """Number of texts drawn at every step."""
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
-    """Neighbours looked at for a word."""
+    """Maximum number of neighbours per word."""
     min_cosine: float = 0.5
-    """Least cosine of two words' vectors."""
+    """Minimum cosine of two words' vectors."""
     part_of_speech: TaggerName = "wordnet"
-    """Who tells which words may take each other's place: wordnet, spacy, nltk, or none."""
+    """Part-of-speech tagger that says which words may replace each other: wordnet, spacy, nltk, or none."""
     similarity: float = 0.840845057
-    """Least similarity of the sentences, as 1 - angle / pi."""
+    """Minimum similarity of the sentences, as 1 - angle / pi."""
     window: int | None = 15
     """Words around the edit that are compared; None: the whole text."""
     encoder: str = "minilm"

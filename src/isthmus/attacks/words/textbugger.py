@@ -54,9 +54,9 @@ class TextBugger(WordAttack):
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 5
-    """Neighbours looked at for a word."""
+    """Maximum number of neighbours per word."""
     similarity: float = 0.8
-    """Least similarity of the texts, as 1 - angle / pi."""
+    """Minimum similarity of the texts, as 1 - angle / pi."""
     encoder: str = "minilm"
     """Sentence encoder."""
 

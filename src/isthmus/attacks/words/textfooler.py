@@ -56,17 +56,17 @@ class TextFooler(WordAttack):
     """
 
     semantics: Semantics = "textattack"
-    """Whose algorithm: the toolkit's, or the paper's."""
+    """Variant of the algorithm: TextAttack's, or the paper's."""
     neighbours: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file; or a synonym table: safer, a .json file, or a run."""
     most: int = 50
-    """Neighbours looked at for a word."""
+    """Maximum number of neighbours per word."""
     min_cosine: float | None = None
-    """Least cosine of two words' vectors; by default 0.5, in `paper` semantics 0.7."""
+    """Minimum cosine of two words' vectors; by default 0.5, in `paper` semantics 0.7."""
     part_of_speech: TaggerName = "wordnet"
-    """Who tells which words may take each other's place: wordnet, spacy, nltk, or none."""
+    """Part-of-speech tagger that says which words may replace each other: wordnet, spacy, nltk, or none."""
     similarity: float = 0.840845057
-    """Least similarity of the sentences, as 1 - angle / pi."""
+    """Minimum similarity of the sentences, as 1 - angle / pi."""
     window: int | None = 15
     """Words around the edit that are compared; None: the whole text."""
     encoder: str = "minilm"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SLACK = 1e-6
-"""So that 0.7 of 10 tokens is 7 of them, and not 8 for want of a digit."""
+"""So that 0.7 of 10 tokens is 7 tokens, and not 8 because of rounding."""
 
 
 def ranks(gradient: Tensor, mask: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class StochasticBottleneck(Ascent, ABC):
     takes_objective = True
 
     beta: float = 1e-3
-    """Price of one nat that passes the bottleneck."""
+    """Price of one nat of information through the bottleneck."""
     latent: int = 0
     """Width of the latent code; 0 takes half of the encoder's for texts and features, 256 for images."""
     shift: float | None = None

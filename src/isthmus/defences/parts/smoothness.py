@@ -49,7 +49,7 @@ class Smoothness(Defence):
     radius: float | None = None
     """Largest change of a coordinate (ε); by default 0.05 (`relative`), 1e-5 (`paper`); not used in `released` mode."""
     mode: SmoothnessMode = "relative"
-    """Whose projection: the paper's in units of the text's word vectors, the paper's, or the released code's."""
+    """Projection: the paper's in units of the text's word vectors, the paper's, or the released code's."""
 
     def __post_init__(self) -> None:
         check_whole(self.name, "steps", self.steps, 1)

@@ -27,7 +27,7 @@ class SynonymDraws(Defence):
     vectors: str = "counterfitted"
     """Word vectors: counterfitted, glove, or a file."""
     similarity: float = 0.8
-    """Least cosine of synonyms."""
+    """Minimum cosine of synonyms."""
     most: int = 100
     """Words in a perturbation set."""
     components: int = 8
@@ -35,9 +35,9 @@ class SynonymDraws(Defence):
     table: str | None = None
     """A synonym table in place of the vectors: a .json file of words and their synonyms, or a run's folder."""
     one_way: Literal["symmetric", "refuse"] = "symmetric"
-    """What becomes of links of the table that go one way only."""
+    """What to do with one-way links of the table."""
     rate: float = 1.0
-    """Chance that a word is drawn again while training; 0 trains on the texts as they are."""
+    """Probability that a word is drawn again in training; 0 trains on the original texts."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

@@ -96,7 +96,7 @@ class ClassifierVictim:
         self.passes = 0
         """Texts that went through the network so far, copies included; one with a gradient counts twice."""
         self.filled = 0
-        """Rows that nobody asked for and that went through the encoder all the same: repeated to fill a batch."""
+        """Filler rows that went through the encoder: repeated to fill a batch."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -22,9 +22,9 @@ class AscentAttack(GradientAttack):
     epsilon: float = 0.3
     """ε: radius of the ball, in the scale of the inputs (pixels: 0 to 1)."""
     norm: Norm = "linf"
-    """Of the ball: linf or l2."""
+    """Norm of the ball: linf or l2."""
     steps: int = 40
-    """Steps from one starting point."""
+    """Number of steps from one starting point."""
     step_size: float | None = None
     """α: length of a step, in the scale of the inputs; by default 2.5 ε / steps."""
     stop: bool = True

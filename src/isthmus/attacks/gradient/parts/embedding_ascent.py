@@ -36,7 +36,7 @@ from isthmus.attacks.gradient.parts.turns import Best, TurnSlope, classes_in_tur
 from isthmus.core.errors import UsageError
 
 _INSIDE = 1.0 - 1e-6
-"""Share of the radius that is used, so that no rounding leaves the ball."""
+"""Share of the radius that is used, so that rounding does not leave the ball."""
 
 
 class Found(NamedTuple):

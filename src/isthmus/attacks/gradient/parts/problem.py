@@ -33,7 +33,7 @@ class LabelGoal(NamedTuple):
     targeted: bool
 
     def at(self, rows: Tensor) -> LabelGoal:
-        """The same for some of the rows."""
+        """The goal for some of the rows."""
         return self._replace(label=self.label[rows])
 
     def is_reached(self, logits: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Space(NamedTuple):
         return values if self.movable is None else values * self.movable
 
     def at(self, rows: Tensor) -> Space:
-        """The same for some of the rows."""
+        """The space for some of the rows."""
         return self if self.movable is None else self._replace(movable=self.movable[rows])
 
 
@@ -78,7 +78,7 @@ class Ball:
         return self.space.clip(moves.mul_(like(share, moves)).add_(centres))
 
     def step(self, points: Tensor, gradient: Tensor, length: float | Tensor) -> Tensor:
-        """From each point steepest uphill by `length` in this norm, and back into the ball; the gradient is used up."""
+        """Move by `length` along the steepest ascent in this norm, and back into the ball; overwrites the gradient."""
         if self.norm == "l2":
             return self.project(points + steepest(self.norm, gradient, length))
         moves = gradient.sign_()

@@ -154,7 +154,7 @@ class EmbeddingTarget:
 
     @property
     def stochastic(self) -> bool:
-        """As the model says, or its reader."""
+        """Whether the model, or its reader, is stochastic."""
         return self.module.stochastic if self.reader is None else self.reader.stochastic
 
     def logits(self, inputs: Tensor, draws: Draws) -> Tensor:
