@@ -78,7 +78,7 @@ class Results(Sequence[One], Generic[One]):
     def to_dataframe(self) -> Any:
         """A pandas frame with one row per example; nested values stay as they are."""
         try:
-            import pandas  # type: ignore[import-untyped]
+            import pandas
         except ImportError as error:
             raise MissingExtra("pandas", "data", "to_dataframe") from error
         return pandas.DataFrame(self.rows())
