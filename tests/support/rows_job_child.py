@@ -17,7 +17,7 @@ from typing import Any
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.runs.journal import BusyError, Journal
-from isthmus.verbs.observer import Silent
+from isthmus.verbs.observer import Observer
 from isthmus.verbs.rows_file import RowsJob
 
 
@@ -91,7 +91,7 @@ class Squares(RowsJob[Square]):
 def ready(**request: Any) -> Any:
     return SimpleNamespace(
         request=SimpleNamespace(**{"retry_errors": False, "command": None, **request}),
-        observer=Silent(),
+        observer=Observer(),
         source=SimpleNamespace(shown="squares"),
         probe_effort=dict,
     )

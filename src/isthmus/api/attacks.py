@@ -262,11 +262,11 @@ def _attack_at_hand(call: _Call) -> AttackResults:
     from isthmus.attacks.base import AttackSettings
     from isthmus.attacks.parts.limits import preset
     from isthmus.verbs.attack.auxiliary_models import Companions, names_of
-    from isthmus.verbs.observer import Silent
+    from isthmus.verbs.observer import Observer
     from isthmus.verbs.sources import choose_split
 
     refuse_out(call.out, call.obstacle or "the goal is one of your own")
-    options, observer = call.own_options, call.progress or Silent()
+    options, observer = call.own_options, call.progress or Observer()
     for name in ("trace", "processes"):
         if getattr(options, name):
             raise UsageError(f"options.{name} is for runs: name the model (a folder it was saved to) and the data")

@@ -78,14 +78,14 @@ def certify(
         )  # fmt: skip
         (done,) = report.outcomes
         return make_certificate_results(done.file.key, done.header, done.results, report.folder)
-    from isthmus.verbs.observer import Silent
+    from isthmus.verbs.observer import Observer
 
     refuse_out(out, "the certificate is an object" if not isinstance(certificate, str) else "")
     method = catalog.build("certificates", certificate, parameters) if isinstance(certificate, str) else certificate
     name = certificate if isinstance(certificate, str) else type(certificate).__name__.lower()
     subject = find_victim(model, labels, device, victim)
     sample = take_sample(open_data(model, data), split, examples, seed).align_labels(subject.labels)
-    observer = progress or Silent()
+    observer = progress or Observer()
     observer.begin(name, len(sample), ())
     found: dict[str, Certified] = {}
     for each in method(subject, sample.examples, seed=seed, protection=protection):

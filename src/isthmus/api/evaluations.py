@@ -151,9 +151,9 @@ def _evaluate_at_hand(
     model: Any, given: Sequence[Data], request: EvaluateRequest, progress: Observer | None
 ) -> list[EvaluationResults | QuestionResults]:
     """Evaluate objects; nothing is written."""
-    from isthmus.verbs.observer import Silent
+    from isthmus.verbs.observer import Observer
 
-    observer = progress or Silent()
+    observer = progress or Observer()
     asks_questions = request.task == "qa" or getattr(getattr(model, "task", None), "name", None) == "qa"
     sets = list(_open_sets(model, given, request, "qa" if asks_questions else "classification"))
     found: list[EvaluationResults | QuestionResults] = []

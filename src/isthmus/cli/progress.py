@@ -11,6 +11,7 @@ import typer
 
 from isthmus.cli.console import progress_console
 from isthmus.core.errors import ExitCode
+from isthmus.verbs.observer import Observer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -188,7 +189,7 @@ class TrainingBar:
         return "  ".join(parts)
 
 
-class RowsBar:
+class RowsBar(Observer):
     """Progress example by example, with the outcomes so far."""
 
     words: ClassVar[Mapping[str, str]]

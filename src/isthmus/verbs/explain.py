@@ -17,7 +17,7 @@ from isthmus.models.image_names import is_image_model
 from isthmus.runs.explained import Explained, KeptExplanations, Reading, check_kept, keep
 from isthmus.runs.folder import AttackFile, RunFolder
 from isthmus.text.words import has_words
-from isthmus.verbs.observer import Observer, Silent
+from isthmus.verbs.observer import Observer
 from isthmus.verbs.prepared_model import PreparedModel, PreparedSample
 from isthmus.verbs.request import SampleRequest
 from isthmus.verbs.sources import ModelSource
@@ -73,7 +73,7 @@ def explain(request: ExplainRequest, observer: Observer | None = None) -> Explan
         raise UsageError(f"explain one thing at a time: {' and '.join(chosen)} were given")
     if request.outcome not in get_args(ExplainedOutcome):
         raise UnknownName("outcome", request.outcome, get_args(ExplainedOutcome))
-    with _PreparedExplanation(request, observer or Silent()) as ready:
+    with _PreparedExplanation(request, observer or Observer()) as ready:
         folder = ready.keeper
         if folder is not None:
             check_kept(folder)  # A damaged file is found out now, not after everything is explained.

@@ -21,8 +21,8 @@ class RowResult(Protocol):
         """A JSON-ready record without clock times."""
 
 
-class Observer(Protocol):
-    """Receives the progress of a verb; the command line shows a bar.
+class Observer:
+    """Receives the progress of a verb; this one ignores it, and the command line's shows a bar.
 
     >>> from isthmus import Observer, attack
     >>> class Outcomes(Observer):
@@ -47,13 +47,3 @@ class Observer(Protocol):
 
     def end(self, key: str) -> None:
         """Called when the work is finished."""
-
-
-class Silent:
-    """An observer that shows nothing."""
-
-    def note(self, message: str) -> None: ...  # noqa: D102
-    def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None: ...  # noqa: D102
-    def result(self, key: str, result: RowResult) -> None: ...  # noqa: D102
-    def queries(self, key: str, count: int) -> None: ...  # noqa: D102
-    def end(self, key: str) -> None: ...  # noqa: D102

@@ -8,7 +8,7 @@ import pytest
 from isthmus import auxiliary
 from isthmus.attacks.parts.limits import Limits, preset
 from isthmus.verbs.attack.auxiliary_models import Companions, Names, names_of
-from isthmus.verbs.observer import Silent
+from isthmus.verbs.observer import Observer
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def test_a_model_is_loaded_once_for_all_attacks_and_on_the_device_asked_for(monk
 
     for name in ("load_encoder", "load_masked_lm", "TransformerSentenceEncoder", "TransformerMaskedLM"):
         monkeypatch.setattr(auxiliary, name, load, raising=False)
-    anywhere = Companions(None, Silent())
+    anywhere = Companions(None, Observer())
     assert anywhere.of(Names()) == {"encoder": None, "masked_lm": None}
     assert made == []
     first, second = (anywhere.of(Names("a", "b")) for _ in range(2))
     assert first == second
     assert made == [("a", None), ("b", None)]
-    Companions("cpu", Silent()).of(Names("a", "b"))
+    Companions("cpu", Observer()).of(Names("a", "b"))
     assert made[2:] == [("a", "cpu"), ("b", "cpu")]

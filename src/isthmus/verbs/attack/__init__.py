@@ -38,7 +38,7 @@ from isthmus.verbs.attack.prepared_attacks import PreparedAttacks
 from isthmus.verbs.attack.processes import attack_by_workers
 from isthmus.verbs.attack.suite import Suite, choose
 from isthmus.verbs.attack.trace import Trace, is_traced
-from isthmus.verbs.observer import Observer, Silent
+from isthmus.verbs.observer import Observer
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.request import AttackRequest
 from isthmus.verbs.rows_file import RowsJob, RowsReport
@@ -59,7 +59,7 @@ def attack(request: AttackRequest, observer: Observer | None = None) -> RowsRepo
             "--processes is for models that run on this machine: every process would query the service at full rate. "
             "Use -V concurrency=… for parallel requests"
         )
-    observer = observer or Silent()
+    observer = observer or Observer()
     if attacks_images(request):
         if request.processes is not None:
             raise UsageError("--processes is for attacks on texts: those on images move whole cohorts at once")

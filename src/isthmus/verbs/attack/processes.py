@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.attacks.processes import AttackWatch, Job, Workers, cohorts_of
 from isthmus.verbs.attack.auxiliary_models import Companions, Names
 from isthmus.verbs.model_loading import VERSION, open_victim, suit_fields
-from isthmus.verbs.observer import Silent
+from isthmus.verbs.observer import Observer
 from isthmus.verbs.sources import ModelSource
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CommandSource:
     def models(self, names: Names) -> Mapping[str, Any]:
         """The auxiliary models."""
         if self._companions is None:
-            self._companions = Companions(self.device, Silent())
+            self._companions = Companions(self.device, Observer())
         return self._companions.of(names)
 
 

@@ -23,7 +23,7 @@ from isthmus.runs.journal import Journal
 from isthmus.summaries.certificate import ChallengeRows, alternatives, summarise_certificate
 from isthmus.verbs.certify.challenges import Challenges, challenge, make_broken_error
 from isthmus.verbs.certify.prepared_certificate import PreparedCertificate
-from isthmus.verbs.observer import Observer, Silent
+from isthmus.verbs.observer import Observer
 from isthmus.verbs.prepared_model import ids
 from isthmus.verbs.request import CertifyRequest
 from isthmus.verbs.rows_file import RowsJob, RowsReport
@@ -45,7 +45,7 @@ class CertifyReport(RowsReport[Certified]):
 
 def certify(request: CertifyRequest, observer: Observer | None = None) -> CertifyReport:
     """Certify the examples without a row, then check all rows against the run's attacks."""
-    with PreparedCertificate(request, observer or Silent()) as ready:
+    with PreparedCertificate(request, observer or Observer()) as ready:
         ready.check()
         job = _Certification(ready)
         done = job.run()

@@ -19,7 +19,7 @@ from isthmus.verbs.evaluate.one_set import Answered, Evaluation
 from isthmus.verbs.evaluate.prepared_evaluation import PreparedEvaluation
 from isthmus.verbs.evaluate.questions import QuestionEvaluation
 from isthmus.verbs.evaluate.texts import TextEvaluation
-from isthmus.verbs.observer import Observer, Silent
+from isthmus.verbs.observer import Observer
 from isthmus.verbs.request import EvaluateRequest, SetRequest
 from isthmus.verbs.rows_file import RowsReport
 
@@ -28,7 +28,7 @@ __all__ = ["EvaluateRequest", "SetRequest", "evaluate"]
 
 def evaluate(request: EvaluateRequest, observer: Observer | None = None) -> RowsReport[Answered]:
     """Evaluate the model on every set of the request."""
-    with PreparedEvaluation(request, observer or Silent()) as ready:
+    with PreparedEvaluation(request, observer or Observer()) as ready:
         ready.check()
         kind: type[Evaluation] = QuestionEvaluation if ready.task == "qa" else TextEvaluation
         evaluations = [kind(ready, part) for part in ready.sets]
