@@ -172,7 +172,7 @@ def _read_rates(option: str, given: str, rates: Sequence[str], other: str, other
 def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
     """A rate of one attack."""
     from isthmus.core.statistics import wilson
-    from isthmus.report.attack.detector import DetectorFigures
+    from isthmus.report.numerals import read_interval
 
     untried = f"passes only if {summary.no_candidates} examples without candidates count as robust"
     unread = f"passes only if {summary.balance.unlabelled} unreadable records are ignored"
@@ -188,10 +188,11 @@ def _of_attack(rate: str, view: AttackView, summary: Summary) -> _Rate:
         why = f"passes only if {without} examples without a result are ignored and {summary.no_candidates} examples "
         return _Rate(summary.asr, summary.asr_at_most, why + "without candidates count as robust")
     if rate == "fpr":
-        found = DetectorFigures.read(view.detection or {})
-        false, without, answered = found.fpr, found.negatives_without_answer, found.negatives
+        found = view.detection or {}
+        false, without = read_interval(found.get("fpr")), int(found.get("negatives_without_answer") or 0)
         if not without:
             return _Rate(false, false)
+        answered = int(found.get("negatives") or 0)
         flagged = round(false.estimate * answered) if answered else 0
         why = f"passes only if {without} clean texts of other classes without an answer are ignored"
         return _Rate(false, wilson(flagged + without, answered + without), why)
