@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from isthmus.cli.printing import print_run
 from isthmus.report.attack.sentences import coverage, warnings
-from isthmus.report.attack.terminal import attack_table, footnotes, print_examples, print_steps
+from isthmus.report.attack.terminal import attack_table, attack_tables, footnotes, print_examples, print_steps
 from isthmus.report.steps import next_steps
 from isthmus.report.view import read_run
 from isthmus.runs.folder import RunFolder
@@ -30,6 +32,25 @@ def test_the_table_fits_eighty_columns_and_cuts_nothing(run_folder: RunFolder) -
         assert f"{100 * view.summary.racc.low:.1f}–{100 * view.summary.racc.high:.1f}" in text
     assert "all together" in text
     assert "2 errors" in shown(lambda console: console.print(footnotes(run)))
+
+
+def test_attacks_on_a_detector_have_a_table_of_their_own() -> None:
+    older = RunFolder(Path(__file__).parents[2] / "fixtures" / "runs" / "function")
+    run = read_run(older)
+    predictions, detector = [shown(lambda console, table=table: console.print(table)) for table in attack_tables(run)]
+    assert predictions.split()[:4] == ["clean", "robust", "attack", "no"]
+    assert "all together" in predictions
+    assert "leet" not in predictions
+    assert detector.split()[:4] == ["caught", "caught", "attack", "no"]
+    assert "leet" in detector
+    assert "all together" not in detector
+    text = shown(lambda console: print_run(console, run, after="report"))
+    assert "…" not in text.replace("…)", "")
+    long = [
+        line for line in text.splitlines() if len(line) > 80 and not line.strip().startswith(("isthmus ", "Report:"))
+    ]
+    assert long == []
+    assert "Caught before, after: flagged before and after the attack" in " ".join(text.split())
 
 
 def test_one_attack_alone_has_no_sum(run_folder: RunFolder) -> None:
