@@ -24,6 +24,8 @@ class RowResult(Protocol):
 class Observer(Protocol):
     """Told how an attack comes along; the command line shows a bar.
 
+    A subclass writes the methods it wants: the others do nothing, and have a body so that none is abstract.
+
     >>> from isthmus import Observer, attack
     >>> class Outcomes(Observer):
     ...     def result(self, key, result):
@@ -35,25 +37,24 @@ class Observer(Protocol):
 
     def note(self, message: str) -> None:
         """Something worth knowing happened."""
+        return
 
     def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None:
         """An attack begins; `results` are those of an earlier, interrupted run."""
+        return
 
     def result(self, key: str, result: RowResult) -> None:
         """An example is finished."""
+        return
 
     def queries(self, key: str, count: int) -> None:
         """The attack goes on, and has asked the model so often by now."""
+        return
 
     def end(self, key: str) -> None:
         """The attack is finished."""
+        return
 
 
-class Silent:
+class Silent(Observer):
     """An observer that says nothing."""
-
-    def note(self, message: str) -> None: ...  # noqa: D102
-    def begin(self, key: str, total: int, results: Sequence[RowResult]) -> None: ...  # noqa: D102
-    def result(self, key: str, result: RowResult) -> None: ...  # noqa: D102
-    def queries(self, key: str, count: int) -> None: ...  # noqa: D102
-    def end(self, key: str) -> None: ...  # noqa: D102
