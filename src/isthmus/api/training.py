@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.api.given import Data, as_splits, data_request
-from isthmus.core.errors import RunError, UsageError
+from isthmus.core.errors import RunError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from isthmus.data import Splits
@@ -23,7 +24,7 @@ def train(
     backbone: str | Path | Classifier = "minilm",
     defence: str | Defence | Sequence[Defence] | None = None,
     *,
-    settings: TrainingSettings | None = None,
+    settings: TrainingSettings | Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
     seed: int = 0,
     limit: int | None = None,
@@ -37,7 +38,8 @@ def train(
         data: what to train on: a name, a file, `Splits`, rows of (text, label), a frame.
         backbone: a name, a folder, or a classifier (trained in place where no folder is given).
         defence: how to train: a name such as ``"normalise+freelb"``, a defence, or several, composed in order.
-        settings: how long, how fast, in which precision.
+        settings: how long, how fast, in which precision. A mapping (``{"epochs": 1}``) changes what is usual for the
+            task and the backbone, as options of the command line do; `TrainingSettings` says everything.
         folder: the run's folder. Data at hand are written into it, so that the run is whole by itself.
         seed: of everything that is drawn.
         limit: maximum number of training examples.
@@ -54,6 +56,8 @@ def train(
     from isthmus.defences import build_defence, compose
     from isthmus.training import train as fit
 
+    if isinstance(settings, Mapping):
+        settings = _change_settings(settings, data, backbone)
     if isinstance(defence, str):
         chosen: Defence | None = build_defence(defence, parameters)
     elif parameters:
@@ -66,6 +70,19 @@ def train(
     return _train_run(
         data, backbone, defence, chosen, Path(folder), settings, seed, limit, progress, device, parameters or {}
     )
+
+
+def _change_settings(given: Mapping[str, Any], data: Data, backbone: str | Path | Classifier) -> TrainingSettings:
+    """What is usual for the task and the backbone, with changes."""
+    from isthmus.training.settings import TrainingSettings, settings_for
+
+    known = {entry.name for entry in dataclasses.fields(TrainingSettings)}
+    for key in given:
+        if key not in known:
+            raise UnknownName("training setting", key, known)
+    request = data_request(data)
+    task = request.task if request else as_splits(data).task.name
+    return settings_for(task, str(backbone) if isinstance(backbone, str | Path) else backbone, **given)
 
 
 def _limit_splits(splits: Splits, limit: int | None, seed: int) -> Splits:

@@ -24,6 +24,8 @@ class RowResult(Protocol):
 class Observer:
     """Receives the progress of a verb; this one ignores it, and the command line's shows a bar.
 
+    A subclass overrides the methods it needs; the others do nothing.
+
     >>> from isthmus import Observer, attack
     >>> class Outcomes(Observer):
     ...     def result(self, key, result):
