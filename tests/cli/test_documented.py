@@ -86,7 +86,7 @@ def test_commands_use_options_that_exist(page: str) -> None:
         assert set(options) <= known, (verb, words)
 
 
-NOT_OURS = ("all", "shout", "margin", "word_groups")
+NOT_OURS = ("all", "shout", "margin", "word_groups", "random_weights")
 """What names several methods, and the methods that CONTRIBUTING.md adds."""
 
 

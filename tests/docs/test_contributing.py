@@ -53,7 +53,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_has_the_blocks() -> None:
     found = [(name, where) for name, where, _ in BLOCK.findall(PAGE)]
-    assert len(found) == PAGE.count("```python") == 20
+    assert len(found) == PAGE.count("```python") == 23
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,8 @@ def test_what_it_adds_is_listed(copy: Path) -> None:
     command = [sys.executable, "-m", "isthmus", "list"]
     shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
     for name, says in (
-        ("shout", "capitals"), ("margin_penalty", "far apart"), ("margin", "Mean lead"), ("word_groups", "vote over")
+        ("shout", "capitals"), ("margin_penalty", "far apart"), ("margin", "Mean lead"), ("word_groups", "vote over"),
+        ("random_weights", "has to beat")
     ):  # fmt: skip
         assert re.search(rf"{name} .*{says}", shown)
 
@@ -97,7 +98,7 @@ def test_what_it_adds_passes_the_linter(copy: Path) -> None:
 USE = """
 import numpy as np
 import training_toys as toys
-from isthmus import attack, certificates, load_data, load_victim, measures
+from isthmus import attack, certificates, explain, load_data, load_victim, measures
 from isthmus.core.types import Example
 
 data = load_data("plots:write_reviews")["all"]
@@ -116,6 +117,11 @@ for replaced, lost in (([0], 0), ([0, 3, 6], 1), ([0, 1, 3, 4, 6, 7], 2)):
     changed = words.copy()
     changed[replaced] = "film"
     assert exact.count_votes(rule, {"text": " ".join(changed)}).tolist() == [lost, 3 - lost]
+
+found = explain(rule, [text, "a film"], method="random_weights", classes="all", seed=1)
+assert [each.weights.shape for each in found] == [(2, 9), (2, 2)]
+assert (explain(rule, text, method="random_weights", classes="all", seed=1).weights == found[0].weights).all()
+assert (explain(rule, text, method="random_weights", classes="all").weights != found[0].weights).all()
 
 model = toys.classifier()
 (figure,) = measures.Margin()(model, toys.splits(8, 8)).figures

@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from isthmus.explanations.shapley import Shapley
 
 __all__ = [
-    "LIME", "Explainer", "Explanation", "GradientXInput", "IntegratedGradients", "Occlusion", "Shapley", "explain",
-]  # fmt: skip
+    "LIME",
+    "Explainer",
+    "Explanation",
+    "GradientXInput",
+    "IntegratedGradients",
+    "Occlusion",
+    "Shapley",
+    "explain",
+]
 
 
 def __getattr__(name: str) -> Any:
