@@ -170,7 +170,7 @@ def test_behind_the_embedding_block_importance_depends_on_the_place(
     assert len(set(factor[1:-1].tolist())) == 3
     model.save(tmp_path / "model")
     assert torch.equal(load_model(tmp_path / "model")(**inputs).logits, logits)
-    with pytest.raises(ModelError, match="where a word stands"):
+    with pytest.raises(ModelError, match="the position of a word"):
         word_importance(model)
     model.train()(**inputs).logits.sum().backward()
     assert mask.first.weight.grad.abs().sum() > 0

@@ -80,7 +80,7 @@ def load_data(
         from isthmus.data.plain import as_splits
 
         if task != "classification":
-            raise UsageError("questions come from a file or by name: of data at hand only classified texts are taken")
+            raise UsageError("question answering needs a file or a name: Python objects can only hold classified texts")
         found = as_splits(source, name or "data", text=text, label=label, pair=pair, labels=labels)
         return _choose(found, split)
     loaded = _load_source(source, split, text, label, pair, labels, name, task)

@@ -110,7 +110,7 @@ def gradients_of(
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Batch, list[int]]]:
     if is_image_task(model.task):
         raise UsageError(
-            "this measure looks at the tokens of texts, and the model reads images: information_bounds, "
+            "this measure needs the tokens of texts, and the model reads images: information_bounds, "
             "feature_entropy, lipschitz and vulnerability are made for both"
         )
     encoded = encode_examples(model, data.examples, data.fields)

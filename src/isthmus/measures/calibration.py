@@ -88,7 +88,7 @@ def _read_answers(subject: Subject, split: str) -> tuple[Floats, Bools]:
         keys = np.array([derive(subject.asked.seed, "calibration", key) for key in ids], np.uint64)
         parts.append(victim.scores(texts[at : at + _AT_ONCE], keys if victim.stochastic else None))
     if not parts:
-        raise UsageError(f"the {split} split has no texts to look at")
+        raise UsageError(f"the {split} split has no texts to measure")
     scores = np.concatenate(parts)
     return scores.max(axis=1), np.asarray(scores.argmax(axis=1) == truth)
 

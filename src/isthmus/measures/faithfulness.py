@@ -91,7 +91,9 @@ class Faithfulness(Measure):
         shuffled = [stream.permutation(each.weights.shape[1]).astype(np.float64) for each in order]
         found.append(_measure(RANDOM, victim, order, shuffled))
         if all(each.undefined == len(examples) for each in found[:-1]):
-            raise UsageError(f"{subject.name}: no explanation has weights that are numbers: look at one text first")
+            raise UsageError(
+                f"{subject.name}: the weights of all explanations are NaN: look at one text with isthmus explain"
+            )
         notes = [f"{len(examples)} texts of {split}, each for the class that the model predicts"]
         if len(examples) < len(data):
             notes.append(f"{len(data) - len(examples)} texts without a word left out")

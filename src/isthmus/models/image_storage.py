@@ -85,4 +85,4 @@ def _load_weights(model: ImageClassifier, folder: Path) -> None:
         raise ModelError(f"cannot read {file}: {error}") from error
     except RuntimeError as error:
         first = " ".join(str(error).split())[:200]
-        raise ModelError(f"{file} does not fit the model it lies beside: {first}") from error
+        raise ModelError(f"{file} does not fit the model in its folder: {first}") from error

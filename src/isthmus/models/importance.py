@@ -98,7 +98,7 @@ def _factors(model: Classifier) -> Tensor:
         raise ModelError("this model has no word masks, so it has learned no importance of words: train it with flat")
     if not mask.scales_words:
         raise ModelError(
-            "this model's word masks depend on where a word stands, so no word has an importance of its own: train it "
+            "this model's word masks depend on the position of a word, so no word has a single importance: train it "
             "with flat in its default mode"
         )
     return mask.factors()

@@ -157,8 +157,8 @@ def _load_rest(model: Classifier, folder: Path) -> None:
     expected = set(own_names(model))
     if expected != set(rest):
         odd = ", ".join(sorted(expected ^ set(rest))[:3])
-        raise ModelError(f"{folder / WEIGHTS} does not fit the model it lies beside: {odd}")
+        raise ModelError(f"{folder / WEIGHTS} does not fit the model in its folder: {odd}")
     try:
         model.load_state_dict(rest, strict=False)
     except RuntimeError as error:
-        raise ModelError(f"{folder / WEIGHTS} does not fit the model it lies beside: {error}") from error
+        raise ModelError(f"{folder / WEIGHTS} does not fit the model in its folder: {error}") from error

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from isthmus.data import Dataset
     from isthmus.verbs.sources import ModelSource
 
-_HOW_TO_ASK = {"timeout", "batch_size", "concurrency", "requests_per_second", "retries", "backoff", "headers"}
-"""Options of a victim that cannot change what it answers; headers may hold keys and are never written down."""
+_WITHOUT_EFFECT = {"timeout", "batch_size", "concurrency", "requests_per_second", "retries", "backoff", "headers"}
+"""Inference options that cannot change a prediction; headers may hold keys and are never recorded."""
 
 VERSION = "version"
 """The option by which a user tells two models of one name apart; no victim gets it."""
@@ -34,7 +34,7 @@ def check_precision(precision: str) -> None:
 
 def deciding(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a victim that may change its predictions."""
-    return {key: value for key, value in options.items() if key not in _HOW_TO_ASK}
+    return {key: value for key, value in options.items() if key not in _WITHOUT_EFFECT}
 
 
 def open_victim(
